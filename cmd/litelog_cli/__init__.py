@@ -1,0 +1,1 @@
+"""The litelog command: one module a verb."""

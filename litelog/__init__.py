@@ -1,0 +1,1 @@
+"""litelog: replicates append-only logs as they grow, and restores them byte for byte."""

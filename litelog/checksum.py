@@ -1,0 +1,54 @@
+"""CRC-32C (Castagnoli) of buffers, and of their concatenation without the bytes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c as _crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_POLYNOMIAL = 0x82F63B78  # reflected
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """CRC-32C of ``data`` behind bytes whose CRC is ``value``."""
+    return _crc32c(data, value)
+
+
+def combine(first: int, second: int, second_length: int) -> int:
+    """CRC-32C of two runs of bytes put together, from the CRC of each and the second's length in bytes."""
+    power = 0
+    while second_length:
+        if second_length & 1:
+            first = _apply(_zeros(power), first)
+        second_length >>= 1
+        power += 1
+    return first ^ second
+
+
+@cache
+def _zeros(power: int) -> tuple[int, ...]:
+    """The linear operator (one column per bit) that appends 2**power zero bytes."""
+    if power == 0:
+        one_bit = (_POLYNOMIAL, *(1 << bit for bit in range(31)))
+        square = _square(_square(_square(one_bit)))
+        return square
+    return _square(_zeros(power - 1))
+
+
+def _square(operator: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(_apply(operator, column) for column in operator)
+
+
+def _apply(operator: tuple[int, ...], value: int) -> int:
+    result = 0
+    for column in operator:
+        if not value:
+            break
+        if value & 1:
+            result ^= column
+        value >>= 1
+    return result

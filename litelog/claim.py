@@ -1,0 +1,89 @@
+"""Claims: the object that says who writes a generation, and what it continues."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from litelog.errors import CorruptObjectError
+from litelog.layout import claim_key
+from litelog.position import Position, epoch_of, generation
+
+VERSION = 1
+
+_OPTIONAL = {"predecessor", "predecessor_end", "reason"}
+_NUMBERS = {"first", "shift", "time"}
+
+
+class Relation(StrEnum):
+    """What a generation is to its predecessor."""
+
+    FIRST = "first"
+    """There is none."""
+    CONTINUES = "continues"
+    """It holds every byte that the predecessor shipped; its index = the predecessor's + shift."""
+    DIVERGED = "diverged"
+    """The log no longer holds what the predecessor shipped; ``reason`` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One owner's word that a generation is its own. Created once, before anything else of the generation."""
+
+    log: str
+    """The log's id, 32 hex digits."""
+    format: str
+    owner: str
+    host: str
+    generation: str
+    first: int
+    """The first index that this generation ships as WAL segments."""
+    relation: Relation
+    time: int
+    """Microseconds since 1970."""
+    predecessor: str | None = None
+    """The generation before it."""
+    predecessor_end: str | None = None
+    """Where the predecessor stood when this was claimed: a position. Its terminal says where it ended."""
+    shift: int = 0
+    """For a generation that continues: what to add to the predecessor's index to get this one's."""
+    reason: str | None = None
+    """For a generation that diverged: why."""
+
+    @property
+    def epoch(self) -> int:
+        return epoch_of(generation(self.generation))
+
+    @property
+    def key(self) -> str:
+        return claim_key(self.epoch)
+
+
+def encode(claim: Claim) -> bytes:
+    """The object's bytes: JSON, always the same for the same claim."""
+    fields = {"version": VERSION, **asdict(claim)}
+    return json.dumps({name: value for name, value in fields.items() if value is not None}, indent=1).encode()
+
+
+def decode(key: str, body: bytes) -> Claim:
+    """The claim in ``body``; CorruptObjectError names ``key`` and what is wrong."""
+    try:
+        fields = json.loads(body)
+        if fields.get("version") != VERSION:
+            raise ValueError(f"version is not {VERSION}")
+        values = {name: fields.get(name) for name in Claim.__slots__}
+        for name, value in values.items():
+            if not (isinstance(value, int if name in _NUMBERS else str) or (value is None and name in _OPTIONAL)):
+                raise ValueError(f"{name} is {value!r}")
+        claim = Claim(**{**values, "relation": Relation(values["relation"])})
+        generation(claim.generation)
+        if claim.predecessor is not None:
+            generation(claim.predecessor)
+        if claim.predecessor_end is not None:
+            Position.parse(claim.predecessor_end)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptObjectError(key, f"claim: {error}") from error
+    if claim.key != key:
+        raise CorruptObjectError(key, "epoch in the claim", key, claim.key)
+    return claim

@@ -1,0 +1,173 @@
+"""LZ4 frames: made, walked and decompressed here; the only module that imports lz4.
+
+Every data frame here carries its content size and a content checksum. The walk reads the frame format itself
+(https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md) so that each length is known, and bounded, before a byte
+is decompressed:
+
+    4  magic 0x184D2204              or 0x184D2A50..5F, u32 size, that many bytes: a skippable frame
+    1  FLG: version 01, block independence, block checksum, content size, content checksum, 0, dictionary id
+    1  BD: block maximum size
+    8  content size
+    1  header checksum
+    .  blocks: u32 size (bit 31: stored), bytes;   u32 0 ends them
+    4  content checksum
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lz4.frame
+
+from litelog.errors import LitelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
+
+    from typing_extensions import Buffer
+
+FRAME_BYTES = 1 << 20
+"""Uncompressed bytes in one frame: large enough that threads run side by side, small enough to stay in cache."""
+
+MAX_FRAME_BYTES = 4 << 20
+"""What a reader accepts as one frame, uncompressed: the format's largest block."""
+
+_MAGIC = 0x184D2204
+_SKIPPABLE = 0x184D2A50
+_FLAGS = 0b0110_1100  # version 1, independent blocks, content size, content checksum
+_FLAGS_MASK = 0b1110_1111  # our writer's choices are checked; block independence is not a matter of safety
+_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_STORED = 0x8000_0000
+
+
+class FrameError(LitelogError):
+    """Bytes are not the LZ4 frames that a litelog writer makes. ``offset`` is in the buffer that was read."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset = offset
+        self.reason = reason
+        super().__init__(f"bad LZ4 frame at byte {offset}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame in a buffer: whole at [start, end); ``size`` is its content's, uncompressed."""
+
+    start: int
+    end: int
+    size: int
+    skippable: bool
+
+
+def compress_frame(data: Buffer) -> bytes:
+    """One LZ4 frame with content size and checksum."""
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=0,
+        block_size=lz4.frame.BLOCKSIZE_MAX4MB,
+        block_linked=False,
+        content_checksum=True,
+        store_size=True,
+    )
+    return frame
+
+
+def compress_frames(data: Buffer, executor: Executor | None = None) -> list[bytes]:
+    """``data`` as frames of FRAME_BYTES each, made side by side on ``executor`` where there is one."""
+    view = memoryview(data)
+    pieces = [view[at : at + FRAME_BYTES] for at in range(0, len(view), FRAME_BYTES)]
+    if executor is None or len(pieces) < 2:
+        return [compress_frame(piece) for piece in pieces]
+    return list(executor.map(compress_frame, pieces))
+
+
+def skippable_frame(payload: bytes) -> bytes:
+    """A frame that every LZ4 reader passes over, with our facts in it."""
+    return struct.pack("<II", _SKIPPABLE, len(payload)) + payload
+
+
+def walk_frames(data: Buffer) -> Iterator[Frame]:
+    """The frames that ``data`` consists of, to its last byte; FrameError where it does not."""
+    view = memoryview(data)
+    at = 0
+    while at < len(view):
+        frame = _frame_at(view, at)
+        yield frame
+        at = frame.end
+
+
+def decompress_frame(data: Buffer, frame: Frame) -> bytes:
+    """The content of ``frame``, which has exactly ``frame.size`` bytes."""
+    view = memoryview(data)[frame.start : frame.end]
+    try:
+        content: bytes = lz4.frame.decompress(view)
+    except RuntimeError as error:
+        raise FrameError(frame.start, str(error)) from error
+    if len(content) != frame.size:
+        raise FrameError(frame.start, f"{len(content)} bytes of content, not {frame.size}")
+    return content
+
+
+def decompress_frames(data: Buffer, limit: int) -> bytes:
+    """The content of all frames in ``data``, in order; FrameError if it has more than ``limit`` bytes."""
+    frames = [frame for frame in walk_frames(data) if not frame.skippable]
+    if sum(frame.size for frame in frames) > limit:
+        raise FrameError(0, f"more than {limit} bytes of content")
+    return b"".join(decompress_frame(data, frame) for frame in frames)
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed buffers of up to 32 MiB: faulting them in anew costs more than LZ4 itself.
+
+    For a process's main function; does nothing where the C library is another one.
+    """
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        trim_threshold, mmap_threshold = -1, -3
+        library.mallopt(mmap_threshold, 32 << 20)
+        library.mallopt(trim_threshold, 64 << 20)
+
+
+def _frame_at(view: memoryview, start: int) -> Frame:
+    magic, size = _unpack("<II", view, start)
+    if magic & 0xFFFF_FFF0 == _SKIPPABLE:
+        end = start + 8 + size
+        _check(end <= len(view), start, "skippable frame is cut off")
+        return Frame(start, end, size, skippable=True)
+    _check(magic == _MAGIC, start, f"magic is {magic:#010x}")
+    flags, descriptor, content_bytes = _unpack("<BBQ", view, start + 4)
+    _check(flags & _FLAGS_MASK == _FLAGS & _FLAGS_MASK, start, f"flags are {flags:#04x}")
+    block_bytes = _BLOCK_BYTES.get(descriptor >> 4, 0)
+    _check(block_bytes > 0 and descriptor & 0x8F == 0, start, f"block descriptor is {descriptor:#04x}")
+    _check(content_bytes <= MAX_FRAME_BYTES, start, f"content of {content_bytes} bytes is over the limit")
+    at = start + 15
+    blocks = 0
+    while True:
+        (word,) = _unpack("<I", view, at)
+        at += 4
+        if word == 0:
+            break
+        blocks += 1
+        _check(blocks <= content_bytes // block_bytes + 1, start, "more blocks than the content has")
+        at += word & ~_STORED
+    end = at + 4
+    _check(end <= len(view), start, "frame is cut off")
+    return Frame(start, end, content_bytes, skippable=False)
+
+
+def _unpack(layout: str, view: memoryview, at: int) -> tuple[int, ...]:
+    if at + struct.calcsize(layout) > len(view):
+        raise FrameError(at, "frame is cut off")
+    return struct.unpack_from(layout, view, at)
+
+
+def _check(holds: bool, at: int, reason: str) -> None:
+    if not holds:
+        raise FrameError(at, reason)

@@ -1,0 +1,285 @@
+"""Every error that litelog raises, and the exit code that each one ends a command with."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status says."""
+
+    DONE = 0
+    FAILURE = 1
+    USAGE = 2
+    NOTHING_TO_RESTORE = 3
+    FINAL_SYNC_FAILED = 4
+    FENCED = 5
+    CORRUPTION = 6
+
+
+class LitelogError(Exception):
+    """The base of all errors here. Its message says what happened and, where there is one, what to do."""
+
+    exit_code: ExitCode = ExitCode.FAILURE
+
+
+# --- what the caller asked for
+
+
+class ConfigError(LitelogError):
+    """The configuration or the command line asks for something that does not exist or does not fit."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnknownSchemeError(ConfigError):
+    """No replica client is installed for a URL's scheme."""
+
+    def __init__(self, scheme: str, known: list[str], extra: str | None = None) -> None:
+        self.scheme = scheme
+        self.known = known
+        install = f"; for {scheme}:// run: pip install 'litelog[{extra}]'" if extra else ""
+        super().__init__(f"no replica client for {scheme}:// (known: {', '.join(known)}){install}")
+
+
+class UnknownFormatError(ConfigError):
+    """No log format of that name is installed."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        self.name = name
+        self.known = known
+        super().__init__(f"no log format {name!r} (known: {', '.join(known)})")
+
+
+class OutputExistsError(LitelogError):
+    """The place that a restore would write to is taken; nothing was changed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: exists already; choose another -o, or move it away (nothing was changed)")
+
+
+class NothingToRestoreError(LitelogError):
+    """The replica holds nothing that fits what was asked for."""
+
+    exit_code = ExitCode.NOTHING_TO_RESTORE
+
+
+class FinalSyncError(LitelogError):
+    """The last sync at shutdown did not reach every replica."""
+
+    exit_code = ExitCode.FINAL_SYNC_FAILED
+
+
+# --- stores and replicas
+
+
+class StoreError(LitelogError):
+    """A replica's store failed: the operation, the key, and what the store said."""
+
+    def __init__(self, operation: str, key: str, reason: str) -> None:
+        self.operation = operation
+        self.key = key
+        self.reason = reason
+        super().__init__(f"{operation} {key}: {reason}")
+
+
+class NotFoundError(StoreError):
+    """There is no object with that key."""
+
+    def __init__(self, key: str, operation: str = "open") -> None:
+        super().__init__(operation, key, "no such object")
+
+
+class ExistsError(StoreError):
+    """A create-only put found the key taken. Nothing was written."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("put", key, "exists already")
+
+
+class PrunedError(LitelogError):
+    """What a reader stands at was removed by retention. ``position`` is what was asked for."""
+
+    def __init__(self, position: str) -> None:
+        self.position = position
+        super().__init__(f"{position}: no longer in the replica (retention removed it)")
+
+
+class OtherLogError(LitelogError):
+    """A replica belongs to another log than the one at hand."""
+
+    def __init__(self, replica: str, expected: str, actual: str) -> None:
+        self.replica = replica
+        self.expected = expected
+        self.actual = actual
+        super().__init__(
+            f"{replica}: holds log {actual}, not {expected}; give every log a replica URL of its own"
+        )
+
+
+# --- one writer
+
+
+class FencedError(LitelogError):
+    """This owner may not write to this replica (any more): another one has it."""
+
+    exit_code = ExitCode.FENCED
+
+
+class ForeignClaimError(FencedError):
+    """The newest claim is another owner's, and taking over was not asked for."""
+
+    def __init__(self, replica: str, owner: str, host: str, generation: str, why: str) -> None:
+        self.replica = replica
+        self.owner = owner
+        self.host = host
+        self.generation = generation
+        super().__init__(
+            f"{replica}: generation {generation} belongs to owner {owner} on {host}: {why}; "
+            "if no other daemon writes there, run again with --takeover"
+        )
+
+
+class LockedError(FencedError):
+    """Another process on this host holds the lock."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        super().__init__(f"{what} is in use by another process (lock {path})")
+
+
+# --- corruption
+
+
+class CorruptionError(LitelogError):
+    """Bytes are not what their writer promised."""
+
+    exit_code = ExitCode.CORRUPTION
+
+
+class CorruptCommitError(CorruptionError):
+    """A commit in a log segment fails a check. Offsets are bytes from the log segment's start."""
+
+    def __init__(self, path: str, offset: int, what: str, expected: object, actual: object) -> None:
+        self.path = path
+        self.offset = offset
+        self.what = what
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"{path}: corrupt commit at offset {offset}: {what} is {actual}, expected {expected}")
+
+
+class SequenceGapError(CorruptionError):
+    """The next commit does not follow the one before it."""
+
+    def __init__(self, path: str, offset: int, expected: int, actual: int) -> None:
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"{path}: gap at offset {offset}: sequence {actual} follows, expected {expected}")
+
+
+class WrongFormatError(CorruptionError):
+    """A log segment is not of the format that it was opened as."""
+
+    exit_code = ExitCode.FAILURE
+
+    def __init__(self, path: str, format_name: str, reason: str) -> None:
+        self.path = path
+        self.format_name = format_name
+        super().__init__(f"{path}: not a log segment of format {format_name}: {reason}")
+
+
+class CorruptObjectError(CorruptionError):
+    """An object of a replica fails a check."""
+
+    def __init__(self, key: str, what: str, expected: object = None, actual: object = None) -> None:
+        self.key = key
+        self.what = what
+        self.expected = expected
+        self.actual = actual
+        detail = "" if expected is None else f" is {actual}, expected {expected}"
+        super().__init__(f"{key}: {what}{detail}")
+
+
+class ReplicaGapError(CorruptionError):
+    """A generation lacks an object between two that it has."""
+
+    def __init__(self, position: str, found: str | None = None) -> None:
+        self.position = position
+        self.found = found
+        behind = f" (the next one there is {found})" if found else ""
+        super().__init__(f"{position}: missing from the replica{behind}")
+
+
+# --- the source
+
+
+class SourceError(LitelogError):
+    """The log at the source cannot be read as it should be."""
+
+
+class SourceMissingError(SourceError):
+    """The log's folder is missing, or holds no log segment."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class DivergedError(SourceError):
+    """The source no longer continues what was shipped: the history forks here."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+# --- our own log
+
+
+class LogError(LitelogError):
+    """An operation on a log was refused."""
+
+
+class ClosedError(LogError):
+    """The object was closed."""
+
+
+class SequenceConflictError(LogError):
+    """``append(expected_sequence=)`` named another sequence than the next one; nothing was written."""
+
+    def __init__(self, expected: int, actual: int) -> None:
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"expected to append at sequence {expected}, but the next one is {actual}")
+
+
+class StaleEpochError(LogError):
+    """An epoch below the log's newest one; nothing was written."""
+
+    def __init__(self, epoch: int, newest: int) -> None:
+        self.epoch = epoch
+        self.newest = newest
+        super().__init__(f"epoch {epoch} is stale: the log is at {newest}")
+
+
+class PoisonedError(LogError):
+    """An earlier write or fsync failed, so this writer cannot know what is durable. Open the log anew."""
+
+
+class TruncatedError(LogError):
+    """The sequence asked for lies before the first one that is available."""
+
+    def __init__(self, asked: int, first_available: int) -> None:
+        self.asked = asked
+        self.first_available = first_available
+        super().__init__(f"sequence {asked} was truncated; the first available is {first_available}")
+
+
+class NotYetAvailableError(LogError):
+    """The reader is at the head and was asked not to wait."""

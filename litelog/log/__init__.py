@@ -1,0 +1,1 @@
+"""Logs on local disk: written, read and followed."""

@@ -1,0 +1,55 @@
+"""Positions in a replica: generation, index and offset, their order and their one spelling."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+
+Generation = NewType("Generation", str)
+"""16 lowercase hex digits: 8 of the epoch, 8 random. Sorts by age."""
+
+MAX_EPOCH = 0xFFFF_FFFF
+MAX_INDEX = MAX_OFFSET = 0xFFFF_FFFF_FFFF_FFFF
+
+_GENERATION = re.compile(r"[0-9a-f]{16}")
+_POSITION = re.compile(r"([0-9a-f]{16})/([0-9a-f]{16})/([0-9a-f]{16})")
+
+
+def generation(text: str) -> Generation:
+    """``text`` as a generation; ValueError if it is none."""
+    if not _GENERATION.fullmatch(text):
+        raise ValueError(f"not a generation (16 lowercase hex digits): {text!r}")
+    return Generation(text)
+
+
+def new_generation(epoch: int, random_bits: int) -> Generation:
+    """The generation of ``epoch`` with the low 32 of ``random_bits``."""
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch out of range: {epoch}")
+    return Generation(f"{epoch:08x}{random_bits & 0xFFFF_FFFF:08x}")
+
+
+def epoch_of(name: Generation) -> int:
+    """The epoch that a generation was claimed with."""
+    return int(name[:8], 16)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a replica: byte ``offset`` of log segment ``index`` in a generation."""
+
+    generation: Generation
+    index: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}/{self.index:016x}/{self.offset:016x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The position that ``text`` spells, as ``str`` gives it; ValueError if it is none."""
+        match = _POSITION.fullmatch(text)
+        if not match:
+            raise ValueError(f"not a position (generation/index/offset in hex): {text!r}")
+        return cls(Generation(match[1]), int(match[2], 16), int(match[3], 16))

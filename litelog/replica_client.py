@@ -1,0 +1,81 @@
+"""ReplicaClient: what the library speaks to a destination. The seam between replication and storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from typing_extensions import Buffer
+
+    from litelog.position import Generation, Position
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WalSegmentInfo:
+    """A WAL segment as a listing shows it. ``size`` is the object's, in bytes."""
+
+    position: Position
+    size: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IndexedInfo:
+    """A sealed segment or snapshot as a listing shows it. ``size`` is the object's, in bytes."""
+
+    generation: Generation
+    index: int
+    size: int
+
+
+class ReplicaClient(Protocol):
+    """One replica. Calls come from several threads at once.
+
+    Every write is create-only: it raises ExistsError where the key is taken, and returns only when the object is
+    durable. Reads raise NotFoundError for what is not there. Listings are in order, empty where there is nothing, and
+    pass over names that are not ours. Deleting what is not there does nothing. Other failures are StoreError.
+    """
+
+    url: str
+    """Without credentials: fit for logs and messages."""
+
+    def epochs(self) -> list[int]:
+        """The epochs that have a claim, ascending. One listing."""
+
+    def write_claim(self, epoch: int, body: bytes) -> None:
+        """Create the claim of ``epoch``."""
+
+    def read_claim(self, epoch: int) -> bytes:
+        """The claim of ``epoch``."""
+
+    def generations(self) -> list[Generation]:
+        """The generations that hold objects, ascending. One short listing for each."""
+
+    def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
+        """The WAL segments of a generation, from the one at ``since`` on; listed page by page as it is consumed."""
+
+    def write_wal_segment(self, position: Position, body: Sequence[Buffer]) -> None:
+        """Create the WAL segment at ``position`` from buffers put together."""
+
+    def read_wal_segment(self, position: Position, start: int = 0, length: int | None = None) -> bytes:
+        """The object's bytes, or ``length`` of them (fewer at its end) from ``start`` on."""
+
+    def delete_wal_segments(self, positions: Iterable[Position]) -> None:
+        """Delete WAL segments."""
+
+    def sealed_segments(self, generation: Generation) -> Iterator[IndexedInfo]:
+        """The sealed segments of a generation."""
+
+    def snapshots(self, generation: Generation) -> Iterator[IndexedInfo]:
+        """The snapshots of a generation."""
+
+    def write_snapshot(self, generation: Generation, index: int, body: Sequence[Buffer]) -> None:
+        """Create the snapshot at the start of ``index``."""
+
+    def read_snapshot(self, generation: Generation, index: int) -> bytes:
+        """The snapshot at the start of ``index``."""
+
+    def close(self) -> None:
+        """Release what the client holds. Idempotent."""

@@ -1,0 +1,203 @@
+"""WAL segments: the object that carries a run of whole commits. Bytes in, facts out, and back.
+
+    skippable frame   the header, JSON in UTF-8, fields as in WalHeader
+    LZ4 frames        the run's bytes, FRAME_BYTES each; none where it is empty
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.checksum import crc32c
+from litelog.compression import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
+from litelog.errors import CorruptObjectError
+from litelog.formats import MAX_COMMIT_BYTES
+from litelog.layout import wal_key
+from litelog.position import Position, generation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from typing_extensions import Buffer
+
+VERSION = 1
+
+MAX_HEADER_BYTES = 16 << 10
+"""What a header may take: file names are at most 255 bytes, all else is numbers."""
+
+MAX_LENGTH_BYTES = 16 << 20
+"""How many bytes of the log one WAL segment carries at most, but for a single commit that is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalHeader:
+    """What a WAL segment says of itself. Offsets and lengths are bytes of the log segment, uncompressed."""
+
+    log: str
+    """The log's id, 32 hex digits."""
+    format: str
+    generation: str
+    owner: str
+    index: int
+    offset: int
+    length: int
+    file: str
+    """The log segment's file name; empty in a terminal that knows of none."""
+    first: int | None
+    """The first record's sequence; None where there is no record."""
+    next: int | None
+    """The sequence that follows."""
+    records: int
+    lowest: int | None
+    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    highest: int | None
+    crc: int
+    """CRC-32C of the bytes."""
+    crc_total: int
+    """CRC-32C of [0, offset + length) of the log segment."""
+    previous: str
+    """SHA-256, hex, of the object before it in the generation."""
+    shipped: int
+    """Microseconds since 1970; never going back within a generation."""
+    final: bool = False
+    """The last one of its index."""
+    sealed: str | None = None
+    """For a log segment that went up sealed: the sealed segment's SHA-256."""
+    successor: str | None = None
+    """In a terminal, which ends a generation: the key of its successor's claim."""
+
+    @property
+    def position(self) -> Position:
+        return Position(generation(self.generation), self.index, self.offset)
+
+    @property
+    def end(self) -> int:
+        """The offset behind its bytes."""
+        return self.offset + self.length
+
+    @property
+    def next_slot(self) -> Position:
+        """Where the next WAL segment of the generation goes."""
+        here = self.position
+        return Position(here.generation, self.index + 1, 0) if self.final else Position(here.generation, self.index, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class WalSegment:
+    """A WAL segment that passed its own checks: its header, its digest and where its frames lie in ``body``."""
+
+    header: WalHeader
+    digest: str
+    """SHA-256 of the object, hex: what the next one names as ``previous``."""
+    body: memoryview
+
+    def pieces(self) -> Iterator[bytes]:
+        """The run's bytes, frame by frame, checked as they come; the last step checks length and CRC of the whole."""
+        crc = length = 0
+        try:
+            for frame in walk_frames(self.body):
+                if not frame.skippable:
+                    piece = decompress_frame(self.body, frame)
+                    crc = crc32c(piece, crc)
+                    length += len(piece)
+                    yield piece
+        except FrameError as error:
+            raise CorruptObjectError(self.key, str(error)) from error
+        if length != self.header.length:
+            raise CorruptObjectError(self.key, "length", self.header.length, length)
+        if crc != self.header.crc:
+            raise CorruptObjectError(self.key, "CRC-32C", f"{self.header.crc:#010x}", f"{crc:#010x}")
+
+    def data(self) -> bytes:
+        """The run's bytes, checked."""
+        return b"".join(self.pieces())
+
+    @property
+    def key(self) -> str:
+        return wal_key(self.header.position)
+
+
+def encode(header: WalHeader, data: Buffer, executor: Executor | None = None) -> list[bytes]:
+    """The object as buffers to put together; frames are compressed side by side on ``executor``."""
+    fields = {"version": VERSION, **asdict(header)}
+    text = json.dumps({name: value for name, value in fields.items() if value is not None}, separators=(",", ":"))
+    return [skippable_frame(text.encode()), *compress_frames(data, executor)]
+
+
+def digest(body: Sequence[Buffer]) -> str:
+    """SHA-256 of an object's buffers put together, hex."""
+    sha = hashlib.sha256()
+    for buffer in body:
+        sha.update(buffer)
+    return sha.hexdigest()
+
+
+def decode(key: str, body: Buffer) -> WalSegment:
+    """The WAL segment in ``body``. CorruptObjectError names ``key`` and what is wrong.
+
+    Checked here: frames and their lengths, the header's types, that it says what its key says, and that the frames hold
+    the length that it states. The bytes are checked as they are decompressed (``WalSegment.pieces``).
+    """
+    view = memoryview(body)
+    try:
+        frames = list(walk_frames(view))
+    except FrameError as error:
+        raise CorruptObjectError(key, str(error)) from error
+    if not frames or not frames[0].skippable or any(frame.skippable for frame in frames[1:]):
+        raise CorruptObjectError(key, "frames are not one header and then data")
+    header = decode_header(key, view[: frames[0].end])
+    held = sum(frame.size for frame in frames[1:])
+    if held != header.length:
+        raise CorruptObjectError(key, "length", header.length, held)
+    return WalSegment(header, digest([view]), view)
+
+
+def decode_header(key: str, head: Buffer) -> WalHeader:
+    """The header in the first bytes of a WAL segment (MAX_HEADER_BYTES are enough)."""
+    view = memoryview(head)
+    size = int.from_bytes(view[4:8], "little")
+    if len(view) < 8 or view[0] & 0xF0 != 0x50 or bytes(view[1:4]) != b"\x2a\x4d\x18":
+        raise CorruptObjectError(key, "no header frame")
+    if size > MAX_HEADER_BYTES - 8 or len(view) < 8 + size:
+        raise CorruptObjectError(key, "header is cut off or too long")
+    try:
+        header = _header(json.loads(bytes(view[8 : 8 + size])))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptObjectError(key, f"header: {error}") from error
+    if wal_key(header.position) != key:
+        raise CorruptObjectError(key, "position in the header", key, wal_key(header.position))
+    return header
+
+
+_OPTIONAL = {"first", "next", "lowest", "highest", "sealed", "successor"}
+_TEXTS = {"log", "format", "generation", "owner", "file", "previous", "sealed", "successor"}
+_SIGNED = {"lowest", "highest"}
+
+
+def _header(fields: dict[str, Any]) -> WalHeader:
+    if not isinstance(fields, dict) or fields.get("version") != VERSION:
+        raise ValueError(f"version is not {VERSION}")
+    values: dict[str, Any] = {}
+    for name in WalHeader.__slots__:
+        value = fields.get(name)
+        if value is None and name in _OPTIONAL:
+            pass
+        elif name == "final":
+            _require(isinstance(value, bool), name, value)
+        elif name in _TEXTS:
+            _require(isinstance(value, str), name, value)
+        else:
+            _require(type(value) is int and (value >= 0 or name in _SIGNED) and abs(value) < 1 << 64, name, value)
+        values[name] = value
+    header = WalHeader(**values)
+    _require(header.length <= max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES), "length", header.length)
+    return header
+
+
+def _require(holds: bool, name: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value!r}")
