@@ -34,8 +34,7 @@ def _zeros(power: int) -> tuple[int, ...]:
     """The linear operator (one column per bit) that appends 2**power zero bytes."""
     if power == 0:
         one_bit = (_POLYNOMIAL, *(1 << bit for bit in range(31)))
-        square = _square(_square(_square(one_bit)))
-        return square
+        return _square(_square(_square(one_bit)))
     return _square(_zeros(power - 1))
 
 

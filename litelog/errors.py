@@ -113,9 +113,7 @@ class OtherLogError(LitelogError):
         self.replica = replica
         self.expected = expected
         self.actual = actual
-        super().__init__(
-            f"{replica}: holds log {actual}, not {expected}; give every log a replica URL of its own"
-        )
+        super().__init__(f"{replica}: holds log {actual}, not {expected}; give every log a replica URL of its own")
 
 
 # --- one writer

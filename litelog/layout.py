@@ -1,10 +1,10 @@
 """The names of a replica's objects, spelled and parsed here and nowhere else.
 
-    epochs/<epoch:8 hex>.json                                           a claim
-    epochs/<epoch:8 hex>-<generation>.json                              a claim under isolated fencing
-    generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
-    generations/<generation>/segments/<index:16 hex>.segment.lz4
-    generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
+epochs/<epoch:8 hex>.json                                           a claim
+epochs/<epoch:8 hex>-<generation>.json                              a claim under isolated fencing
+generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
+generations/<generation>/segments/<index:16 hex>.segment.lz4
+generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_OBJECT_BYTES = 80 << 20
-"""What a reader accepts as one WAL segment, claim or snapshot: a commit of the largest size, incompressible, and room."""
+"""What a reader accepts as one object: a commit of the largest size, incompressible, and room."""
 
 _PREFIX_END = "￿"
 

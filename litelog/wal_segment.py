@@ -1,7 +1,7 @@
 """WAL segments: the object that carries a run of whole commits. Bytes in, facts out, and back.
 
-    skippable frame   the header, JSON in UTF-8, fields as in WalHeader
-    LZ4 frames        the run's bytes, FRAME_BYTES each; none where it is empty
+skippable frame   the header, JSON in UTF-8, fields as in WalHeader
+LZ4 frames        the run's bytes, FRAME_BYTES each; none where it is empty
 """
 
 from __future__ import annotations
@@ -83,7 +83,11 @@ class WalHeader:
     def next_slot(self) -> Position:
         """Where the next WAL segment of the generation goes."""
         here = self.position
-        return Position(here.generation, self.index + 1, 0) if self.final else Position(here.generation, self.index, self.end)
+        return (
+            Position(here.generation, self.index + 1, 0)
+            if self.final
+            else Position(here.generation, self.index, self.end)
+        )
 
 
 @dataclass(frozen=True, slots=True)

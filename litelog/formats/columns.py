@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    import numpy as np
     import numpy.typing as npt
-    import pyarrow
-
-Int64s = "npt.NDArray[np.int64]"
 
 
 class Record(NamedTuple):
