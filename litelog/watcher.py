@@ -1,0 +1,132 @@
+"""Watcher: one-shot wake-ups when something in a folder changes. Hints only: whoever uses them polls as well."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOIN_SECONDS = 5.0
+"""How long ``close`` waits for the thread: it only ever waits inside a caller's ``wake``."""
+
+
+@dataclass(slots=True, eq=False)
+class _Arming:
+    """One wait for one change: what inotify calls back, from its own thread.
+
+    ``on_watch_deleted`` wakes too. A folder may be armed while the kernel takes the watch of the change before away:
+    then the new arming hangs on the dying watch, and its removal is the only news that will come.
+    """
+
+    folder: str
+    wake: Callable[[], None]
+    fire: Callable[[_Arming], None]
+    drop: Callable[[_Arming], None]
+    watch: int = -1
+
+    def on_event(self, event: object) -> None:  # noqa: ARG002
+        self.fire(self)
+
+    def on_watch_deleted(self, wd: int) -> None:  # noqa: ARG002
+        self.fire(self)
+
+    def on_queue_overflow(self) -> None:
+        self.fire(self)
+        self.drop(self)
+
+
+class Watcher:
+    """Any number of folders on one inotify descriptor and one thread. Calls may come from several threads.
+
+    A folder is watched only between ``arm`` and the first change after it, so a busy writer pays for one event and no
+    more. Changes made before ``arm`` are not reported: arm, then look, then wait. Writers through mmap cause none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._armed: dict[tuple[str, Callable[[], None]], _Arming] = {}
+        self._inotify, self._mask = _open_inotify()
+
+    @property
+    def available(self) -> bool:
+        """Whether wake-ups come at all: False without inotify, with no instance left, and once closed."""
+        return self._inotify is not None
+
+    def arm(self, folder: str, wake: Callable[[], None]) -> bool:
+        """Have ``wake`` called once, after something in ``folder`` was created, modified, moved or deleted.
+
+        It is called from the watcher's thread, and must neither block nor raise. Arming what is armed changes nothing.
+        False: there will be no call (no such folder, no watch left, not available), so poll.
+        """
+        key = (folder, wake)
+        with self._lock:
+            if self._inotify is None:
+                return False
+            if key in self._armed:
+                return True
+            arming = _Arming(folder, wake, self._fire, self._drop)
+            try:
+                watch = self._inotify.add_callback(os.fsencode(folder), self._mask, arming, id(arming))
+            except OSError:
+                return False
+            arming.watch = int(watch)
+            if arming.watch < 0:  # a folder that may not be read is registered, but not watched
+                self._remove(arming)
+                return False
+            self._armed[key] = arming
+            return True
+
+    def disarm(self, folder: str, wake: Callable[[], None]) -> None:
+        """Take back ``arm``. A call that is under way may still arrive. What is not armed is passed over."""
+        with self._lock:
+            arming = self._armed.pop((folder, wake), None)
+            if arming is not None:
+                self._remove(arming)
+
+    def close(self) -> None:
+        """Stop the thread and forget all that is armed, without a call. Idempotent; not for use inside ``wake``."""
+        with self._lock:
+            inotify, self._inotify = self._inotify, None
+            self._armed.clear()
+        if inotify is not None:
+            inotify.stop()
+            inotify.join(JOIN_SECONDS)
+
+    def _fire(self, arming: _Arming) -> None:
+        with self._lock:
+            key = (arming.folder, arming.wake)
+            if self._armed.get(key) is not arming:
+                return
+            del self._armed[key]
+        arming.wake()
+
+    def _drop(self, arming: _Arming) -> None:
+        """Drop a watch whose end the kernel may not have reported."""
+        with self._lock:
+            self._remove(arming)
+
+    def _remove(self, arming: _Arming) -> None:
+        if self._inotify is not None:
+            self._inotify.remove_callbacks([(arming.watch, id(arming))])
+
+
+def _open_inotify() -> tuple[Any, int]:
+    """A running inotify reader and the mask to watch a folder with; (None, 0) where there is none to be had."""
+    try:
+        from watchdog.observers.inotify_c import InotifyConstants, InotifyFD  # noqa: PLC0415
+        from watchdog.utils import UnsupportedLibcError  # noqa: PLC0415
+    except Exception:  # noqa: BLE001 - importing it raises whatever the platform lacks
+        return None, 0
+    constants = InotifyConstants
+    try:
+        inotify = InotifyFD()
+    except (OSError, UnsupportedLibcError):
+        return None, 0
+    inotify.start()
+    mask = constants.IN_MODIFY | constants.IN_CREATE | constants.IN_MOVE | constants.IN_DELETE
+    mask |= constants.IN_DELETE_SELF | constants.IN_MOVE_SELF
+    return inotify, mask | constants.IN_ONLYDIR | constants.IN_ONESHOT
