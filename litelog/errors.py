@@ -32,6 +32,16 @@ class ConfigError(LitelogError):
     exit_code = ExitCode.USAGE
 
 
+class InvalidConfigError(ConfigError):
+    """A configuration does not fit; ``problems`` are all that is wrong with it, one line each, with its place."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        self.source = source
+        self.problems = problems
+        count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
+        super().__init__("\n  ".join([f"{source}: {count} in the configuration", *problems]))
+
+
 class UnknownSchemeError(ConfigError):
     """No replica client is installed for a URL's scheme."""
 
@@ -217,6 +227,10 @@ class ReplicaGapError(CorruptionError):
 
 class SourceError(LitelogError):
     """The log at the source cannot be read as it should be."""
+
+
+class SourceSyncError(SourceError):
+    """The source cannot be synced, so nobody knows what of it is durable. The log is frozen."""
 
 
 class SourceMissingError(SourceError):

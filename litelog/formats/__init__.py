@@ -107,6 +107,8 @@ class LogFormat(Protocol):
     finished_tail: FinishedTail
     has_timestamps: bool
     """Whether commits carry record timestamps."""
+    self_numbered: bool
+    """Whether commits carry their sequence, so that one tells what came before it."""
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         """What to sort a log segment's file name by; None for a name that is not a log segment's."""

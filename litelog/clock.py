@@ -1,0 +1,26 @@
+"""Time, as an argument: nothing in the library asks the machine for it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def now(self) -> int:
+        """Microseconds since 1970. May jump."""
+
+    def monotonic(self) -> float:
+        """Seconds from some point; never goes back."""
+
+
+class SystemClock:
+    """The machine's own."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()

@@ -1,0 +1,197 @@
+"""The files of a log that somebody else writes: one descriptor per log segment, and the folder's listing. Read-only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from bisect import bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.checksum import crc32c
+from litelog.errors import SourceError, SourceMissingError, SourceSyncError
+
+if TYPE_CHECKING:
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+
+_logger = logging.getLogger(__name__)
+
+_READ_BYTES = 4 << 20
+"""How much is read at a time where only a checksum is wanted."""
+
+_GROWTH_BYTES = 1 << 20
+"""How much is read behind a finished log segment's end to tell growth from preallocation."""
+
+INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")
+"""What index files end in: beside the log segments, rebuilt from them, never shipped."""
+
+SETTLED_MICROSECONDS = 100_000
+"""A file changed more recently than this may change again within the same tick of its time stamp."""
+
+
+class OpenSegment:
+    """A log segment's one descriptor, and what its file was when it was opened."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        self.inode = os.fstat(descriptor).st_ino
+        self._remembered: tuple[int, int] = (0, 0)
+
+    def __enter__(self) -> OpenSegment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def signature(self) -> tuple[int, int]:
+        status = os.fstat(self._descriptor)
+        return (status.st_size, status.st_mtime_ns)
+
+    def remember(self) -> None:
+        """Take note of the state that it is finished in."""
+        self._remembered = self.signature()
+
+    def grew(self) -> bool:
+        """Whether bytes were written behind the end that it was finished with."""
+        if self.signature() == self._remembered:
+            return False
+        size = self._remembered[0]
+        return self.size() > size and bool(self.read(size, _GROWTH_BYTES).strip(b"\0"))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset`` on; fewer at the end."""
+        pieces: list[bytes] = []
+        while length > 0:
+            piece = os.pread(self._descriptor, length, offset)
+            if not piece:
+                break
+            pieces.append(piece)
+            offset += len(piece)
+            length -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def checksum(self, length: int) -> int:
+        """CRC-32C of the first ``length`` bytes; of fewer if there are fewer."""
+        value = offset = 0
+        while offset < length and (piece := self.read(offset, min(_READ_BYTES, length - offset))):
+            value = crc32c(piece, value)
+            offset += len(piece)
+        return value
+
+    def sync(self, path: str) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise SourceSyncError(f"{path}: cannot be synced, so what it holds may not be durable: {error}") from error
+
+
+class SegmentNames:
+    """The folder: which log segments it lists, in order."""
+
+    def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
+        self._folder = folder
+        self._format = log_format
+        self._clock = clock
+        self._orders: list[tuple[object, ...]] = []
+        self._listed: list[str] = []
+        self._listed_at: int | None = None
+        self._reported: set[str] = set()
+
+    def inode(self) -> int:
+        return self._status().st_ino
+
+    def signature(self) -> tuple[int]:
+        return (self._status().st_mtime_ns,)
+
+    def require_folder(self) -> None:
+        """Raise SourceMissingError if the folder is not there: an unmounted disk is no rewind."""
+        self._status()
+        if not self.all():
+            raise SourceMissingError(self._folder, "holds no log segment any more")
+
+    def all(self) -> list[str]:
+        """The log segments, oldest first; read anew when the folder has changed."""
+        modified = self._status().st_mtime_ns
+        if modified != self._listed_at:
+            self._read()
+            settled = self._clock.now() - modified // 1000 >= SETTLED_MICROSECONDS
+            self._listed_at = modified if settled else None
+        return self._listed
+
+    def after(self, name: str) -> list[str]:
+        """The log segments behind ``name``; all of them where it is empty."""
+        names = self.all()
+        if not name:
+            return names
+        order = self._format.segment_order(name)
+        assert order is not None
+        return names[bisect_right(self._orders, order) :]
+
+    def open(self, name: str) -> OpenSegment:
+        path = os.path.join(self._folder, name)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            try:
+                descriptor = os.open(path, flags | getattr(os, "O_NOATIME", 0))
+            except PermissionError:
+                descriptor = os.open(path, flags)  # another user's file: the access time cannot be spared
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be opened: {error.strerror}") from error
+        return OpenSegment(name, descriptor)
+
+    def inode_of(self, name: str) -> int | None:
+        with suppress(FileNotFoundError):
+            return os.stat(os.path.join(self._folder, name)).st_ino
+        return None
+
+    def sync_folder(self) -> None:
+        try:
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise SourceSyncError(f"{self._folder}: cannot be synced: {error}") from error
+
+    def _status(self) -> os.stat_result:
+        try:
+            status = os.stat(self._folder)
+        except FileNotFoundError:
+            raise SourceMissingError(self._folder, "no such folder") from None
+        except OSError as error:
+            raise SourceError(f"{self._folder}: cannot be read: {error.strerror}") from error
+        if not stat.S_ISDIR(status.st_mode):
+            raise SourceError(f"{self._folder}: is not a folder")
+        return status
+
+    def _read(self) -> None:
+        try:
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except OSError as error:
+            raise SourceError(f"{self._folder}: cannot be listed: {error.strerror}") from error
+        self._format.check_names(names)
+        ordered = sorted((order, name) for name in names if (order := self._format.segment_order(name)) is not None)
+        self._orders = [order for order, _ in ordered]
+        self._listed = [name for _, name in ordered]
+        self._report(set(names) - set(self._listed))
+
+    def _report(self, foreign: set[str]) -> None:
+        for name in sorted(foreign - self._reported):
+            if not name.startswith(".") and not name.endswith(INDEX_SUFFIXES):
+                _logger.warning("%s: not a %s log segment, passed over: %s", self._folder, self._format.name, name)
+        self._reported |= foreign
