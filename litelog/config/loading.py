@@ -1,0 +1,151 @@
+"""From a file's text to a Config, or to one error that lists everything that is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from litelog.config.document import Document, Place, Problem, read_document
+from litelog.config.models import FROM_DOCUMENT, Config, Location, known_keys, same_places, spell
+from litelog.errors import ConfigError, InvalidConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+
+MAX_FILE_BYTES = 1 << 20
+"""What a configuration file may hold: thousands of logs."""
+
+MAX_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+
+def load_config(source: str | os.PathLike[str], environment: Mapping[str, str]) -> Config:
+    """The configuration in ``source``: a path (PathLike), or a YAML text (str).
+
+    ``${VAR}`` and ``${VAR:-default}`` in values are taken from ``environment``. Raises ConfigError where the file
+    cannot be read, and InvalidConfigError, which lists every problem with its line, where it does not fit.
+    """
+    if isinstance(source, str):
+        name, text = "config", source
+    else:
+        name = os.fspath(source)
+        text = _read_file(name)
+    document = read_document(text, environment)
+    problems = list(document.problems)
+    config = None
+    if document.value is not None or not problems:
+        broken = {problem.location for problem in problems}
+        try:
+            config = Config.model_validate(
+                {} if document.value is None else document.value,
+                context={FROM_DOCUMENT: True},
+                by_alias=True,
+                by_name=False,
+            )
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)
+            problems += [_describe(document, detail) for detail in found if detail["loc"] not in broken]
+        problems += [problem for problem in _repeated(document) if problem.location not in broken]
+    if config is None or problems:
+        problems.sort(key=lambda problem: (problem.place.line, problem.place.column))
+        raise InvalidConfigError(name, [_spell(problem) for problem in problems])
+    return config
+
+
+def make_config(source: str, values: Mapping[str, Any]) -> Config:
+    """A Config from plain values, keyed as in Python; InvalidConfigError lists what does not fit. ``source`` says where
+    they are from."""
+    try:
+        return Config.model_validate(values, by_alias=False, by_name=True)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = [f"{spell(detail['loc'])}: {_message(detail)}".removeprefix(": ") for detail in found]
+        raise InvalidConfigError(source, problems) from None  # what it was raised from shows values
+
+
+def _read_file(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            body = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(body) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: line {line}: not UTF-8") from error
+
+
+def _spell(problem: Problem) -> str:
+    where = f"{spell(problem.location)}: " if problem.location else ""
+    return f"line {problem.place.line}, column {problem.place.column}: {where}{problem.message}"
+
+
+def _describe(document: Document, detail: ErrorDetails) -> Problem:
+    location: Location = detail["loc"]
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return Problem(location, document.keys.get(location, Place(1, 1)), _unknown_key(location))
+    place = document.places.get(location)
+    if kind == "missing":
+        return Problem(location, document.places.get(location[:-1], Place(1, 1)), "is required")
+    message = _message(detail)
+    if shown := document.shown.get(location):
+        message += f" (found {_shorten(shown)!r})"
+    return Problem(location, place or Place(1, 1), message)
+
+
+def _message(detail: ErrorDetails) -> str:
+    return _MESSAGES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+
+
+_MESSAGES = {
+    "string_type": "must be text (in quotes, if it looks like a number)",
+    "string_too_short": "may not be empty",
+    "tuple_type": "must be a list",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+}
+
+
+def _unknown_key(location: Location) -> str:
+    known = known_keys(location[:-1])
+    near = difflib.get_close_matches(str(location[-1]).replace("_", "-"), known, 1, 0.6)
+    return f"unknown key; did you mean {near[0]}?" if near else f"unknown key (known: {', '.join(known)})"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+def _repeated(document: Document) -> list[Problem]:
+    """Logs and replicas that stand twice, looked for in what was written, so that other errors do not hide them."""
+    paths: list[tuple[Location, str]] = []
+    urls: list[tuple[Location, str]] = []
+    for number, log in enumerate(_entries(document.value, "logs")):
+        paths += _texts(("logs", number, "path"), log)
+        for position, replica in enumerate(_entries(log, "replicas")):
+            urls += _texts(("logs", number, "replicas", position, "url"), replica)
+    return [
+        Problem(
+            location, document.places[location], f"is the same as {spell(first)}; every log and replica stands once"
+        )
+        for location, first in [*same_places(paths), *same_places(urls)]
+    ]
+
+
+def _entries(value: Any, key: str) -> list[Any]:
+    entries = value.get(key) if isinstance(value, dict) else None
+    return entries if isinstance(entries, list) else []
+
+
+def _texts(location: Location, entry: Any) -> list[tuple[Location, str]]:
+    text = entry.get(location[-1]) if isinstance(entry, dict) else None
+    return [(location, text)] if isinstance(text, str) and text else []

@@ -1,0 +1,241 @@
+"""The configuration's shape: every key, its type, its default and its limits."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from litelog.config.document import Expanded
+from litelog.quantities import parse_duration, parse_size
+from litelog.wal_segment import MAX_LENGTH_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MIN_INTERVAL = 0.001
+"""Seconds. Below a millisecond an interval is a busy loop."""
+
+MAX_INTERVAL = 86400.0
+"""Seconds. A replica that is synced less than once a day is a mistake in the unit."""
+
+MAX_SHUTDOWN_TIMEOUT = 3600.0
+"""Seconds. Whoever stops the daemon has killed it long before."""
+
+MIN_SEGMENT_BYTES = 4 << 10
+"""Smaller WAL segments are mostly headers."""
+
+PATTERN_FORMATS = ("lines", "raw")
+"""The formats that have no names of their own, so that a pattern says which files are log segments."""
+
+FROM_DOCUMENT = "document"
+"""The validation context's key that says: from YAML, where a number without a unit is no duration."""
+
+Location = tuple[str | int, ...]
+
+
+def _seconds(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str):
+        return parse_duration(value)
+    if isinstance(value, bool) or (info.context and info.context.get(FROM_DOCUMENT)):
+        raise ValueError("must be a duration such as 10s, 1m30s or 500ms")
+    return value
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a size such as 16MiB, 64KiB or 512B")
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _switch(value: Any) -> Any:
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Expanded) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError("must be true or false")
+
+
+def _interval(seconds: float) -> float:
+    if not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
+        raise ValueError("must be from 1ms to 1d")
+    return seconds
+
+
+def _timeout(seconds: float) -> float:
+    if not 0 <= seconds <= MAX_SHUTDOWN_TIMEOUT:
+        raise ValueError("must be from 0s to 1h")
+    return seconds
+
+
+def _segment_bytes(size: int) -> int:
+    if not MIN_SEGMENT_BYTES <= size <= MAX_LENGTH_BYTES:
+        raise ValueError(f"must be from {MIN_SEGMENT_BYTES >> 10}KiB to {MAX_LENGTH_BYTES >> 20}MiB")
+    return size
+
+
+def _no_zero_byte(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("holds a zero byte")
+    return text
+
+
+def _at_least_one(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not entries:
+        raise ValueError("must have at least one entry")
+    return entries
+
+
+Text = Annotated[str, StringConstraints(strict=True, min_length=1), AfterValidator(_no_zero_byte)]
+Interval = Annotated[float, BeforeValidator(_seconds), AfterValidator(_interval)]
+Timeout = Annotated[float, BeforeValidator(_seconds), AfterValidator(_timeout)]
+SegmentBytes = Annotated[int, BeforeValidator(_bytes), AfterValidator(_segment_bytes)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+_MODEL = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    alias_generator=_kebab,
+    validate_by_name=True,
+    validate_by_alias=True,
+    hide_input_in_errors=True,  # a value may be a secret
+)
+
+
+class ReplicaConfig(BaseModel):
+    """One replica of a log."""
+
+    model_config = _MODEL
+
+    url: Text = Field(repr=False)
+    """Where to: ``file:///path``, a plain path, or another scheme that a replica client is installed for."""
+    sync_interval: Interval = 1.0
+    """Seconds between two PUTs under load."""
+    max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
+    """How many bytes of the log, uncompressed, one WAL segment carries at most."""
+
+
+class LogConfig(BaseModel):
+    """One log and its replicas."""
+
+    model_config = _MODEL
+
+    path: Text
+    """The folder of log segments."""
+    format: Text = "litelog"
+    """The log format's name."""
+    pattern: Text | None = None
+    """Which file names are log segments, as a shell pattern; for the formats ``lines`` and ``raw``."""
+    takeover: Switch = False
+    """Whether to take over a replica whose newest claim is another owner's."""
+    poll_interval: Interval = 1.0
+    """Seconds between two looks at the folder where no file-system event wakes the daemon."""
+    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(_at_least_one)]
+
+    @field_validator("pattern")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        chosen = info.data.get("format")
+        if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
+            raise ValueError("only the formats lines and raw have a pattern; others know their names")
+        return pattern
+
+
+class Config(BaseModel):
+    """All that one daemon does. ``sync_interval``, ``max_segment_bytes`` and ``poll_interval`` are the defaults of the
+    logs and replicas that do not say their own."""
+
+    model_config = _MODEL
+
+    state_dir: Text | None = None
+    """Where the daemon keeps its identity and positions; None leaves it to the command."""
+    shutdown_timeout: Timeout = 10.0
+    """Seconds that the final sync may take."""
+    sync_interval: Interval = 1.0
+    max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
+    poll_interval: Interval = 1.0
+    logs: Annotated[tuple[LogConfig, ...], AfterValidator(_at_least_one)]
+
+    @field_validator("logs")
+    @classmethod
+    def _fill_defaults(cls, logs: tuple[LogConfig, ...], info: ValidationInfo) -> tuple[LogConfig, ...]:
+        return tuple(_with_defaults(log, info.data) for log in logs)
+
+    @model_validator(mode="after")
+    def _check_places(self, info: ValidationInfo) -> Config:
+        if info.context and info.context.get(FROM_DOCUMENT):
+            return self  # the loader has looked, and knows the lines
+        paths = [(("logs", n, "path"), log.path) for n, log in enumerate(self.logs)]
+        urls = [
+            (("logs", n, "replicas", m, "url"), replica.url)
+            for n, log in enumerate(self.logs)
+            for m, replica in enumerate(log.replicas)
+        ]
+        for location, first in [*same_places(paths), *same_places(urls)]:
+            raise ValueError(f"{spell(location)} is the same as {spell(first)}; every log and replica stands once")
+        return self
+
+
+MODELS: dict[tuple[str, ...], type[BaseModel]] = {(): Config, ("logs",): LogConfig, ("logs", "replicas"): ReplicaConfig}
+"""The model of the mapping at a location, numbers left out."""
+
+
+def known_keys(location: Location) -> list[str]:
+    """The keys that a mapping at ``location`` may have, as they are written in YAML."""
+    model = MODELS.get(tuple(part for part in location if isinstance(part, str)))
+    return [_kebab(name) for name in model.model_fields] if model else []
+
+
+def spell(location: Location) -> str:
+    """A key's path as people write it: ``logs[0].replicas[1].url``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, Location]]:
+    """The locations whose path or URL names a place that an earlier one names, each with that one."""
+    seen: dict[str, Location] = {}
+    again = []
+    for location, text in places:
+        first = seen.setdefault(_place(text), location)
+        if first != location:
+            again.append((location, first))
+    return again
+
+
+def _place(text: str) -> str:
+    """One spelling of a path or URL: ``file:///a``, ``/a`` and ``/a/`` are one place."""
+    text = text.removeprefix("file://")
+    if "://" in text:
+        return text.rstrip("/")
+    path = posixpath.normpath(text)
+    return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def _with_defaults(log: LogConfig, defaults: dict[str, Any]) -> LogConfig:
+    replicas = tuple(
+        replica.model_copy(update=_unsaid(replica, defaults, ("sync_interval", "max_segment_bytes")))
+        for replica in log.replicas
+    )
+    return log.model_copy(update={**_unsaid(log, defaults, ("poll_interval",)), "replicas": replicas})
+
+
+def _unsaid(model: BaseModel, defaults: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: defaults[name] for name in names if name in defaults and name not in model.model_fields_set}

@@ -1,0 +1,69 @@
+"""Sizes and durations: how people write them, and how they are written for people."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "TIB": 1 << 40,
+}
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+# Digits are counted, so that no text makes a number that cannot be held exactly.
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
+_SIZE = re.compile(rf"({_NUMBER}) ?([KMGT]?i?B)", re.IGNORECASE)
+_DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d))+")
+_DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
+
+
+def parse_size(text: str) -> int:
+    """Bytes that ``text`` says: ``64MiB``, ``1.5 GiB``, ``10kB``, ``512B``. ValueError, without ``text``, if none."""
+    match = _SIZE.fullmatch(text.strip())
+    unit = _SIZE_UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise ValueError("must be a size such as 16MiB, 64KiB or 512B")
+    size = float(match[1]) * unit
+    if not size.is_integer():
+        raise ValueError("must be a whole number of bytes")
+    return int(size)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds that ``text`` says: ``10s``, ``1m30s``, ``500ms``. ValueError, without ``text``, if it says none."""
+    if not _DURATION.fullmatch(text.strip()):
+        raise ValueError("must be a duration such as 10s, 1m30s or 500ms")
+    parts = _DURATION_PART.findall(text)
+    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+
+
+def format_size(size: int) -> str:
+    """``size`` bytes for people: ``17 B``, ``1.5 MiB``."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def format_duration(seconds: float) -> str:
+    """``seconds`` for people: ``12ms``, ``1.5s``, ``2m05s``, ``3h20m``, ``4d06h``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h{minutes:02}m"
+    return f"{hours // 24}d{hours % 24:02}h"
