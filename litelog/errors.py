@@ -116,6 +116,25 @@ class PrunedError(LitelogError):
         super().__init__(f"{position}: no longer in the replica (retention removed it)")
 
 
+class GenerationMismatchError(LitelogError):
+    """A WAL segment, or a position, is of another generation than the iterator it was given to."""
+
+    def __init__(self, expected: str, actual: str) -> None:
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"generation {actual} in an iterator over {expected}")
+
+
+class SegmentOrderError(LitelogError):
+    """A WAL segment was appended out of order. ``expected`` and ``actual`` are positions; ``what`` says which rule."""
+
+    def __init__(self, what: str, expected: str, actual: str) -> None:
+        self.what = what
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"{actual}: {what} (expected {expected})")
+
+
 class OtherLogError(LitelogError):
     """A replica belongs to another log than the one at hand."""
 
