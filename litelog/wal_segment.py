@@ -199,6 +199,7 @@ def _header(fields: dict[str, Any]) -> WalHeader:
         values[name] = value
     header = WalHeader(**values)
     _require(header.length <= max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES), "length", header.length)
+    _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
     return header
 
 

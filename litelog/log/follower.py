@@ -140,7 +140,7 @@ class Follower:
         if batch is not None:
             self._place = batch.after
             if batch.final:
-                self._finish_current()
+                self._finish_current(batch.end.offset)
         return batch
 
     def read_again(self, place: Place, length: int) -> memoryview:
@@ -307,12 +307,13 @@ class Follower:
             self._names.sync_folder()
         self._current.sync(self._path)
 
-    def _finish_current(self) -> None:
+    def _finish_current(self, end: int) -> None:
         if self._finished is not None:
             self._finished.close()
         self._finished, self._current = self._current, None
         if self._finished is not None:
-            self._finished.remember()
+            skips_garbage = self._format.finished_tail is FinishedTail.PREFIX
+            self._finished.finish(self._finished.size() if skips_garbage else end)
 
     # --- the log segments behind it
 

@@ -38,7 +38,8 @@ class OpenSegment:
         self.name = name
         self._descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
-        self._remembered: tuple[int, int] = (0, 0)
+        self._end = 0
+        self._checked: tuple[int, int] | None = None
 
     def __enter__(self) -> OpenSegment:
         return self
@@ -58,16 +59,17 @@ class OpenSegment:
         status = os.fstat(self._descriptor)
         return (status.st_size, status.st_mtime_ns)
 
-    def remember(self) -> None:
-        """Take note of the state that it is finished in."""
-        self._remembered = self.signature()
+    def finish(self, end: int) -> None:
+        """Take note that it is finished at offset ``end``: nothing but zeros may lie behind that."""
+        self._end = end
 
     def grew(self) -> bool:
         """Whether bytes were written behind the end that it was finished with."""
-        if self.signature() == self._remembered:
+        signature = self.signature()
+        if signature == self._checked:
             return False
-        size = self._remembered[0]
-        return self.size() > size and bool(self.read(size, _GROWTH_BYTES).strip(b"\0"))
+        self._checked = signature
+        return bool(self.read(self._end, _GROWTH_BYTES).strip(b"\0"))
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` on; fewer at the end."""

@@ -1,0 +1,135 @@
+"""One writer: claiming, closing what came before, proof of ownership. REPLICA.md's "One writer", step by step.
+
+There is exactly one next slot in a generation. Whoever creates the object there decides how the generation goes on: its
+owner with a WAL segment, a successor with a terminal. So a successor that holds the slot knows the generation's end,
+and the owner's next put fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog import claim as claims
+from litelog import snapshot, wal_segment
+from litelog.errors import ExistsError, FencedError, NotFoundError, StoreError
+from litelog.lineage import find_tip, read_claim, read_forward
+from litelog.position import generation
+from litelog.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.lineage import Tip
+    from litelog.position import Position
+    from litelog.replica_client import ReplicaClient
+
+MAX_SLOTS_LOST = 1000
+"""How many slots a closing owner may lose to the one that it closes: that one's next put fails once one is won."""
+
+
+class LostRaceError(FencedError):
+    """Another daemon claimed the same epoch at the same moment."""
+
+    def __init__(self, replica: str, key: str) -> None:
+        super().__init__(f"{replica}: another daemon has just created {key}; only one may write")
+
+
+class NotCreateOnlyError(StoreError):
+    """The store let a key be written twice, so it cannot keep two writers apart."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("put", key, "a second create-only put was not refused: this store cannot fence writers")
+
+
+def create_claim(client: ReplicaClient, claim: Claim) -> None:
+    """Put the claim, twice: the second must be refused, or this store does not keep writers apart.
+
+    To be repeated with the same claim after a failure: one that is there with the same bytes is ours. Raises
+    LostRaceError if another owner has the epoch.
+    """
+    body = claims.encode(claim)
+    for _ in range(2):
+        try:
+            client.write_claim(claim.epoch, body)
+        except ExistsError:
+            if client.read_claim(claim.epoch) != body:
+                raise LostRaceError(client.url, claim.key) from None
+            return
+    raise NotCreateOnlyError(claim.key)
+
+
+def close_below(client: ReplicaClient, successor: Claim, below: Sequence[Claim], now: int) -> dict[str, Tip]:
+    """End every open generation in ``below`` (newest first); their tips by generation. Idempotent.
+
+    It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
+    (Stopping at one that is ended already would not do: whoever ended it may have died before it came to the next.)
+    """
+    tips: dict[str, Tip] = {}
+    for claim in below:
+        tip = _close(client, claim, successor, now)
+        tips[claim.generation] = tip
+        if tip.started:
+            break
+    return tips
+
+
+def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
+    """Whether the object that ends at our position is there with our digest: two requests, this one and the claim's.
+
+    ``last`` is the last WAL segment's place, None where the snapshot is the last object. Raises FencedError where a
+    newer claim exists.
+    """
+    try:
+        newer = read_claim(client, claim.epoch + 1)
+    except NotFoundError:
+        pass
+    else:
+        raise FencedError(
+            f"{client.url}: generation {claim.generation} was succeeded by {newer.generation} "
+            f"of owner {newer.owner} on {newer.host}"
+        )
+    try:
+        if last is None:
+            return snapshot.digest(client.read_snapshot(generation(claim.generation), claim.first)) == digest
+        return wal_segment.digest([client.read_wal_segment(last)]) == digest
+    except NotFoundError:
+        return False
+
+
+def _close(client: ReplicaClient, claim: Claim, successor: Claim, now: int) -> Tip:
+    tip = find_tip(client, claim)
+    for _ in range(MAX_SLOTS_LOST):
+        if tip.terminal is not None:
+            return tip
+        try:
+            client.write_wal_segment(tip.slot, wal_segment.encode(_terminal(claim, successor, tip, now), b""))
+        except ExistsError:
+            pass  # its owner was faster, or this is our own put whose answer was lost
+        tip = read_forward(client, tip)
+    raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
+
+
+def _terminal(claim: Claim, successor: Claim, tip: Tip, now: int) -> WalHeader:
+    last = tip.last
+    same_index = last is not None and not last.final
+    return WalHeader(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=successor.owner,
+        index=tip.slot.index,
+        offset=tip.slot.offset,
+        length=0,
+        file=last.file if last is not None and same_index else "",
+        first=None,
+        next=last.next if last is not None else None,
+        records=0,
+        lowest=None,
+        highest=None,
+        crc=0,
+        crc_total=last.crc_total if last is not None and same_index else 0,
+        previous=tip.digest,
+        shipped=max(now, last.shipped if last is not None else 0),
+        successor=successor.key,
+    )

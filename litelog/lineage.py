@@ -1,0 +1,114 @@
+"""The generations of a replica: who claimed them, how far each has come, and which one to read."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog import claim as claims
+from litelog import snapshot, wal_segment
+from litelog.claim import Relation
+from litelog.errors import NotFoundError
+from litelog.layout import claim_key, wal_key
+from litelog.position import Position, generation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.replica_client import ReplicaClient
+    from litelog.wal_segment import WalHeader, WalSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """How far a generation has come."""
+
+    slot: Position
+    """Its one next slot; the terminal's place if it has ended."""
+    last: WalHeader | None
+    """The last WAL segment before the slot; None if there is none."""
+    digest: str
+    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if there is neither."""
+    terminal: WalHeader | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether its owner wrote anything behind the claim: then all generations below it are closed."""
+        return bool(self.digest)
+
+
+def read_claim(client: ReplicaClient, epoch: int) -> Claim:
+    """The claim of an epoch; NotFoundError if there is none."""
+    return claims.decode(claim_key(epoch), client.read_claim(epoch))
+
+
+def read_claims(client: ReplicaClient) -> list[Claim]:
+    """All claims, newest first: one listing, and a GET each."""
+    return [read_claim(client, epoch) for epoch in reversed(client.epochs())]
+
+
+def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
+    """How far a generation has come: a listing, its last two objects, and what came behind them since."""
+    name = generation(claim.generation)
+    listed = deque((info.position for info in client.wal_segments(name)), maxlen=2)
+    tip = Tip(Position(name, claim.first, 0), None, "" if listed else _snapshot_digest(client, claim))
+    for position in listed:
+        tip = _step(tip, _read(client, position))
+    return read_forward(client, tip)
+
+
+def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
+    """``tip`` after everything that follows it: a GET for each, until the next slot is free or holds a terminal."""
+    while tip.terminal is None:
+        try:
+            segment = _read(client, tip.slot)
+        except NotFoundError:
+            break
+        tip = _step(tip, segment)
+    return tip
+
+
+def has_reached(claim: Claim, tip: Tip, predecessor: Tip) -> bool:
+    """Whether a generation holds all that its predecessor ended with, so that readers may leave that one."""
+    if claim.relation is not Relation.CONTINUES:
+        return True
+    end = predecessor.slot
+    return (tip.slot.index, tip.slot.offset) >= (end.index + claim.shift, end.offset)
+
+
+def find_latest(client: ReplicaClient, newest_first: Sequence[Claim]) -> tuple[Claim, Tip] | None:
+    """The generation to read: the newest that has reached its predecessor's end, or diverged; None if none started."""
+    by_name = {claim.generation: claim for claim in newest_first}
+    for newest in newest_first:
+        tip = find_tip(client, newest)
+        if not tip.started:
+            continue
+        claim = newest
+        while claim.predecessor is not None and claim.predecessor in by_name:
+            predecessor = by_name[claim.predecessor]
+            end = find_tip(client, predecessor)
+            if has_reached(claim, tip, end):
+                break
+            claim, tip = predecessor, end
+        return claim, tip
+    return None
+
+
+def _read(client: ReplicaClient, position: Position) -> WalSegment:
+    return wal_segment.decode(wal_key(position), client.read_wal_segment(position))
+
+
+def _step(tip: Tip, segment: WalSegment) -> Tip:
+    header = segment.header
+    if header.successor is not None:
+        return Tip(header.position, tip.last, tip.digest or header.previous, header)
+    return Tip(header.next_slot, header, segment.digest)
+
+
+def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
+    try:
+        return snapshot.digest(client.read_snapshot(generation(claim.generation), claim.first))
+    except NotFoundError:
+        return ""
