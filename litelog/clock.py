@@ -6,6 +6,9 @@ import time
 from typing import Protocol
 
 
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class Clock(Protocol):
     """What time it is."""
 
@@ -13,7 +16,7 @@ class Clock(Protocol):
         """Microseconds since 1970. May jump."""
 
     def monotonic(self) -> float:
-        """Seconds from some point; never goes back."""
+        """Seconds from some point; never goes back, and counts while the machine is suspended where it can."""
 
 
 class SystemClock:
@@ -23,4 +26,4 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_STEADY)

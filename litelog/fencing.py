@@ -7,6 +7,7 @@ and the owner's next put fails.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
@@ -17,7 +18,7 @@ from litelog.position import generation
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from litelog.claim import Claim
     from litelog.lineage import Tip
@@ -59,7 +60,7 @@ def create_claim(client: ReplicaClient, claim: Claim) -> None:
     raise NotCreateOnlyError(claim.key)
 
 
-def close_below(client: ReplicaClient, successor: Claim, below: Sequence[Claim], now: int) -> dict[str, Tip]:
+def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim], now: int) -> dict[str, Tip]:
     """End every open generation in ``below`` (newest first); their tips by generation. Idempotent.
 
     It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
@@ -102,10 +103,8 @@ def _close(client: ReplicaClient, claim: Claim, successor: Claim, now: int) -> T
     for _ in range(MAX_SLOTS_LOST):
         if tip.terminal is not None:
             return tip
-        try:
+        with suppress(ExistsError):  # its owner was faster, or this is our own put whose answer was lost
             client.write_wal_segment(tip.slot, wal_segment.encode(_terminal(claim, successor, tip, now), b""))
-        except ExistsError:
-            pass  # its owner was faster, or this is our own put whose answer was lost
         tip = read_forward(client, tip)
     raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
 

@@ -11,10 +11,10 @@ from litelog import snapshot, wal_segment
 from litelog.claim import Relation
 from litelog.errors import NotFoundError
 from litelog.layout import claim_key, wal_key
-from litelog.position import Position, generation
+from litelog.position import Position, epoch_of, generation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from litelog.claim import Claim
     from litelog.replica_client import ReplicaClient
@@ -44,9 +44,9 @@ def read_claim(client: ReplicaClient, epoch: int) -> Claim:
     return claims.decode(claim_key(epoch), client.read_claim(epoch))
 
 
-def read_claims(client: ReplicaClient) -> list[Claim]:
-    """All claims, newest first: one listing, and a GET each."""
-    return [read_claim(client, epoch) for epoch in reversed(client.epochs())]
+def newest_claims(client: ReplicaClient, epochs: Sequence[int]) -> Iterator[Claim]:
+    """The claims of ``epochs`` (ascending), newest first: a GET each, as they are taken."""
+    return (read_claim(client, epoch) for epoch in reversed(epochs))
 
 
 def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
@@ -78,16 +78,14 @@ def has_reached(claim: Claim, tip: Tip, predecessor: Tip) -> bool:
     return (tip.slot.index, tip.slot.offset) >= (end.index + claim.shift, end.offset)
 
 
-def find_latest(client: ReplicaClient, newest_first: Sequence[Claim]) -> tuple[Claim, Tip] | None:
+def find_latest(client: ReplicaClient, epochs: Sequence[int]) -> tuple[Claim, Tip] | None:
     """The generation to read: the newest that has reached its predecessor's end, or diverged; None if none started."""
-    by_name = {claim.generation: claim for claim in newest_first}
-    for newest in newest_first:
-        tip = find_tip(client, newest)
+    for newest in newest_claims(client, epochs):
+        claim, tip = newest, find_tip(client, newest)
         if not tip.started:
             continue
-        claim = newest
-        while claim.predecessor is not None and claim.predecessor in by_name:
-            predecessor = by_name[claim.predecessor]
+        while claim.predecessor is not None and claim.relation is Relation.CONTINUES:
+            predecessor = read_claim(client, epoch_of(generation(claim.predecessor)))
             end = find_tip(client, predecessor)
             if has_reached(claim, tip, end):
                 break

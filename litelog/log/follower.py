@@ -7,7 +7,7 @@ before each read the descriptor is synced, so that what is shipped is never ahea
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
@@ -17,66 +17,16 @@ from litelog.errors import (
     SequenceGapError,
     SourceMissingError,
 )
-from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail, Tail
+from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
+from litelog.log.batch import Batch, Place, make_batch
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentNames
 
 if TYPE_CHECKING:
     from litelog.clock import Clock
-    from litelog.formats import LogFormat, Scan
-
-CHECKED_BYTES = 64 << 10
-"""How much of the last commit is compared with the source before each batch: enough to tell another history."""
+    from litelog.formats import Expectation, LogFormat, Scan
 
 PROBE_BYTES = 1 << 20
 """How much of a newer log segment is read at first to see whether it holds a whole commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a follower stands in a log. Offsets are bytes of log segment ``file``."""
-
-    index: int
-    file: str
-    """Empty at the start of an index that has no log segment yet."""
-    behind: str = ""
-    """The log segment of the index before it, which is finished."""
-    offset: int = 0
-    crc_total: int = 0
-    """CRC-32C of [0, offset)."""
-    sequence: int | None = None
-    """The sequence that follows; None if the log says."""
-    epoch: int = 0
-    check_start: int = 0
-    check_crc: int = 0
-    """CRC-32C of [check_start, offset), the end of the last commit."""
-
-    @property
-    def expectation(self) -> Expectation:
-        """What must come next."""
-        return Expectation(self.sequence, self.epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A run of whole commits of one log segment, durable at the source: bytes [start.offset, start.offset + length)."""
-
-    start: Place
-    data: memoryview
-    scan: Scan | None
-    """None where ``data`` is empty."""
-    crc: int
-    """CRC-32C of ``data``."""
-    end: Place
-    """Behind it; in the same index."""
-    final: bool
-    """The log segment is finished: the next batch is of the next index."""
-
-    @property
-    def after(self) -> Place:
-        """Where the next batch starts."""
-        if not self.final:
-            return self.end
-        return Place(self.end.index + 1, "", behind=self.end.file, sequence=self.end.sequence, epoch=self.end.epoch)
 
 
 class GapError(DivergedError):
@@ -143,10 +93,20 @@ class Follower:
                 self._finish_current(batch.end.offset)
         return batch
 
-    def read_again(self, place: Place, length: int) -> memoryview:
-        """``length`` bytes of the log from ``place`` on (fewer if it has fewer), as they are now."""
-        with self._names.open(place.file) as segment:
-            return memoryview(segment.read(place.offset, length))
+    def read_again(self, place: Place, length: int, *, final: bool) -> Batch:
+        """The batch of ``length`` bytes at ``place`` as the log has it now; DivergedError if it has none such."""
+        path = os.path.join(self._folder, place.file)
+        try:
+            with self._names.open(place.file) as segment:
+                data = memoryview(segment.read(place.offset, length))
+        except FileNotFoundError:
+            raise DivergedError(path, "vanished before all of it was shipped") from None
+        scan = self._format.scan(path, data, place.offset, place.expectation) if length else None
+        if scan is not None and final and self._format.finished_tail is FinishedTail.SHIP:
+            scan = replace(scan, end=scan.start + len(data))
+        if (0 if scan is None else scan.end - scan.start) != length:
+            raise DivergedError(path, f"does not hold the {length} bytes at {place.offset} that were shipped")
+        return make_batch(place, data, scan, final=final)
 
     def rewind(self, place: Place) -> None:
         """Go to ``place``; what was opened for another log segment is let go."""
@@ -171,7 +131,7 @@ class Follower:
             self._sync_current()
         data, scan = self._read_run(size, limit)
         if scan is not None and scan.end > self._place.offset and scan.end < size and scan.tail is not Tail.ZEROS:
-            return self._batch(data, scan, final=False)  # more lies behind it: look at that next
+            return make_batch(self._place, data, scan, final=False)  # more lies behind it: look at that next
         return self._batch_at_end(size, data, scan)
 
     def _batch_at_end(self, size: int, data: memoryview, scan: Scan | None) -> Batch | None:
@@ -183,9 +143,9 @@ class Follower:
         finished = self._find_successor(expect, may_be_gap=whole and shipped == self._place.offset)
         if self._current.size() != size or not finished:
             # Not finished, or it grew while the newer one was looked at: its own bytes come first.
-            return self._batch(data, scan, final=False) if shipped > self._place.offset else None
+            return make_batch(self._place, data, scan, final=False) if shipped > self._place.offset else None
         if scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS):
-            return self._batch(data, scan, final=True)
+            return make_batch(self._place, data, scan, final=True)
         if self._format.finished_tail is FinishedTail.ERROR:
             damage = scan.damage
             raise CorruptCommitError(
@@ -196,8 +156,8 @@ class Follower:
                 damage.actual if damage else "cut off",
             )
         if self._format.finished_tail is FinishedTail.SHIP:
-            return self._batch(data, replace(scan, end=scan.start + len(data)), final=True)
-        return self._batch(data, scan, final=True)
+            return make_batch(self._place, data, replace(scan, end=scan.start + len(data)), final=True)
+        return make_batch(self._place, data, scan, final=True)
 
     def _read_run(self, size: int, limit: int) -> tuple[memoryview, Scan | None]:
         assert self._current is not None
@@ -212,26 +172,6 @@ class Follower:
             if scan.end > place.offset or longer <= length:
                 return data, scan
             length = longer  # a commit larger than the limit
-
-    def _batch(self, data: memoryview, scan: Scan | None, *, final: bool) -> Batch:
-        place = self._place
-        if scan is None or scan.end == place.offset:
-            return Batch(place, memoryview(b""), None, 0, place, final)
-        data = data[: scan.end - place.offset]
-        crc_total = crc32c(data, place.crc_total)
-        check_start = max(scan.last_commit, scan.end - CHECKED_BYTES, place.offset)
-        end = Place(
-            index=place.index,
-            file=place.file,
-            behind=place.behind,
-            offset=scan.end,
-            crc_total=crc_total,
-            sequence=scan.next,
-            epoch=scan.epoch,
-            check_start=check_start,
-            check_crc=crc32c(data[check_start - place.offset :]),
-        )
-        return Batch(place, data, scan, crc32c(data), end, final)
 
     # --- the log segment at hand
 
@@ -274,7 +214,7 @@ class Follower:
         if not following and not self._names.all():
             raise SourceMissingError(self._folder, "holds no log segment any more")
         if self._format.self_numbered and place.offset and self._find_successor(place.expectation, may_be_gap=False):
-            return self._batch(memoryview(b""), None, final=True)
+            return make_batch(place, memoryview(b""), None, final=True)
         raise DivergedError(self._path, "vanished before all of it was shipped")
 
     def _check_continuity(self) -> None:
@@ -369,3 +309,21 @@ class Follower:
             return None
         parts = (self._names.signature(), self._current.signature())
         return parts if self._finished is None else (*parts, self._finished.signature())
+
+
+def find_shift(
+    folder: str, log_format: LogFormat, clock: Clock, file: str, index: int, end: int, crc_total: int
+) -> int | None:
+    """What to add to another generation's index to get this log's, if this log holds what that one ended with; else None.
+
+    That is: ``file``, there at ``index``, with CRC-32C ``crc_total`` over its bytes [0, ``end``).
+    """
+    names = SegmentNames(folder, log_format, clock)
+    ours = 0
+    for name in names.all():
+        with names.open(name) as segment:
+            if name == file:
+                held = segment.size() >= end and segment.checksum(end) == crc_total
+                return ours - index if held else None
+            ours += segment.size() > 0
+    return None

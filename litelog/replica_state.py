@@ -1,0 +1,108 @@
+"""What a daemon keeps of one log and replica between runs: identity, claim, position. And the lock on it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.errors import LitelogError, LockedError
+from litelog.log.batch import Place
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+VERSION = 1
+
+
+class StateError(LitelogError):
+    """The state folder cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One owner's memory. It may be older than the replica: what it lags behind is adopted from there."""
+
+    owner: str
+    """Random, hex: who writes."""
+    log: str
+    """The log's id, 32 hex digits; empty while unknown."""
+    claim: str | None = None
+    """The claim as it was or is to be put, byte for byte."""
+    closed: bool = False
+    """Everything below is closed, and the generation's first snapshot is there."""
+    digest: str = ""
+    """SHA-256 of the generation's last object."""
+    last: str | None = None
+    """The last WAL segment's position; None where the snapshot is the last object."""
+    shipped: int = 0
+    """When it was shipped, microseconds since 1970."""
+    folder_inode: int = 0
+    """Which folder the log was in: one that was restored or replaced is another."""
+    place: Place = Place(0, "")  # noqa: RUF009 - frozen
+    """Where the log is read on."""
+
+
+class StateFolder:
+    """The folder of one log and replica, locked for this process while it is open."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self._path = path
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            self._lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(
+                f"{path}: cannot keep state here ({error.strerror}); choose another --state-dir"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise LockedError(os.path.join(path, "lock"), what) from None
+
+    def load(self) -> ReplicaState | None:
+        """What was saved last; None if there is nothing, or nothing that can be read: then a new claim is due."""
+        try:
+            with open(os.path.join(self._path, "state.json"), encoding="utf-8") as file:
+                fields: dict[str, Any] = json.load(file)
+            if fields.pop("version") != VERSION:
+                return None
+            return ReplicaState(**{**fields, "place": Place(**fields["place"])})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def save(self, state: ReplicaState) -> None:
+        """Keep ``state``: durable, and whole whatever happens meanwhile."""
+        temporary = os.path.join(self._path, ".state.json.tmp")
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({"version": VERSION, **asdict(state)}, file)
+                file.flush()
+                os.fdatasync(file.fileno())
+            os.rename(temporary, os.path.join(self._path, "state.json"))
+            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StateError(f"{self._path}: cannot save state: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Release the lock. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> StateFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
