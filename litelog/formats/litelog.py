@@ -1,25 +1,24 @@
-"""Our own log format: the log segment's header and name, and the format as litelog asks for it.
-
-segment header, 64 bytes, little-endian
- 0  8  magic "litelog\\n"
- 8  2  u16 version = 1      10  2  u16 flags = 0      12  4  u32 header length = 64
-16 16  log id (UUID)        32  8  u64 first sequence 40  8  i64 created, microseconds
-48 12  zero                 60  4  u32 CRC-32C of bytes 0..60
-"""
+"""Our own log format as litelog asks for it, and the names of its log segments."""
 
 from __future__ import annotations
 
 import re
-import struct
-from dataclasses import dataclass
-from uuid import UUID
+from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
-from litelog.errors import WrongFormatError
+from litelog.errors import SequenceGapError, WrongFormatError
+from litelog.formats import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.columns import Columns
+from litelog.formats.commit_columns import Bodies
+from litelog.formats.commit_walk import Walk, walk
 from litelog.formats.encoding import MAX_SEQUENCE, commit_bytes, encode_columns, encode_commit
+from litelog.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 __all__ = [
     "SEGMENT_HEADER_BYTES",
+    "LitelogFormat",
     "SegmentHeader",
     "commit_bytes",
     "encode_columns",
@@ -27,45 +26,7 @@ __all__ = [
     "segment_name",
 ]
 
-MAGIC = b"litelog\n"
-VERSION = 1
-SEGMENT_HEADER_BYTES = 64
-
-_HEADER = struct.Struct("<8sHHI16sQq12sI")
-_CHECKED_BYTES = SEGMENT_HEADER_BYTES - 4
 _NAME = re.compile(r"([0-9]{20})\.log")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentHeader:
-    """What a log segment's first 64 bytes say. ``created`` is in microseconds since 1970."""
-
-    log_id: UUID
-    first_sequence: int
-    created: int
-
-    def encode(self) -> bytes:
-        """The 64 bytes."""
-        fields = (MAGIC, VERSION, 0, SEGMENT_HEADER_BYTES, self.log_id.bytes, self.first_sequence, self.created)
-        head = _HEADER.pack(*fields, bytes(12), 0)[:_CHECKED_BYTES]
-        return head + crc32c(head).to_bytes(4, "little")
-
-    @classmethod
-    def decode(cls, name: str, head: memoryview | bytes) -> SegmentHeader:
-        """The header in the first 64 bytes of ``head``; ValueError if they are damaged, WrongFormatError if not ours.
-
-        ``name`` is the log segment's, for the error.
-        """
-        if len(head) < SEGMENT_HEADER_BYTES:
-            raise ValueError(f"{len(head)} bytes are no header")
-        magic, version, flags, length, log_id, first, created, zeros, checksum = _HEADER.unpack_from(head)
-        if magic != MAGIC:
-            raise WrongFormatError(name, "litelog", f"it starts with {magic!r}, not {MAGIC!r}")
-        if crc32c(head[:_CHECKED_BYTES]) != checksum:
-            raise ValueError(f"the header's checksum is {checksum:08x}, expected {crc32c(head[:_CHECKED_BYTES]):08x}")
-        if (version, flags, length, zeros) != (VERSION, 0, SEGMENT_HEADER_BYTES, bytes(12)):
-            raise WrongFormatError(name, "litelog", f"version {version}, flags {flags}, header length {length}")
-        return cls(UUID(bytes=log_id), first, created)
 
 
 def segment_name(first_sequence: int) -> str:
@@ -77,3 +38,91 @@ def sequence_of(name: str) -> int | None:
     """The first sequence that a log segment's file name says; None for any other name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
+
+
+class LitelogFormat:
+    """Our own log. Commits count their records: sequences are dense."""
+
+    name = "litelog"
+    finished_tail = FinishedTail.ERROR
+    has_timestamps = True
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        sequence = sequence_of(name)
+        return None if sequence is None else (sequence,)
+
+    def check_names(self, names: list[str]) -> None:
+        """Nothing to refuse: a name says its first sequence, and no sequence comes twice."""
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:
+        try:
+            return SegmentHeader.decode(name, head).log_id
+        except ValueError:
+            return None
+
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+        found = _walk_segment(name, data, offset, expect)
+        first = lowest = highest = None
+        records, last_commit = 0, offset
+        if found.positions:
+            bodies = Bodies.check(name, data, offset, found.positions)
+            first, records = _first_sequence(data, found), int(bodies.counts.sum())
+            lows, highs = bodies.timestamp_ranges()
+            lowest, highest = int(lows.min()), int(highs.max())
+            last_commit = offset + found.positions[-1]
+        return Scan(
+            start=offset,
+            end=offset + found.end,
+            commits=len(found.positions),
+            records=records,
+            first=first,
+            next=found.next,
+            epoch=found.epoch,
+            lowest=lowest,
+            highest=highest,
+            last_commit=last_commit,
+            tail=found.tail,
+            damage=found.damage,
+            wanted=found.wanted,
+        )
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        found = _walk_segment(name, data, offset, expect)
+        if not found.positions:
+            return []
+        bodies = Bodies.check(name, data, offset, found.positions)
+        ends = bodies.positions + bodies.totals + offset
+        nexts = bodies.counts.cumsum() + _first_sequence(data, found)
+        lows, highs = bodies.timestamp_ranges()
+        columns = (bodies.positions + offset, ends, nexts - bodies.counts, nexts, lows, highs)
+        return [Commit(*facts) for facts in zip(*(column.tolist() for column in columns), strict=True)]
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        found = _walk_segment(name, data, offset, expect)
+        if not found.positions:
+            return Columns.empty(data, has_timestamps=True)
+        return Bodies.check(name, data, offset, found.positions).columns(_first_sequence(data, found))
+
+
+def _first_sequence(data: memoryview, found: Walk) -> int:
+    at = found.positions[0]
+    return int.from_bytes(data[at : at + 8], "little")
+
+
+def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> Walk:
+    """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
+    if offset:
+        return walk(name, data, offset, 0, expect)
+    named = sequence_of(name.rpartition("/")[2])  # callers may give the path, for errors to name it
+    if named is None:
+        raise WrongFormatError(name, "litelog", "its name is not a sequence of 20 digits and .log")
+    header = check_header(name, data, named, expect.epoch)
+    if isinstance(header, Walk):
+        return header
+    if expect.sequence is not None and expect.sequence != named:
+        raise SequenceGapError(name, 0, expect.sequence, named)
+    found = walk(name, data, 0, SEGMENT_HEADER_BYTES, Expectation(named, expect.epoch))
+    if found.positions:
+        return found
+    wanted = SEGMENT_HEADER_BYTES + found.wanted if found.wanted else 0
+    return Walk([], 0, found.next, found.epoch, found.tail, found.damage, wanted)

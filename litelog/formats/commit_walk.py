@@ -1,0 +1,191 @@
+"""The walk over our format's commits: where whole ones lie in a buffer, and what lies behind the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from litelog.checksum import crc32c
+from litelog.errors import CorruptCommitError, SequenceGapError
+from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+from litelog.formats.encoding import (
+    BLOCK_BYTES,
+    CHECKSUM_BYTES,
+    FIXED_BYTES,
+    FRAME_BYTES,
+    HEADER,
+    LAYOUT,
+    MAX_SEQUENCE,
+    MIN_COMMIT_BYTES,
+    PREFIX_BYTES,
+)
+
+RESIDUE = 0x48674BC7
+"""CRC-32C of any bytes with their own CRC-32C (little-endian) behind them."""
+
+ZERO_CHUNK_BYTES = 1 << 20  # compared at a time, so that no temporary array is larger
+SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
+SEARCH_LIMIT_BYTES = 1 << 30
+"""How much a search may checksum: hostile bytes can hold a plausible header in every word, each claiming MiBs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Whole commits, by their places in the buffer. ``end`` is a place in the buffer too."""
+
+    positions: list[int]
+    end: int
+    next: int | None
+    epoch: int
+    tail: Tail
+    damage: Damage | None = None
+    wanted: int = 0
+
+
+def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
+    """Walk from ``start``, where a commit begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
+
+    Checks every header and checksum; what the columns inside must hold is checked by ``Bodies``.
+    """
+    size, position, expected, newest = len(data), start, expect.sequence, expect.epoch
+    if expected is None and size - position >= MIN_COMMIT_BYTES:
+        expected = HEADER.unpack_from(data, position)[0]
+    positions: list[int] = []
+    found, unpack, checksum, fixed_bytes = positions.append, HEADER.unpack_from, crc32c, FIXED_BYTES
+    while (left := size - position) >= MIN_COMMIT_BYTES:
+        first, epoch, count, length, layout, flags, value_bytes, _ = unpack(data, position)
+        total = length + FRAME_BYTES
+        if first != expected or epoch < newest or not count or layout != LAYOUT or flags > 3:
+            break
+        if total > left or total & 7 or total > MAX_COMMIT_BYTES:
+            break
+        spare = length - BLOCK_BYTES - count * fixed_bytes[flags] - value_bytes
+        if spare < 0 or (spare > 7 and not flags & 1) or checksum(data[position : position + total]) != RESIDUE:
+            break
+        found(position)
+        expected += count
+        newest = epoch
+        position += total
+    if positions and expected is not None and expected > MAX_SEQUENCE:
+        raise CorruptCommitError(name, offset + positions[-1], "sequence behind it", f"up to {MAX_SEQUENCE}", expected)
+    if not positions:
+        expected = expect.sequence
+    tail, damage, wanted = _judge_tail(name, data, offset, position, Expectation(expected, newest))
+    return Walk(positions, position, expected, newest, tail, damage, wanted)
+
+
+def is_zero(data: memoryview) -> bool:
+    """Whether there is nothing but zero bytes in ``data``."""
+    array = np.frombuffer(data, np.uint8)
+    return not any(array[at : at + ZERO_CHUNK_BYTES].any() for at in range(0, len(array), ZERO_CHUNK_BYTES))
+
+
+def _judge_tail(
+    name: str, data: memoryview, offset: int, position: int, expect: Expectation
+) -> tuple[Tail, Damage | None, int]:
+    """(kind, damage, bytes wanted) of what lies at ``position``, which is not a whole, good commit that follows."""
+    left = len(data) - position
+    if not left:
+        return Tail.NOTHING, None, 0
+    if is_zero(data[position:]):
+        return Tail.ZEROS, None, 0
+    damage = _find_fault(data, offset, position, expect)
+    if left < PREFIX_BYTES:
+        short = Damage(offset + position, "length", f"at least {MIN_COMMIT_BYTES}", left)
+        return (Tail.DAMAGED, damage, 0) if damage else (Tail.INCOMPLETE, short, MIN_COMMIT_BYTES)
+    first, _, count, length, *_ = HEADER.unpack(
+        bytes(data[position : position + HEADER.size]).ljust(HEADER.size, b"\0")
+    )
+    total = length + FRAME_BYTES
+    whole = MIN_COMMIT_BYTES <= total <= min(left, MAX_COMMIT_BYTES)
+    if damage and whole and crc32c(data[position : position + total]) == RESIDUE:
+        # The bytes are those that were written, so no crash explains them.
+        if damage.what == "sequence" and expect.sequence is not None:
+            raise SequenceGapError(name, offset + position, expect.sequence, first)
+        raise _corrupt(name, damage)
+    if damage is None and not whole:
+        # A crash leaves this. Only the one commit that continues it tells that the length was damaged: the payload
+        # itself may hold commits, of another log.
+        damage = Damage(offset + position, "length", f"up to the {left} bytes there", total)
+        if find_commit(data, position, expect, exact=first + count) is not None:
+            raise _corrupt(name, damage)
+        return Tail.INCOMPLETE, damage, total
+    wanted = 0 if damage else total
+    if damage is None:
+        end = position + total - CHECKSUM_BYTES
+        stored = int.from_bytes(data[end : end + CHECKSUM_BYTES], "little")
+        damage = Damage(offset + position, "checksum", f"{crc32c(data[position:end]):08x}", f"{stored:08x}")
+    if find_commit(data, position, expect) is not None:
+        raise _corrupt(name, damage)
+    return Tail.DAMAGED, damage, wanted
+
+
+def _corrupt(name: str, damage: Damage) -> CorruptCommitError:
+    return CorruptCommitError(name, damage.offset, damage.what, damage.expected, damage.actual)
+
+
+def _find_fault(data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
+    """What in the header at ``position`` (in as much of it as is there) is not as it must be; None if all is."""
+    head = bytes(data[position : position + HEADER.size])
+    known = len(head)
+    first, epoch, count, length, layout, flags, value_bytes, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+    total = length + FRAME_BYTES
+    spare = length - BLOCK_BYTES - count * FIXED_BYTES[flags & 3]
+    expected = first if expect.sequence is None else expect.sequence
+    limit = f"a multiple of 8, up to {MAX_COMMIT_BYTES}"
+    # What is known of the sequence's bytes must fit, even where they are not all there.
+    follows = head[:8] == expected.to_bytes(8, "little")[:known]
+    checks: tuple[tuple[int, str, object, object, bool], ...] = (
+        (1, "sequence", expected, first, follows),
+        (16, "epoch", f"{expect.epoch} or higher", epoch, epoch >= expect.epoch),
+        (22, "number of records", "at least 1", count, count > 0),
+        (22, "length", limit, total, total % 8 == 0 and total <= MAX_COMMIT_BYTES),
+        (23, "layout", LAYOUT, layout, layout == LAYOUT),
+        (24, "flags", "0 to 3", flags, flags <= 3),
+        (24, "length", f"room for {count} records", total, spare >= 0),
+        (32, "bytes of values", f"up to {spare}", value_bytes, value_bytes <= spare),
+        (32, "padding", "0 to 7 bytes", spare - value_bytes, spare - value_bytes <= 7 or bool(flags & 1)),
+    )
+    for needed, what, wanted, actual, good in checks:
+        if known >= needed and not good:
+            return Damage(offset + position, what, wanted, actual)
+    return None
+
+
+def find_commit(data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
+    """Where behind ``position`` a good commit starts whose sequence may follow; ``exact``: only that sequence.
+
+    What lies between can hold one record per 4 bytes at most, which bounds the sequences that may follow.
+    """
+    words = np.frombuffer(data, "<u8", count=len(data) // 8)
+    stop = (len(data) - MIN_COMMIT_BYTES) // 8 + 1
+    budget = SEARCH_LIMIT_BYTES
+    for start in range(position // 8 + 1, stop, SEARCH_CHUNK_WORDS):
+        chunk = words[start : min(start + SEARCH_CHUNK_WORDS, stop)]
+        if exact is not None:
+            hits = chunk == np.uint64(exact)
+        elif expect.sequence is not None:
+            reach = ((start + len(chunk)) * 8 - position) // FIXED_BYTES[0]
+            hits = chunk - np.uint64(expect.sequence + 1) < np.uint64(reach)  # below it wraps to a large number
+        else:
+            hits = chunk <= np.uint64(MAX_SEQUENCE)
+        for at, total in _select_plausible(words, np.flatnonzero(hits) + start, len(data), expect.epoch):
+            budget -= total
+            # Too much to check is taken as found: an error that somebody looks at, not a tail that is cut off.
+            if budget < 0 or crc32c(data[at : at + total]) == RESIDUE:
+                return at
+    return None
+
+
+def _select_plausible(words: np.ndarray, candidates: np.ndarray, size: int, epoch: int) -> list[tuple[int, int]]:
+    """(place, bytes) of those candidates, given in words, whose headers may be a commit's within ``size`` bytes."""
+    packed = words[candidates + 2]  # n, body length, layout, flags
+    count = (packed & np.uint64(0xFFFF)).astype(np.int64)
+    length = (packed >> np.uint64(16) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    layout, flags = packed >> np.uint64(48) & np.uint64(0xFF), packed >> np.uint64(56)
+    total = length + FRAME_BYTES
+    good = (count > 0) & (length >= BLOCK_BYTES + count * FIXED_BYTES[0]) & (layout == LAYOUT) & (flags <= 3)
+    good &= (total % 8 == 0) & (total <= np.minimum(size - candidates * 8, MAX_COMMIT_BYTES))
+    good &= words[candidates + 1] >= np.uint64(epoch)
+    return list(zip((candidates[good] * 8).tolist(), total[good].tolist(), strict=True))

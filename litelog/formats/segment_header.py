@@ -1,0 +1,92 @@
+"""The header of our format's log segments.
+
+segment header, 64 bytes, little-endian
+ 0  8  magic "litelog\\n"
+ 8  2  u16 version = 1      10  2  u16 flags = 0      12  4  u32 header length = 64
+16 16  log id (UUID)        32  8  u64 first sequence 40  8  i64 created, microseconds
+48 12  zero                 60  4  u32 CRC-32C of bytes 0..60
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from uuid import UUID
+
+from litelog.checksum import crc32c
+from litelog.errors import CorruptCommitError, WrongFormatError
+from litelog.formats import Damage, Expectation, Tail
+from litelog.formats.commit_walk import Walk, find_commit, is_zero
+
+MAGIC = b"litelog\n"
+VERSION = 1
+SEGMENT_HEADER_BYTES = 64
+
+_HEADER = struct.Struct("<8sHHI16sQq12sI")
+_CHECKED_BYTES = SEGMENT_HEADER_BYTES - 4
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What a log segment's first 64 bytes say. ``created`` is in microseconds since 1970."""
+
+    log_id: UUID
+    first_sequence: int
+    created: int
+
+    def encode(self) -> bytes:
+        """The 64 bytes."""
+        fields = (MAGIC, VERSION, 0, SEGMENT_HEADER_BYTES, self.log_id.bytes, self.first_sequence, self.created)
+        head = _HEADER.pack(*fields, bytes(12), 0)[:_CHECKED_BYTES]
+        return head + crc32c(head).to_bytes(4, "little")
+
+    @classmethod
+    def decode(cls, name: str, head: memoryview | bytes) -> SegmentHeader:
+        """The header in the first 64 bytes of ``head``; ``name`` is the log segment's, for the error.
+
+        ValueError if they are damaged or too few, WrongFormatError if they are not ours.
+        """
+        if len(head) < SEGMENT_HEADER_BYTES:
+            raise ValueError(f"{len(head)} bytes are no header")
+        magic, version, flags, length, log_id, first, created, zeros, stored = _HEADER.unpack_from(head)
+        checksum = crc32c(head[:_CHECKED_BYTES])
+        if magic != MAGIC and not MAGIC.startswith(magic.rstrip(b"\0")):
+            raise WrongFormatError(name, "litelog", f"it starts with {magic!r}, not {MAGIC!r}")
+        if checksum != stored:
+            raise ValueError(f"its checksum is {stored:08x}, expected {checksum:08x}")
+        if (magic, version, flags, length, zeros) != (MAGIC, VERSION, 0, SEGMENT_HEADER_BYTES, bytes(12)):
+            raise WrongFormatError(name, "litelog", f"version {version}, flags {flags}, header length {length}")
+        return cls(UUID(bytes=log_id), first, created)
+
+
+def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> SegmentHeader | Walk:
+    """The header of a log segment that starts with ``sequence``; or, if it is not there yet, an empty walk.
+
+    CorruptCommitError for a damaged one with a good commit behind it, WrongFormatError for another format's.
+    """
+    head = bytes(data[:SEGMENT_HEADER_BYTES])
+    if is_zero(data):
+        return Walk([], 0, sequence, epoch, Tail.ZEROS if head else Tail.NOTHING)
+    if not MAGIC.startswith(head[: len(MAGIC)].rstrip(b"\0")):
+        raise WrongFormatError(name, "litelog", f"it starts with {head[: len(MAGIC)]!r}, not {MAGIC!r}")
+    if len(head) < SEGMENT_HEADER_BYTES:
+        damage = Damage(0, "length of the header", SEGMENT_HEADER_BYTES, len(head))
+        if _is_prefix(head, sequence):
+            return Walk([], 0, sequence, epoch, Tail.INCOMPLETE, damage, SEGMENT_HEADER_BYTES)
+        return Walk([], 0, sequence, epoch, Tail.DAMAGED, damage)
+    try:
+        header = SegmentHeader.decode(name, head)
+    except ValueError as error:
+        damage = Damage(0, "segment header", "one that was written whole", str(error))
+        if find_commit(data, 0, Expectation(sequence - 1, epoch)) is not None:
+            raise CorruptCommitError(name, 0, damage.what, damage.expected, damage.actual) from error
+        return Walk([], 0, sequence, epoch, Tail.DAMAGED, damage)
+    if header.first_sequence != sequence:
+        raise CorruptCommitError(name, 0, "first sequence in the header", sequence, header.first_sequence)
+    return header
+
+
+def _is_prefix(head: bytes, sequence: int) -> bool:
+    """Whether ``head`` may grow into the header of a log segment that starts with ``sequence``."""
+    fixed = _HEADER.pack(MAGIC, VERSION, 0, SEGMENT_HEADER_BYTES, bytes(16), sequence, 0, bytes(12), 0)
+    return all(head[start:stop] == fixed[start : min(stop, len(head))] for start, stop in ((0, 16), (32, 40), (48, 60)))
