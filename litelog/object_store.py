@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from litelog import layout
 from litelog.errors import CorruptObjectError, StoreError
 from litelog.position import MAX_EPOCH, Generation, Position
+from litelog.position import generation as parse_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -19,7 +21,13 @@ if TYPE_CHECKING:
 MAX_OBJECT_BYTES = 80 << 20
 """What a reader accepts as one object: a commit of the largest size, incompressible, and room."""
 
-_PREFIX_END = "￿"
+READ_BYTES = 4 << 20
+"""How much of an object one read asks for, so that a small object does not cost a buffer of the largest one's size."""
+
+MAX_KEY_CHARACTERS = 1024
+"""What S3 accepts, in bytes; the layout's own keys have under 100."""
+
+_KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,6 +45,26 @@ class ByteRange:
     start: int
     length: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.start < 0 or (self.length is not None and self.length < 0):
+            raise ValueError(f"not a range: {self.length} bytes from {self.start}")
+
+
+def require_key(key: str) -> None:
+    """ValueError if ``key`` is no key: parts between ``/``, none empty, ``.`` or ``..``; UTF-8 without NUL."""
+    if not _KEY.fullmatch(key) or not all(part.strip(".") for part in key.split("/") if len(part) < 3):
+        raise ValueError(f"not an object's key: {key!r}")
+    if len(key) > MAX_KEY_CHARACTERS:
+        raise ValueError(f"a key of {len(key)} characters is longer than {MAX_KEY_CHARACTERS}")
+
+
+def require_prefix(prefix: str) -> str:
+    """The folder that all keys with that prefix lie in, empty or with its slash; ValueError if no key can have it."""
+    parent, slash, _ = prefix.rpartition("/")
+    if slash:
+        require_key(parent)
+    return parent + slash
+
 
 class ObjectStore(Protocol):
     """A backend: keys and bytes under one root. Calls come from several threads at once.
@@ -51,15 +79,22 @@ class ObjectStore(Protocol):
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
         """Store the buffers, put together, as ``key``; return when it is durable. Nothing partial is ever visible.
 
-        ``create_only``: raise ExistsError, and change nothing, where the key is taken.
+        ``create_only``: raise ExistsError, and change nothing, where the key is taken; the object that has it is
+        durable then, too. A StoreError leaves open whether the object was stored. ValueError for what is not a key
+        (``require_key``), here and in the other methods.
         """
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
-        """The object's bytes, or a range of them (short where the object ends), to be read once and closed."""
+        """The object's bytes, or a range of them (short where the object ends), to be read once and closed.
+
+        Its ``read(n)`` may raise OSError or StoreError. It gives fewer than n bytes at the end only.
+        """
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """The objects whose key starts with ``prefix`` and sorts behind ``start_after``, in the order of their keys
-        (by code point), page by page as it is consumed. Temporary and foreign files may show; folders never do."""
+        (by code point), page by page as it is consumed. Foreign names may show; folders never do, nor what a put has
+        not finished.
+        """
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; one that is not there is no error."""
@@ -91,19 +126,18 @@ class ObjectReplicaClient:
         names: list[Generation] = []
         after: str | None = None
         while True:
-            for info in self.store.list(layout.GENERATIONS, after):
-                name = layout.parse_generation(info.key)
-                after = info.key if name is None else layout.after_generation(name)
-                if name is not None:
+            for info in _ordered(self.store.list(layout.GENERATIONS, after)):
+                if _is_ours(info.key) and (name := layout.parse_generation(info.key)):
                     names.append(name)
+                    after = layout.after_generation(name)
                     break
             else:
                 return names
 
     def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
         _require(generation)
-        after = None if since is None else _just_before(layout.wal_key(since))
-        for info in self.store.list(layout.wal_prefix(generation), after):
+        after = None if since is None else layout.wal_key(since)[:-1]  # behind all that sort before it
+        for info in _ordered(self.store.list(layout.wal_prefix(generation), after)):
             position = layout.parse_wal(info.key)
             if position is not None:
                 yield WalSegmentInfo(position, info.size)
@@ -118,17 +152,22 @@ class ObjectReplicaClient:
         return self._read(layout.wal_key(position), None if whole else ByteRange(start, length))
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:
-        self.store.delete(layout.wal_key(position) for position in positions)
+        def keys() -> Iterator[str]:
+            for position in positions:
+                _require(position.generation)
+                yield layout.wal_key(position)
+
+        self.store.delete(keys())
 
     def sealed_segments(self, generation: Generation) -> Iterator[IndexedInfo]:
         _require(generation)
-        for info in self.store.list(layout.sealed_prefix(generation)):
+        for info in _ordered(self.store.list(layout.sealed_prefix(generation))):
             if (parsed := layout.parse_sealed(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
     def snapshots(self, generation: Generation) -> Iterator[IndexedInfo]:
         _require(generation)
-        for info in self.store.list(layout.snapshot_prefix(generation)):
+        for info in _ordered(self.store.list(layout.snapshot_prefix(generation))):
             if (parsed := layout.parse_snapshot(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
@@ -147,21 +186,35 @@ class ObjectReplicaClient:
         limit = MAX_OBJECT_BYTES
         if byte_range is not None and byte_range.length is not None:
             limit = min(limit, byte_range.length)
+        pieces: list[bytes] = []
+        room = limit + 1
         with self.store.open(key, byte_range) as stream:
             try:
-                body = stream.read(limit + 1)
+                while room and (piece := stream.read(min(room, READ_BYTES))):
+                    pieces.append(piece)
+                    room -= len(piece)
             except OSError as error:
                 raise StoreError("read", key, str(error)) from error
-        if len(body) > limit:
+        if not room:
             raise CorruptObjectError(key, f"more than {limit} bytes")
-        return body
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _require(generation: Generation) -> None:
-    if not generation:
-        raise ValueError("a generation's name may not be empty")
+def _require(name: Generation) -> None:
+    """ValueError if ``name`` is no generation, an empty one above all: its prefix would be every generation's."""
+    parse_generation(name)
 
 
-def _just_before(key: str) -> str:
-    """A key that sorts before ``key`` and behind every key of the layout before it."""
-    return key[:-1] + chr(ord(key[-1]) - 1) + _PREFIX_END
+def _is_ours(key: str) -> bool:
+    parsers = (layout.parse_wal, layout.parse_snapshot, layout.parse_sealed)
+    return any(parse(key) is not None for parse in parsers)
+
+
+def _ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """The same listing, once it is seen to be in order: a jump back would hide what lies between."""
+    previous = ""
+    for info in infos:
+        if info.key <= previous:
+            raise StoreError("list", info.key, f"the store lists it behind {previous}: its listing is not in order")
+        previous = info.key
+        yield info

@@ -1,0 +1,249 @@
+"""The file store: objects as files under one root folder, each of them whole and durable, or not there at all.
+
+How an object is made: an unnamed file in the object's folder (O_TMPFILE), its bytes, fdatasync, a hard link under the
+object's name, fsync of the folder. An unnamed file is gone when its process is, so a crash leaves nothing behind. Where
+a file system has none, and for a put that may replace, the file has a name that starts with TEMPORARY, in the same
+folder. A crash may leave such a file: listings skip it, nothing removes it (its writer may be alive on another host),
+and it may be deleted by hand whenever no daemon writes to the replica.
+
+What is not promised: links in the root's tree that lead to folders are not followed by listings; a file that another
+program puts there is as durable as that program made it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, unquote, urlsplit
+
+from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
+from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from replica_clients.durable_folders import DurableFolders
+from replica_clients.file_reader import FileReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+TEMPORARY = ".litelog-"
+"""What the names of temporary files start with, and no part of a key may."""
+
+MAX_BUFFERS = 1024
+"""Buffers in one write: Linux's IOV_MAX."""
+
+FOLDER_ATTEMPTS = 3
+"""How often a put makes its folder anew when somebody removes it meanwhile: retention does so once at most."""
+
+_OPEN_OBJECT = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a named pipe in an object's place must not block
+_NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+_WHAT_TO_DO = {
+    errno.ENOSPC: "free some space, or let retention do so",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EACCES: "give the user that litelog runs as the right to read and write there",
+    errno.EPERM: "give the user that litelog runs as the right to read and write there",
+    errno.EROFS: "mount it writable",
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
+    errno.ENOTDIR: "a file is in the place of a folder: move it away",
+}
+
+
+def open_store(url: str, options: Mapping[str, object]) -> FileStore:
+    """The store at a path or ``file://`` URL; a relative path counts from the working folder. It takes no options."""
+    if options:
+        raise ConfigError(f"a file replica takes no options, but was given {', '.join(sorted(options))}")
+    if not url.startswith("file:"):
+        return FileStore(url)
+    parts = urlsplit(url)
+    if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/") or parts.query or parts.fragment:
+        raise ConfigError(f"{url}: not a file URL; write file:///folder (%3F for ? and %23 for # in names)")
+    return FileStore(unquote(parts.path))
+
+
+class FileStore:
+    """An ObjectStore in a folder. A missing root is an empty store; the first put makes it."""
+
+    def __init__(self, root: str, *, unnamed: bool = True) -> None:
+        if not root or "\0" in root:
+            raise ConfigError(f"not a folder's path: {root!r}")
+        self.root = os.path.abspath(root)
+        self.url = f"file://{quote(self.root)}"
+        self._folders = DurableFolders(self.root)
+        self._flags = getattr(os, "O_TMPFILE", 0) if unnamed and os.path.isdir("/proc/self/fd") else 0
+        self._token = secrets.token_hex(8)
+        self._count = itertools.count()
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        _require_ours(key)
+        parent, _, name = key.rpartition("/")
+        with self._mapped("put", key):
+            for _ in range(FOLDER_ATTEMPTS):
+                folder = self._folders.open(parent)
+                try:
+                    return self._publish(folder, name, body, create_only)
+                except FileNotFoundError:
+                    continue  # removed since it was opened
+                except FileExistsError:
+                    os.fsync(folder)  # its maker may have died before that
+                    raise ExistsError(key) from None
+                finally:
+                    os.close(folder)
+        raise StoreError("put", key, f"its folder in {self.root} is removed again and again")
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        _require_ours(key)
+        with self._mapped("open", key):
+            try:
+                descriptor = os.open(os.path.join(self.root, key), _OPEN_OBJECT)
+            except _NO_OBJECT:
+                raise NotFoundError(key) from None
+            reader = FileReader(descriptor, byte_range or ByteRange(0))
+        if not reader.regular:
+            reader.close()
+            raise NotFoundError(key)
+        return cast("BinaryIO", reader)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._walk(require_prefix(prefix), prefix, start_after or "")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for parent, group in itertools.groupby(keys, lambda key: key.rpartition("/")[0]):
+            for key in group:
+                _require_ours(key)
+                with self._mapped("delete", key), suppress(*_NO_OBJECT):
+                    os.unlink(os.path.join(self.root, key))
+            with self._mapped("delete", parent):
+                self._folders.settle(parent)
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _publish(self, folder: int, name: str, body: Sequence[Buffer], create_only: bool) -> None:
+        """Make the file ``name`` of ``body``. FileExistsError, FileNotFoundError: of the name, of the folder."""
+        file, temporary = self._create(folder, named=not create_only)
+        try:
+            write_whole(file, body)
+            os.fdatasync(file)
+            if create_only:
+                self._link(temporary or f"/proc/self/fd/{file}", name, folder)
+            elif temporary:
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(file)
+            if temporary:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+        try:
+            os.fsync(folder)
+        except OSError:
+            if create_only:  # a second try would find the name taken, and an fsync that says all is well
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+            raise
+
+    def _create(self, folder: int, named: bool) -> tuple[int, str | None]:
+        """A new file's descriptor, and its name if it has one."""
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        if self._flags and not named:
+            try:
+                return os.open(".", flags | self._flags, 0o666, dir_fd=folder), None
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED_FILES:
+                    raise
+                self._flags = 0
+        name = f"{TEMPORARY}{os.getpid()}-{self._token}-{next(self._count)}.tmp"
+        return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder), name
+
+    def _link(self, source: str, name: str, folder: int) -> None:
+        unnamed = source.startswith("/")
+        try:
+            os.link(source, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=unnamed)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            reason = "its file system makes no hard links: choose one that does (ext4, xfs, btrfs, zfs, NFS)"
+            raise OSError(errno.EOPNOTSUPP, reason) from error
+
+    def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """The objects in ``folder`` (empty, or with its slash) and below, in order, from one sorted scan of each."""
+        for key, entry in self._scan(folder, prefix, start_after):
+            if key.endswith("/"):
+                yield from self._walk(key, prefix, start_after)
+                continue
+            try:
+                size = entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # deleted since the scan
+            except OSError as error:
+                raise self._failure("list", key, error) from error
+            yield ObjectInfo(key, size)
+
+    def _scan(self, folder: str, prefix: str, start_after: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+        """What of a folder may lie in a listing: (key, entry), in order; a folder's key ends with a slash.
+
+        The slash makes names sort as the keys under them do ("a.b" before "a/b"). A folder that lies wholly before
+        ``start_after`` is left out, so nobody reads it.
+        """
+        found = []
+        with (
+            self._mapped("list", folder),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(os.path.join(self.root, folder)) as entries,
+        ):
+            for entry in entries:
+                if entry.name.startswith(TEMPORARY) or not (entry.name.isascii() or _is_text(entry.name)):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    key = f"{folder}{entry.name}/"
+                    wanted = key > start_after or start_after.startswith(key)
+                    wanted = wanted and (key.startswith(prefix) or prefix.startswith(key))
+                else:
+                    key = f"{folder}{entry.name}"
+                    wanted = key > start_after and key.startswith(prefix) and entry.is_file(follow_symlinks=False)
+                if wanted:
+                    found.append((key, entry))
+        found.sort(key=lambda pair: pair[0])
+        return found
+
+    @contextmanager
+    def _mapped(self, operation: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failure(operation, key, error) from error
+
+    def _failure(self, operation: str, key: str, error: OSError) -> StoreError:
+        advice = _WHAT_TO_DO.get(error.errno or 0)
+        return StoreError(operation, key, f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}")
+
+
+def write_whole(file: int, body: Sequence[Buffer]) -> None:
+    """Write buffers one behind the other, without putting them together first."""
+    views = [view.cast("B") for buffer in body if (view := memoryview(buffer)).nbytes]
+    while views:
+        written = os.writev(file, views[:MAX_BUFFERS])
+        done = 0
+        while done < len(views) and written >= len(views[done]):
+            written -= len(views[done])
+            done += 1
+        views = views[done:]
+        if written:
+            views[0] = views[0][written:]
+
+
+def _require_ours(key: str) -> None:
+    require_key(key)
+    if TEMPORARY in key and any(part.startswith(TEMPORARY) for part in key.split("/")):
+        raise ValueError(f"keys may not start with {TEMPORARY}: {key!r}")
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file's name is UTF-8: Python shows other bytes as surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)

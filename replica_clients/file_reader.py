@@ -1,0 +1,67 @@
+"""A file's bytes, or a range of them, as an unbuffered stream."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from litelog.object_store import ByteRange
+
+
+class FileReader(io.RawIOBase):
+    """``byte_range`` of an open file, which it closes. ``read(n)`` takes memory for what is there, not for n bytes.
+
+    The one class that inherits: ``io`` has no protocol for streams.
+    """
+
+    def __init__(self, descriptor: int, byte_range: ByteRange) -> None:
+        self._descriptor = descriptor
+        facts = os.fstat(descriptor)
+        self.regular = stat.S_ISREG(facts.st_mode)
+        self._at = byte_range.start
+        end = facts.st_size if byte_range.length is None else min(facts.st_size, self._at + byte_range.length)
+        self._left = max(0, end - self._at)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """``size`` bytes, or all that are left where they are fewer or ``size`` is negative."""
+        want = self._left if size is None or size < 0 else min(size, self._left)
+        pieces: list[bytes] = []
+        while want:
+            piece = os.pread(self._descriptor, want, self._at)
+            if not piece:
+                raise OSError(f"file ends at byte {self._at}, {self._left} bytes early")
+            pieces.append(piece)
+            self._at += len(piece)
+            self._left -= len(piece)
+            want -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")[: self._left]
+        if not len(view):
+            return 0
+        count = os.preadv(self._descriptor, [view], self._at)
+        if not count:
+            raise OSError(f"file ends at byte {self._at}, {self._left} bytes early")
+        self._at += count
+        self._left -= count
+        return count
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self._descriptor)

@@ -1,0 +1,96 @@
+"""The memory store: objects in this process's memory, shared by name; the twin of the file store for tests."""
+
+from __future__ import annotations
+
+import io
+import threading
+from bisect import bisect_left, bisect_right, insort
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from litelog.errors import ConfigError, ExistsError, NotFoundError
+from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+PAGE_OBJECTS = 1000
+"""Objects that a listing takes at a time, as S3 does: what changes between two pages shows."""
+
+_named: dict[str, MemoryStore] = {}
+"""The stores of this process: the one state of a module here, as the names are the process's."""
+_named_lock = threading.Lock()
+
+
+def open_store(url: str, options: Mapping[str, object]) -> MemoryStore:
+    """The store of that name (``memory://name``): the same one, with what is in it, whenever a name is opened again."""
+    if options:
+        raise ConfigError(f"a memory replica takes no options, but was given {', '.join(sorted(options))}")
+    name = unquote(url.removeprefix("memory://"))
+    if not name:
+        raise ConfigError("memory:// needs a name: memory://name")
+    with _named_lock:
+        return _named.setdefault(name, MemoryStore(name))
+
+
+class MemoryStore:
+    """An ObjectStore in memory. One that is made directly, without ``open_store``, belongs to its maker alone."""
+
+    def __init__(self, name: str = "") -> None:
+        self.url = f"memory://{quote(name)}"
+        self._objects: dict[str, bytes] = {}
+        self._keys: list[str] = []
+        self._lock = threading.Lock()
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        require_key(key)
+        content = b"".join(body)
+        with self._lock:
+            if key not in self._objects:
+                insort(self._keys, key)
+            elif create_only:
+                raise ExistsError(key)
+            self._objects[key] = content
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        require_key(key)
+        with self._lock:
+            content = self._objects.get(key)
+        if content is None:
+            raise NotFoundError(key)
+        if byte_range is not None:
+            end = None if byte_range.length is None else byte_range.start + byte_range.length
+            content = content[byte_range.start : end]
+        return io.BytesIO(content)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        require_prefix(prefix)
+        return self._walk(prefix, start_after or "")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            require_key(key)
+            with self._lock:
+                if self._objects.pop(key, None) is not None:
+                    del self._keys[bisect_right(self._keys, key) - 1]
+
+    def close(self) -> None:
+        """What is stored stays, as on a disk."""
+
+    def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        while page := self._page(prefix, after):
+            yield from page
+            after = page[-1].key
+
+    def _page(self, prefix: str, after: str) -> Sequence[ObjectInfo]:
+        page = []
+        with self._lock:
+            at = max(bisect_right(self._keys, after), bisect_left(self._keys, prefix))
+            for key in self._keys[at : at + PAGE_OBJECTS]:
+                if not key.startswith(prefix):
+                    break
+                page.append(ObjectInfo(key, len(self._objects[key])))
+        return page
