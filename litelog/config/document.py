@@ -64,11 +64,11 @@ class _Composer(yaml.SafeLoader):
         self.depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent):
-            raise ComposerError(None, None, "aliases are not read here: write the value out", event.start_mark)
+        mark: Any = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise ComposerError(None, None, "aliases are not read here: write the value out", mark)
         if self.depth >= MAX_DEPTH:
-            raise ComposerError(None, None, f"nested more than {MAX_DEPTH} deep", event.start_mark)
+            raise ComposerError(None, None, f"nested more than {MAX_DEPTH} deep", mark)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1

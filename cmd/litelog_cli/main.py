@@ -1,0 +1,159 @@
+"""The command's entry: its verbs, found when they are called, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog.errors import ExitCode, LitelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS = (
+    "replicate",
+    "restore",
+    "append",
+    "cat",
+    "generations",
+    "wal",
+    "demo",
+    "version",
+    "completion",
+)
+"""Each is a module of this package with a click command of the same name."""
+
+INTERRUPTED = 130
+"""128 + SIGINT, as a shell says it."""
+
+BROKEN_PIPE = 141
+"""128 + SIGPIPE: whoever read our output is gone."""
+
+EXIT_CODES = """\b
+Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
+4 final sync failed, 5 fenced (another owner writes there), 6 corruption.
+"""
+
+
+class VerbGroup(click.Group):
+    """Imports a verb's module when it is asked for, so that a small verb does not wait for a large one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"litelog_cli.{cmd_name}"), cmd_name)
+        return command
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from litelog_cli.version import installed_version
+
+        click.echo(f"litelog {installed_version()}")
+        ctx.exit()
+
+
+@click.group(
+    cls=VerbGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  litelog demo                                              see all of it work, in a temporary folder
+  litelog replicate /var/lib/events file:///backup/events   replicate a log while it grows
+  litelog restore file:///backup/events -o /var/lib/events  rebuild it
+\b
+"""
+    + EXIT_CODES,
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log in detail, and show where an unexpected error comes from.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def litelog(verbose: bool) -> None:
+    """Replicate append-only logs as they grow, and restore them byte for byte."""
+    set_up_logging(logging.DEBUG if verbose else logging.INFO)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code; messages go to standard error."""
+    try:
+        code = litelog.main(list(arguments), prog_name="litelog", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except LitelogError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _give_up_output()
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), trace=_verbose(arguments))
+    except Exception as error:  # noqa: BLE001 - the last resort: one line for people, the trace for -v
+        hint = "" if _verbose(arguments) else " (litelog -v shows where)"
+        return _fail(f"unexpected error: {type(error).__name__}: {error}{hint}", trace=_verbose(arguments))
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _fail(message: str, code: int = ExitCode.FAILURE, *, trace: bool = False) -> int:
+    if trace:
+        traceback.print_exc()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up_output()
+    click.echo(f"litelog: {message}", err=True)
+    return int(code)
+
+
+def _verbose(arguments: Sequence[str]) -> bool:
+    return any(argument in ("-v", "--verbose") for argument in arguments)
+
+
+def _give_up_output() -> int:
+    # What is still buffered would fail again, with a trace, when the interpreter ends.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return BROKEN_PIPE
+
+
+class _OneLine(logging.Formatter):
+    """One line per event, times in UTC."""
+
+    converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).replace("\n", " | ")
+
+
+def set_up_logging(level: int) -> None:
+    """Log to standard error from now on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

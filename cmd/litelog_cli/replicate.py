@@ -1,0 +1,182 @@
+"""``litelog replicate``: ship logs to their replicas while they grow."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from litelog.errors import FinalSyncError, LitelogError
+
+if TYPE_CHECKING:
+    from litelog.config import Config
+    from litelog.replicator import Replicator
+
+DEFAULT_CONFIG = "/etc/litelog.yml"
+
+_logger = logging.getLogger(__name__)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog replicate /var/lib/events file:///backup/events
+  litelog replicate /var/log/app file:///backup/app --format lines --pattern 'app-*.log'
+  litelog replicate --config etc/litelog.yml
+  litelog replicate --once /var/lib/events file:///backup/events
+  litelog replicate --exec 'myserver --port 80' /var/lib/events file:///backup/events
+\b
+Without LOG_DIR the configuration is read from --config, from $LITELOG_CONFIG
+or from /etc/litelog.yml, the first that is given.
+\b
+SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout;
+a second signal ends at once. With --exec the program gets the signals; when it
+ends, the final sync follows and its exit code is ours (4 if it succeeded and
+the final sync did not).
+"""
+)
+@click.argument("log_dir", required=False)
+@click.argument("replica_urls", nargs=-1)
+@click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
+@click.option("--format", "format_name", help="The log's format.  [default: litelog]")
+@click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
+@click.option("--sync-interval", help="Time between two uploads under load.  [default: 1s]")
+@click.option("--state-dir", help="Where the daemon keeps its identity.")
+@click.option("--once", is_flag=True, help="Ship what is there, then end.")
+@click.option("--exec", "command", help="Run this program, and end with it.")
+@click.option("--takeover", is_flag=True, help="Take over replicas that another owner wrote.")
+@click.option("--json", "as_json", is_flag=True, help="Print each replica's state at the end as a JSON line.")
+def replicate(
+    log_dir: str | None,
+    replica_urls: tuple[str, ...],
+    config_file: str | None,
+    format_name: str | None,
+    pattern: str | None,
+    sync_interval: str | None,
+    state_dir: str | None,
+    once: bool,
+    command: str | None,
+    takeover: bool,
+    as_json: bool,
+) -> int:
+    """Ship logs to their replicas while they grow.
+
+    LOG_DIR is a folder of log segments; each REPLICA_URL is a replica of it.
+    """
+    if once and command:
+        raise click.UsageError("--once and --exec do not go together")
+    settings = {"format": format_name, "pattern": pattern, "sync-interval": sync_interval}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if log_dir is not None:
+        if config_file is not None:
+            raise click.UsageError("--config and LOG_DIR do not go together")
+        if not replica_urls:
+            raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
+        config = _config_of_arguments(log_dir, replica_urls, given)
+    else:
+        if given:
+            raise click.UsageError(
+                f"--{min(given)} needs LOG_DIR and REPLICA_URL; otherwise it is in the configuration"
+            )
+        config = _config_of_file(config_file)
+    if takeover:
+        logs = tuple(log.model_copy(update={"takeover": True}) for log in config.logs)
+        config = config.model_copy(update={"logs": logs})
+    return _replicate(config, state_dir or config.state_dir or default_state_dir(), once, command, as_json)
+
+
+def default_state_dir() -> str:
+    """Where the daemon keeps its state if nobody says: the system's place for root, the user's own otherwise."""
+    home = os.environ.get("XDG_STATE_HOME")
+    if home and os.path.isabs(home):
+        return os.path.join(home, "litelog")
+    return "/var/lib/litelog" if os.geteuid() == 0 else os.path.expanduser("~/.local/state/litelog")
+
+
+def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, str]) -> Config:
+    from litelog.config import make_config
+
+    log: dict[str, Any] = {"path": os.path.abspath(log_dir), "replicas": [{"url": url} for url in urls]}
+    log.update({name: given[name] for name in ("format", "pattern") if name in given})
+    values: dict[str, Any] = {"logs": [log]}
+    if "sync-interval" in given:
+        values["sync_interval"] = given["sync-interval"]
+    return make_config("command line", values)
+
+
+def _config_of_file(config_file: str | None) -> Config:
+    from litelog.config import load_config
+
+    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
+    if path == DEFAULT_CONFIG and not os.path.exists(path):
+        raise click.UsageError(f"nothing to replicate: give LOG_DIR and REPLICA_URL, or --config ({path} is not there)")
+    return load_config(Path(path), os.environ)
+
+
+def _replicate(config: Config, state_dir: str, once: bool, command: str | None, as_json: bool) -> int:
+    from litelog.compression import keep_freed_memory
+    from litelog.replicator import Replicator
+
+    keep_freed_memory()
+    replicator = Replicator(config, state_dir=state_dir)
+    code = _Session(replicator, config.shutdown_timeout, command).run(once)
+    _print_status(replicator, as_json)
+    return code
+
+
+class _Session:
+    """One replicator, the program beside it if there is one, and what signals do to both."""
+
+    def __init__(self, replicator: Replicator, timeout: float, command: str | None) -> None:
+        self._replicator = replicator
+        self._timeout = timeout
+        self._command = command
+        self._signals = 0
+
+    def run(self, once: bool) -> int:
+        """Replicate until a signal or the program's end; the exit code."""
+        from litelog_cli.child import Child
+        from litelog_cli.signals import acting_on_signals
+
+        self._child = Child(self._command, self._replicator.stop) if self._command else None
+        with acting_on_signals(self._act):
+            try:
+                self._replicator.run(once=once)
+            except FinalSyncError as error:
+                return self._final_sync_failed(error)
+            finally:
+                if self._child is not None and self._child.exit_code is None:
+                    self._child.end(self._timeout)
+        return 0 if self._child is None else self._child.exit_code or 0
+
+    def _final_sync_failed(self, error: LitelogError) -> int:
+        code = self._child.exit_code if self._child is not None else None
+        if not code:
+            raise error
+        click.echo(f"litelog: {error}", err=True)
+        return code
+
+    def _act(self, number: int) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            if self._child is not None:
+                self._child.kill()
+            os._exit(128 + number)
+        if self._child is not None:
+            _logger.info("signal %d: forwarded; a second one ends at once", number)
+            self._child.forward(number)
+        else:
+            _logger.info("signal %d: final sync, at most %gs; a second one ends at once", number, self._timeout)
+            self._replicator.stop()
+
+
+def _print_status(replicator: Replicator, as_json: bool) -> None:
+    from litelog_cli.output import print_json
+
+    if as_json:
+        for status in replicator.status():
+            print_json(dataclasses.asdict(status))

@@ -1,0 +1,35 @@
+"""``litelog version``: what is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+
+import click
+
+
+def installed_version() -> str:
+    """The installed distribution's version."""
+    try:
+        return importlib.metadata.version("litelog")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog version
+  litelog version --json
+"""
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def version(as_json: bool) -> None:
+    """Print the version of litelog and of what it runs on."""
+    facts = {
+        "litelog": installed_version(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+    click.echo(json.dumps(facts) if as_json else "litelog {litelog} (Python {python}, {platform})".format(**facts))
