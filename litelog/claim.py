@@ -67,23 +67,29 @@ def encode(claim: Claim) -> bytes:
 
 
 def decode(key: str, body: bytes) -> Claim:
-    """The claim in ``body``; CorruptObjectError names ``key`` and what is wrong."""
+    """The claim in the object ``key``; CorruptObjectError names it and what is wrong."""
     try:
-        fields = json.loads(body)
-        if fields.get("version") != VERSION:
-            raise ValueError(f"version is not {VERSION}")
-        values = {name: fields.get(name) for name in Claim.__slots__}
-        for name, value in values.items():
-            if not (isinstance(value, int if name in _NUMBERS else str) or (value is None and name in _OPTIONAL)):
-                raise ValueError(f"{name} is {value!r}")
-        claim = Claim(**{**values, "relation": Relation(values["relation"])})
-        generation(claim.generation)
-        if claim.predecessor is not None:
-            generation(claim.predecessor)
-        if claim.predecessor_end is not None:
-            Position.parse(claim.predecessor_end)
+        claim = parse(body)
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptObjectError(key, f"claim: {error}") from error
     if claim.key != key:
         raise CorruptObjectError(key, "epoch in the claim", key, claim.key)
+    return claim
+
+
+def parse(body: bytes | str) -> Claim:
+    """The claim in ``body``; ValueError (or what JSON of another shape gives) if it is none."""
+    fields = json.loads(body)
+    if fields.get("version") != VERSION:
+        raise ValueError(f"version is not {VERSION}")
+    values = {name: fields.get(name) for name in Claim.__slots__}
+    for name, value in values.items():
+        if not (isinstance(value, int if name in _NUMBERS else str) or (value is None and name in _OPTIONAL)):
+            raise ValueError(f"{name} is {value!r}")
+    claim = Claim(**{**values, "relation": Relation(values["relation"])})
+    generation(claim.generation)
+    if claim.predecessor is not None:
+        generation(claim.predecessor)
+    if claim.predecessor_end is not None:
+        Position.parse(claim.predecessor_end)
     return claim

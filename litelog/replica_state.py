@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import LitelogError, LockedError
-from litelog.log.batch import Place
+from litelog.log.place import Place
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -109,6 +109,8 @@ class LogFormat(Protocol):
     """Whether commits carry record timestamps."""
     self_numbered: bool
     """Whether commits carry their sequence, so that one tells what came before it."""
+    has_log_id: bool
+    """Whether log segments carry the log's identity."""
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         """What to sort a log segment's file name by; None for a name that is not a log segment's."""

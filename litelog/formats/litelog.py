@@ -46,6 +46,8 @@ class LitelogFormat:
     name = "litelog"
     finished_tail = FinishedTail.ERROR
     has_timestamps = True
+    self_numbered = True
+    has_log_id = True
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         sequence = sequence_of(name)

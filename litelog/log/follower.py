@@ -18,12 +18,17 @@ from litelog.errors import (
     SourceMissingError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.log.batch import Batch, Place, make_batch
+from litelog.log.place import Place, Run, make_run
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentNames
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from litelog.clock import Clock
     from litelog.formats import Expectation, LogFormat, Scan
+
+HEAD_BYTES = 4096
+"""How much of a log segment is read for its header."""
 
 PROBE_BYTES = 1 << 20
 """How much of a newer log segment is read at first to see whether it holds a whole commit."""
@@ -58,7 +63,7 @@ class Follower:
 
     @property
     def place(self) -> Place:
-        """Where the next batch starts."""
+        """Where the next run starts."""
         return self._place
 
     @property
@@ -74,27 +79,27 @@ class Follower:
         self._current = self._finished = None
 
     def changed(self) -> bool:
-        """Whether anything may have happened since the last batch was looked for: three calls, and no read."""
+        """Whether anything may have happened since the last run was looked for: three calls, and no read."""
         return self._seen is None or self._signature() != self._seen
 
     def pending_bytes(self) -> int:
         """About how many bytes of the current log segment are not read yet."""
         return 0 if self._current is None else max(0, self._current.size() - self._place.offset)
 
-    def next_batch(self, limit: int) -> Batch | None:
+    def next_run(self, limit: int) -> Run | None:
         """The next run, of about ``limit`` bytes at most (one commit may be larger); None if there is none yet."""
         self._seen = self._signature()
         newest = max((part[-1] for part in self._seen or ()), default=0)
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
-        batch = self._read_batch(limit)
-        if batch is not None:
-            self._place = batch.after
-            if batch.final:
-                self._finish_current(batch.end.offset)
-        return batch
+        run = self._find_run(limit)
+        if run is not None:
+            self._place = run.after
+            if run.final:
+                self._finish_current(run.end.offset)
+        return run
 
-    def read_again(self, place: Place, length: int, *, final: bool) -> Batch:
-        """The batch of ``length`` bytes at ``place`` as the log has it now; DivergedError if it has none such."""
+    def read_again(self, place: Place, length: int, *, final: bool) -> Run:
+        """The run of ``length`` bytes at ``place`` as the log has it now; DivergedError if it has none such."""
         path = os.path.join(self._folder, place.file)
         try:
             with self._names.open(place.file) as segment:
@@ -106,7 +111,7 @@ class Follower:
             scan = replace(scan, end=scan.start + len(data))
         if (0 if scan is None else scan.end - scan.start) != length:
             raise DivergedError(path, f"does not hold the {length} bytes at {place.offset} that were shipped")
-        return make_batch(place, data, scan, final=final)
+        return make_run(place, data, scan, final=final)
 
     def rewind(self, place: Place) -> None:
         """Go to ``place``; what was opened for another log segment is let go."""
@@ -116,9 +121,9 @@ class Follower:
         self._place = place
         self._seen = None
 
-    # --- one batch
+    # --- one run
 
-    def _read_batch(self, limit: int) -> Batch | None:
+    def _find_run(self, limit: int) -> Run | None:
         if self._current is None:
             if not self._choose_segment():
                 return None
@@ -131,11 +136,11 @@ class Follower:
             self._sync_current()
         data, scan = self._read_run(size, limit)
         if scan is not None and scan.end > self._place.offset and scan.end < size and scan.tail is not Tail.ZEROS:
-            return make_batch(self._place, data, scan, final=False)  # more lies behind it: look at that next
-        return self._batch_at_end(size, data, scan)
+            return make_run(self._place, data, scan, final=False)  # more lies behind it: look at that next
+        return self._run_at_end(size, data, scan)
 
-    def _batch_at_end(self, size: int, data: memoryview, scan: Scan | None) -> Batch | None:
-        """The batch at what seems to be the log segment's end: finished, if a newer one continues it."""
+    def _run_at_end(self, size: int, data: memoryview, scan: Scan | None) -> Run | None:
+        """The run at what seems to be the log segment's end: finished, if a newer one continues it."""
         assert self._current is not None
         expect = self._place.expectation if scan is None else scan.expectation
         shipped = self._place.offset if scan is None else scan.end
@@ -143,9 +148,9 @@ class Follower:
         finished = self._find_successor(expect, may_be_gap=whole and shipped == self._place.offset)
         if self._current.size() != size or not finished:
             # Not finished, or it grew while the newer one was looked at: its own bytes come first.
-            return make_batch(self._place, data, scan, final=False) if shipped > self._place.offset else None
+            return make_run(self._place, data, scan, final=False) if shipped > self._place.offset else None
         if scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS):
-            return make_batch(self._place, data, scan, final=True)
+            return make_run(self._place, data, scan, final=True)
         if self._format.finished_tail is FinishedTail.ERROR:
             damage = scan.damage
             raise CorruptCommitError(
@@ -156,8 +161,8 @@ class Follower:
                 damage.actual if damage else "cut off",
             )
         if self._format.finished_tail is FinishedTail.SHIP:
-            return make_batch(self._place, data, replace(scan, end=scan.start + len(data)), final=True)
-        return make_batch(self._place, data, scan, final=True)
+            return make_run(self._place, data, replace(scan, end=scan.start + len(data)), final=True)
+        return make_run(self._place, data, scan, final=True)
 
     def _read_run(self, size: int, limit: int) -> tuple[memoryview, Scan | None]:
         assert self._current is not None
@@ -207,14 +212,14 @@ class Follower:
                     return name
         return None
 
-    def _pass_vanished(self) -> Batch:
+    def _pass_vanished(self) -> Run:
         """The log segment is gone. Where commits are numbered, one that continues proves that nothing is missing."""
         place = self._place
         following = self._names.after(place.file)
         if not following and not self._names.all():
             raise SourceMissingError(self._folder, "holds no log segment any more")
         if self._format.self_numbered and place.offset and self._find_successor(place.expectation, may_be_gap=False):
-            return make_batch(place, memoryview(b""), None, final=True)
+            return make_run(place, memoryview(b""), None, final=True)
         raise DivergedError(self._path, "vanished before all of it was shipped")
 
     def _check_continuity(self) -> None:
@@ -314,9 +319,10 @@ class Follower:
 def find_shift(
     folder: str, log_format: LogFormat, clock: Clock, file: str, index: int, end: int, crc_total: int
 ) -> int | None:
-    """What to add to another generation's index to get this log's, if this log holds what that one ended with; else None.
+    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped.
 
-    That is: ``file``, there at ``index``, with CRC-32C ``crc_total`` over its bytes [0, ``end``).
+    To hold it is to have ``file``, there at ``index``, with CRC-32C ``crc_total`` over its
+    bytes [0, ``end``).
     """
     names = SegmentNames(folder, log_format, clock)
     ours = 0
@@ -326,4 +332,17 @@ def find_shift(
                 held = segment.size() >= end and segment.checksum(end) == crc_total
                 return ours - index if held else None
             ours += segment.size() > 0
+    return None
+
+
+def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
+    """The log's own id, from its first log segment that has one. SourceMissingError where there is no log segment."""
+    names = SegmentNames(folder, log_format, clock)
+    if not names.all():
+        raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}")
+    for name in names.all():
+        with names.open(name) as segment:
+            found = log_format.log_id(os.path.join(folder, name), memoryview(segment.read(0, HEAD_BYTES)))
+        if found is not None:
+            return found
     return None

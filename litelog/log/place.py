@@ -1,0 +1,83 @@
+"""Places in a log that is followed, and the runs between them: values, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.checksum import crc32c
+from litelog.formats import Expectation
+
+if TYPE_CHECKING:
+    from litelog.formats import Scan
+
+CHECKED_BYTES = 64 << 10
+"""How much of the last commit is compared with the source before each run: enough to tell another history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a follower stands in a log. Offsets are bytes of log segment ``file``."""
+
+    index: int
+    file: str
+    """Empty at the start of an index that has no log segment yet."""
+    behind: str = ""
+    """The log segment of the index before it, which is finished."""
+    offset: int = 0
+    crc_total: int = 0
+    """CRC-32C of [0, offset)."""
+    sequence: int | None = None
+    """The sequence that follows; None if the log says."""
+    epoch: int = 0
+    check_start: int = 0
+    check_crc: int = 0
+    """CRC-32C of [check_start, offset), the end of the last commit."""
+
+    @property
+    def expectation(self) -> Expectation:
+        """What must come next."""
+        return Expectation(self.sequence, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of whole commits of one log segment, durable at the source: bytes [start.offset, start.offset + length)."""
+
+    start: Place
+    data: memoryview
+    scan: Scan | None
+    """None where ``data`` is empty."""
+    crc: int
+    """CRC-32C of ``data``."""
+    end: Place
+    """Behind it; in the same index."""
+    final: bool
+    """The log segment is finished: the next run is of the next index."""
+
+    @property
+    def after(self) -> Place:
+        """Where the next run starts."""
+        if not self.final:
+            return self.end
+        return Place(self.end.index + 1, "", behind=self.end.file, sequence=self.end.sequence, epoch=self.end.epoch)
+
+
+def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) -> Run:
+    """The run from ``place`` to the end of ``scan``, which looked at ``data``."""
+    if scan is None or scan.end == place.offset:
+        return Run(place, memoryview(b""), None, 0, place, final)
+    data = data[: scan.end - place.offset]
+    check_start = max(scan.last_commit, scan.end - CHECKED_BYTES, place.offset)
+    end = Place(
+        index=place.index,
+        file=place.file,
+        behind=place.behind,
+        offset=scan.end,
+        crc_total=crc32c(data, place.crc_total),
+        sequence=scan.next,
+        epoch=scan.epoch,
+        check_start=check_start,
+        check_crc=crc32c(data[check_start - place.offset :]),
+    )
+    return Run(place, data, scan, crc32c(data), end, final)

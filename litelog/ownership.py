@@ -1,0 +1,257 @@
+"""How an owner comes to its generation: it resumes the one it has, or claims a new one and closes what is below."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litelog import claim as claims
+from litelog import snapshot
+from litelog.claim import Claim, Relation
+from litelog.errors import (
+    CorruptObjectError,
+    ExistsError,
+    FencedError,
+    ForeignClaimError,
+    OtherLogError,
+    SourceMissingError,
+)
+from litelog.fencing import LostRaceError, close_below, create_claim, prove_ownership
+from litelog.lineage import find_latest, find_tip, newest_claims, read_claim
+from litelog.log.follower import find_shift, read_log_id
+from litelog.log.place import Place
+from litelog.position import Position, epoch_of, generation, new_generation
+from litelog.replica_state import ReplicaState
+from litelog.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+    from litelog.lineage import Tip
+    from litelog.replica_client import ReplicaClient
+    from litelog.replica_state import StateFolder
+
+_logger = logging.getLogger(__name__)
+
+FIRST_EPOCH = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A log to replicate, and how to read it."""
+
+    folder: str
+    format: LogFormat
+
+
+class _OutrunError(Exception):
+    """The predecessor went on, after it was looked at, to an end that this log does not hold."""
+
+
+class Owner:
+    """One daemon's standing with one replica. Every step can be done again after a crash or a failed request."""
+
+    def __init__(
+        self,
+        source: Source,
+        client: ReplicaClient,
+        folder: StateFolder,
+        *,
+        clock: Clock,
+        random: Random,
+        host: str,
+        takeover: bool = False,
+    ) -> None:
+        self._source = source
+        self._client = client
+        self._folder = folder
+        self._clock = clock
+        self._random = random
+        self._host = host
+        self._takeover = takeover
+
+    def resume(self) -> ReplicaState:
+        """Go on in the generation that the state folder names, if it is still ours; else begin a new one.
+
+        Valid state costs two requests. Raises FencedError where another owner has taken over, SourceMissingError while
+        there is no log.
+        """
+        state = self._folder.load()
+        if state is None or state.claim is None:
+            return self.begin(state, None)
+        claim = claims.parse(state.claim)
+        inode = _folder_inode(self._source.folder)
+        if not state.closed:
+            return self._settle(replace(state, folder_inode=inode), claim)
+        try:
+            stale = None if self.prove(state) else "the replica no longer holds the last WAL segment that was shipped"
+        except FencedError:
+            if not self._takeover:
+                raise
+            return self.begin(state, None)
+        if inode != state.folder_inode:
+            stale = "the log's folder was restored or replaced"
+        return state if stale is None else self.begin(state, stale)
+
+    def prove(self, state: ReplicaState) -> bool:
+        """Whether the generation is still ours, after a long time without a successful put."""
+        assert state.claim is not None
+        last = Position.parse(state.last) if state.last else None
+        return prove_ownership(self._client, claims.parse(state.claim), last, state.digest)
+
+    def begin(self, state: ReplicaState | None, reason: str | None, start_file: str = "") -> ReplicaState:
+        """Claim a new generation, which ships the log from ``start_file`` (its first log segment) on.
+
+        ``reason`` says why the last one cannot go on; where the log still holds all of that, it is continued.
+        """
+        owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
+        epochs = self._client.epochs()
+        top = read_claim(self._client, epochs[-1]) if epochs else None
+        if top is not None and top.owner != owner and not self._takeover:
+            raise ForeignClaimError(
+                self._client.url, top.owner, top.host, top.generation, "its claim is the newest and not this daemon's"
+            )
+        latest = find_latest(self._client, epochs)
+        log = self._choose_log(top, latest, known=state.log if state is not None else "")
+        claim = self._make_claim(
+            owner, log, (epochs[-1] if epochs else FIRST_EPOCH - 1) + 1, latest, reason, start_file
+        )
+        state = ReplicaState(
+            owner=owner,
+            log=log,
+            claim=claims.encode(claim).decode(),
+            folder_inode=_folder_inode(self._source.folder),
+            place=Place(claim.first, start_file),
+        )
+        self._folder.save(state)
+        return self._settle(state, claim)
+
+    # --- steps
+
+    def _settle(self, state: ReplicaState, claim: Claim) -> ReplicaState:
+        """Create the claim, close what is below, write the first snapshot; whatever of it was done before."""
+        try:
+            create_claim(self._client, claim)
+        except LostRaceError:
+            self._folder.save(replace(state, claim=None))
+            raise
+        epochs = [epoch for epoch in self._client.epochs() if epoch < claim.epoch]
+        tips = close_below(self._client, claim, newest_claims(self._client, epochs), self._clock.now())
+        try:
+            end = self._predecessor_end(claim, tips)
+        except _OutrunError:
+            return self.begin(state, "the predecessor went on to an end that this log does not hold")
+        digest = self._write_snapshot(claim, end)
+        state = replace(state, closed=True, digest=digest, last=None)
+        self._folder.save(state)
+        _logger.info("%s: generation %s begins (%s)", self._client.url, claim.generation, _describe(claim))
+        return state
+
+    def _predecessor_end(self, claim: Claim, tips: dict[str, Tip]) -> str | None:
+        if claim.predecessor is None:
+            return None
+        tip = tips.get(claim.predecessor)
+        if tip is None:
+            tip = find_tip(self._client, read_claim(self._client, epoch_of(generation(claim.predecessor))))
+        moved = str(tip.slot) != claim.predecessor_end
+        if claim.relation is Relation.CONTINUES and moved and self._shift(tip) != claim.shift:
+            raise _OutrunError
+        return str(tip.slot)
+
+    def _write_snapshot(self, claim: Claim, predecessor_end: str | None) -> str:
+        first = Snapshot(
+            log=claim.log,
+            format=claim.format,
+            generation=claim.generation,
+            owner=claim.owner,
+            first=claim.first,
+            next=claim.first,
+            created=claim.time,
+            predecessor_end=predecessor_end,
+        )
+        body = snapshot.encode(first)
+        name = generation(claim.generation)
+        try:
+            self._client.write_snapshot(name, claim.first, [body])
+        except ExistsError:  # from an earlier try: the same in all but, after an upgrade, its compression
+            there = self._client.read_snapshot(name, claim.first)
+            if snapshot.decode(first.key, there) != first:
+                raise CorruptObjectError(first.key, "the snapshot there is not the one that was written") from None
+            return snapshot.digest(there)
+        return snapshot.digest(body)
+
+    def _make_claim(
+        self, owner: str, log: str, epoch: int, latest: tuple[Claim, Tip] | None, reason: str | None, start_file: str
+    ) -> Claim:
+        claim = Claim(
+            log=log,
+            format=self._source.format.name,
+            owner=owner,
+            host=self._host,
+            generation=new_generation(epoch, self._random.getrandbits(32)),
+            first=0,
+            relation=Relation.FIRST,
+            time=self._clock.now(),
+        )
+        if latest is None:
+            return claim
+        predecessor, tip = latest
+        claim = replace(claim, predecessor=predecessor.generation, predecessor_end=str(tip.slot))
+        shift = None if start_file else self._shift(tip)
+        if shift is not None:
+            return replace(claim, relation=Relation.CONTINUES, shift=shift)
+        reason = reason or "the log does not hold what the predecessor ended with"
+        return replace(claim, relation=Relation.DIVERGED, reason=reason)
+
+    def _shift(self, tip: Tip) -> int | None:
+        """What to add to the predecessor's index, if the log holds all that it shipped; None if it does not."""
+        last = tip.last
+        if last is None:
+            return 0
+        return find_shift(
+            self._source.folder, self._source.format, self._clock, last.file, last.index, last.end, last.crc_total
+        )
+
+    # --- which log
+
+    def _choose_log(self, top: Claim | None, latest: tuple[Claim, Tip] | None, known: str) -> str:
+        """The log's id: its own, or the one that the replica knows it by; OtherLogError if that is another log."""
+        here = self._log_id()
+        if here is None and not self._source.format.has_log_id:
+            here = known or None
+        if top is None:
+            return here or UUID(int=self._random.getrandbits(128), version=4).hex
+        if top.format != self._source.format.name:
+            raise OtherLogError(
+                self._client.url, f"one of format {self._source.format.name}", f"of format {top.format}"
+            )
+        if here is None and latest is not None and self._shift(latest[1]) is None:
+            raise OtherLogError(self._client.url, f"the one in {self._source.folder}", top.log)
+        if here is not None and here != top.log:
+            raise OtherLogError(self._client.url, here, top.log)
+        return top.log
+
+    def _log_id(self) -> str | None:
+        source = self._source
+        found = read_log_id(source.folder, source.format, self._clock)
+        if found is None and source.format.has_log_id:
+            raise SourceMissingError(source.folder, "holds no log segment with a header yet")
+        return found.hex if found is not None else None
+
+
+def _folder_inode(folder: str) -> int:
+    try:
+        return os.stat(folder).st_ino
+    except OSError as error:
+        raise SourceMissingError(folder, f"cannot be opened: {error.strerror}") from error
+
+
+def _describe(claim: Claim) -> str:
+    if claim.relation is Relation.DIVERGED:
+        return f"diverged from {claim.predecessor}: {claim.reason}"
+    return f"continues {claim.predecessor}" if claim.predecessor else "the first"

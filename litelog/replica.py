@@ -1,0 +1,344 @@
+"""One log to one replica: what is shipped next, and where it stands. When it is done is the replicator's matter."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from litelog import claim as claims
+from litelog import wal_segment
+from litelog.errors import DivergedError, ExistsError, FencedError, LitelogError
+from litelog.layout import wal_key
+from litelog.log.follower import Follower, GapError
+from litelog.position import Position, generation
+from litelog.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor, Future
+
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.log.place import Place, Run
+    from litelog.ownership import Owner, Source
+    from litelog.replica_client import ReplicaClient
+    from litelog.replica_state import ReplicaState, StateFolder
+
+_logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 3600.0
+"""How long covered WAL segments are kept at least. After half of it without a put, ownership is proved anew."""
+
+SAVE_SECONDS = 1.0
+"""How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
+
+_AHEAD = 2
+"""WAL segments in memory at a time: one on its way, one being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A WAL segment that is durable in the replica."""
+
+    log: str
+    """The log's folder."""
+    replica: str
+    header: WalHeader
+    size: int
+    """The object's bytes."""
+
+    @property
+    def end(self) -> Position:
+        """Every byte before this position is in the replica."""
+        return Position(generation(self.header.generation), self.header.index, self.header.end)
+
+
+class Listener(Protocol):
+    """Who is told of progress, from the thread that made it. Must neither block nor fail."""
+
+    def shipped(self, event: Shipped) -> None:
+        """A WAL segment was acknowledged."""
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        """A generation is this owner's to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Threads that all replicas share: for compression, and for puts beside it."""
+
+    compressing: Executor
+    putting: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A WAL segment ready to be put: a retry sends these very bytes."""
+
+    run: Run
+    header: WalHeader
+    body: list[bytes]
+    digest: str
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.body))
+
+
+class Replica:
+    """Ships one log to one replica. Used by one thread at a time.
+
+    After any error it is in order: the next ``sync`` goes on. FencedError and CorruptionError are for good.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        client: ReplicaClient,
+        folder: StateFolder,
+        owner: Owner,
+        workers: Workers,
+        clock: Clock,
+        listener: Listener,
+        max_segment_bytes: int = wal_segment.MAX_LENGTH_BYTES,
+    ) -> None:
+        self._source = source
+        self._client = client
+        self._folder = folder
+        self._owner = owner
+        self._workers = workers
+        self._clock = clock
+        self._listener = listener
+        self._limit = max_segment_bytes
+        self._state: ReplicaState | None = None
+        self._claim: Claim | None = None
+        self._follower: Follower | None = None
+        self._queue: deque[_Prepared] = deque()
+        self._proved_at = 0.0
+        self._saved_at = 0.0
+        self._saved: ReplicaState | None = None
+
+    # --- what the replicator asks
+
+    @property
+    def position(self) -> Position | None:
+        """Every byte before it is acknowledged; None before the first sync."""
+        if self._state is None or self._claim is None:
+            return None
+        place = self._state.place
+        return Position(generation(self._claim.generation), place.index, place.offset)
+
+    @property
+    def sequence(self) -> int | None:
+        """The sequence behind the last acknowledged record."""
+        return self._state.place.sequence if self._state is not None else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether ``changed`` can be relied on."""
+        return self._follower is not None and self._follower.settled
+
+    def changed(self) -> bool:
+        """Whether there may be something to ship: cheap, and no request."""
+        return self._follower is None or bool(self._queue) or self._follower.changed()
+
+    def pending_bytes(self) -> int:
+        """Bytes of the log at hand that are not acknowledged, as far as one look at it tells."""
+        queued = sum(prepared.header.length for prepared in self._queue)
+        return queued + (self._follower.pending_bytes() if self._follower is not None else 0)
+
+    def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
+        """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false."""
+        try:
+            return self._ship(going_on)
+        except DivergedError as error:
+            self._begin_anew(error.reason, error.file if isinstance(error, GapError) else "")
+            return self._ship(going_on)
+
+    def close(self) -> None:
+        """Save the position and let go of everything but the client."""
+        try:
+            self._save()
+        finally:
+            self._queue.clear()
+            if self._follower is not None:
+                self._follower.close()
+                self._follower = None
+            self._folder.close()
+
+    # --- generations
+
+    def _start(self) -> None:
+        self._take(self._owner.resume())
+
+    def _begin_anew(self, reason: str, start_file: str) -> None:
+        _logger.warning("%s: %s; a new generation begins in %s", self._source.folder, reason, self._client.url)
+        self._take(self._owner.begin(self._state, reason, start_file))
+
+    def _take(self, state: ReplicaState) -> None:
+        assert state.claim is not None
+        if self._follower is not None:
+            self._follower.close()
+        self._queue.clear()
+        self._state = self._saved = state
+        self._claim = claims.parse(state.claim)
+        self._follower = Follower(self._source.folder, self._source.format, state.place, self._clock)
+        self._proved_at = self._clock.monotonic()
+        self._listener.began(self._source.folder, self._client.url, self._claim)
+
+    def _prove_if_due(self) -> None:
+        if self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
+            return
+        assert self._state is not None
+        if not self._owner.prove(self._state):
+            raise DivergedError(
+                self._source.folder, "the replica no longer holds the last WAL segment that was shipped"
+            )
+        self._proved_at = self._clock.monotonic()
+
+    # --- shipping
+
+    def _ship(self, going_on: Callable[[], bool]) -> bool:
+        if self._follower is None:
+            self._start()
+        shipped = False
+        while going_on():
+            if not self._queue:
+                prepared = self._prepare()
+                if prepared is None:
+                    break
+                self._queue.append(prepared)
+            self._prove_if_due()
+            self._put_first()
+            shipped = True
+        self._save_if_due()
+        return shipped
+
+    def _put_first(self) -> None:
+        """Put the first of the queue; while a large one is on its way, make the next."""
+        prepared = self._queue[0]
+        if prepared.header.length < self._limit // 2 or len(self._queue) >= _AHEAD:
+            self._put(prepared)
+            return
+        put: Future[None] = self._workers.putting.submit(self._put_object, prepared)
+        failure: LitelogError | None = None
+        following: _Prepared | None = None
+        try:
+            following = self._prepare()
+        except LitelogError as error:
+            failure = error
+        finally:
+            refused = _was_refused(put)
+        if refused:
+            self._resolve_refusal(prepared)  # what was made meanwhile is made again, behind what is there
+            return
+        if following is not None:
+            self._queue.append(following)
+        self._acknowledge(prepared)
+        if failure is not None:
+            raise failure
+
+    def _put(self, prepared: _Prepared) -> None:
+        try:
+            self._put_object(prepared)
+        except ExistsError:
+            self._resolve_refusal(prepared)
+        else:
+            self._acknowledge(prepared)
+
+    def _put_object(self, prepared: _Prepared) -> None:
+        self._client.write_wal_segment(prepared.header.position, prepared.body)
+
+    def _prepare(self) -> _Prepared | None:
+        assert self._state is not None
+        assert self._follower is not None
+        run = self._follower.next_run(self._limit)
+        if run is None:
+            return None
+        before = self._queue[-1] if self._queue else None
+        header = self._make_header(
+            run,
+            previous=before.digest if before is not None else self._state.digest,
+            shipped=max(self._clock.now(), before.header.shipped if before is not None else self._state.shipped),
+        )
+        body = wal_segment.encode(header, run.data, self._workers.compressing)
+        return _Prepared(run, header, body, wal_segment.digest(body))
+
+    def _make_header(self, run: Run, previous: str, shipped: int) -> WalHeader:
+        assert self._claim is not None
+        scan = run.scan
+        return WalHeader(
+            log=self._claim.log,
+            format=self._claim.format,
+            generation=self._claim.generation,
+            owner=self._claim.owner,
+            index=run.start.index,
+            offset=run.start.offset,
+            length=len(run.data),
+            file=run.start.file,
+            first=scan.first if scan is not None else None,
+            next=run.end.sequence,
+            records=scan.records if scan is not None else 0,
+            lowest=scan.lowest if scan is not None else None,
+            highest=scan.highest if scan is not None else None,
+            crc=run.crc,
+            crc_total=run.end.crc_total,
+            previous=previous,
+            shipped=shipped,
+            final=run.final,
+        )
+
+    def _acknowledge(self, prepared: _Prepared) -> None:
+        self._queue.popleft()
+        self._advance(prepared.header, prepared.digest, prepared.run.after)
+        self._listener.shipped(Shipped(self._source.folder, self._client.url, prepared.header, prepared.size))
+
+    def _advance(self, header: WalHeader, digest: str, place: Place) -> None:
+        assert self._state is not None
+        self._proved_at = self._clock.monotonic()
+        self._state = replace(
+            self._state, digest=digest, last=str(header.position), shipped=header.shipped, place=place
+        )
+
+    def _resolve_refusal(self, prepared: _Prepared) -> None:
+        """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
+        assert self._state is not None
+        assert self._follower is not None
+        key = wal_key(prepared.header.position)
+        body = self._client.read_wal_segment(prepared.header.position)
+        there = wal_segment.decode(key, body)
+        header = there.header
+        if header.successor is not None or header.owner != prepared.header.owner:
+            by = f"ended by {header.successor}" if header.successor is not None else f"written by owner {header.owner}"
+            raise FencedError(f"{self._client.url}: generation {header.generation} was {by}; this daemon stops here")
+        if header.previous != prepared.header.previous:
+            raise DivergedError(key, "the replica holds another chain under this owner's name")
+        run = self._follower.read_again(prepared.run.start, header.length, final=header.final)
+        if (run.crc, run.end.crc_total) != (header.crc, header.crc_total):
+            raise DivergedError(key, "the replica holds other bytes under this owner's name")
+        self._queue.clear()
+        self._follower.rewind(run.after)
+        self._advance(header, there.digest, run.after)
+        self._listener.shipped(Shipped(self._source.folder, self._client.url, header, len(body)))
+
+    # --- state
+
+    def _save_if_due(self) -> None:
+        if self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self._save()
+
+    def _save(self) -> None:
+        if self._state is not None and self._state is not self._saved:
+            self._folder.save(self._state)
+            self._saved = self._state
+            self._saved_at = self._clock.monotonic()
+
+
+def _was_refused(put: Future[None]) -> bool:
+    try:
+        put.result()
+    except ExistsError:
+        return True
+    return False
