@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from litelog.quantities import format_size
+from litelog_cli.output import format_time, print_json, print_table
+from litelog_cli.places import open_client
+
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts
 
@@ -30,8 +34,6 @@ def generations(replica_url: str, as_json: bool) -> None:
     A generation is one unbroken history of a log, as one owner wrote it.
     """
     from litelog_cli.listing import describe_generations
-    from litelog_cli.output import print_json, print_table
-    from litelog_cli.places import open_client
 
     with closing(open_client(replica_url)) as client:
         found = describe_generations(client)
@@ -43,9 +45,6 @@ def generations(replica_url: str, as_json: bool) -> None:
 
 
 def _row(facts: GenerationFacts) -> tuple[str, ...]:
-    from litelog.quantities import format_size
-    from litelog_cli.output import format_time
-
     relation = facts.relation or "no claim"
     return (
         facts.generation,

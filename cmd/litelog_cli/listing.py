@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import NothingToRestoreError
-from litelog.layout import wal_key
-from litelog.lineage import read_claims
+from litelog.generation_choice import read_claims
 from litelog.position import epoch_of, generation
+from litelog.wal_search import read_header
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.position import Generation, Position
     from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +42,11 @@ class GenerationFacts:
 
 def describe_generations(client: ReplicaClient) -> list[GenerationFacts]:
     """All generations that are claimed or hold objects, oldest first. A listing and at most three small GETs each."""
-    claims: dict[Generation, Claim] = {generation(claim.generation): claim for claim in read_claims(client)}
+    claims = {generation(name): claim for name, claim in read_claims(client).items()}
     names = sorted({*claims, *client.generations()})
     if not names:
         raise NothingToRestoreError(f"{client.url}: holds no generation")
     return [_describe(client, name, claims.get(name)) for name in names]
-
-
-def read_header(client: ReplicaClient, position: Position) -> WalHeader:
-    """The header of the WAL segment at ``position``: one small GET."""
-    head = client.read_wal_segment(position, 0, wal_segment.MAX_HEADER_BYTES)
-    return wal_segment.decode_header(wal_key(position), head)
 
 
 def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> GenerationFacts:

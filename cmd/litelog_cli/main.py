@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog_cli.version import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +58,6 @@ class VerbGroup(click.Group):
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from litelog_cli.version import installed_version
-
         click.echo(f"litelog {installed_version()}")
         ctx.exit()
 
@@ -94,7 +93,7 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line for each kind of end
     """Run the command and return its exit code; messages go to standard error."""
     try:
         code = litelog.main(list(arguments), prog_name="litelog", standalone_mode=False)
@@ -144,7 +143,8 @@ def _give_up_output() -> int:
 class _OneLine(logging.Formatter):
     """One line per event, times in UTC."""
 
-    converter = time.gmtime
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
     def format(self, record: logging.LogRecord) -> str:
         return super().format(record).replace("\n", " | ")
@@ -153,7 +153,7 @@ class _OneLine(logging.Formatter):
 def set_up_logging(level: int) -> None:
     """Log to standard error from now on."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -5,10 +5,28 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import click
+
 from litelog.layout import CLAIMS, GENERATIONS
+from litelog.position import Generation, generation
 
 if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
+
+
+class _GenerationName(click.ParamType[Generation]):
+    """A generation's name as a parameter."""
+
+    name = "generation"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Generation:
+        try:
+            return generation(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+GENERATION = _GenerationName()
 
 
 def open_client(url: str) -> ReplicaClient:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import FinalSyncError, LitelogError
+from litelog_cli.child import Child
+from litelog_cli.output import print_json
+from litelog_cli.signals import acting_on_signals
 
 if TYPE_CHECKING:
     from litelog.config import Config
@@ -79,9 +82,7 @@ def replicate(
         config = _config_of_arguments(log_dir, replica_urls, given)
     else:
         if given:
-            raise click.UsageError(
-                f"--{min(given)} needs LOG_DIR and REPLICA_URL; otherwise it is in the configuration"
-            )
+            raise click.UsageError(f"--{min(given)} goes with LOG_DIR and REPLICA_URL; else the configuration has it")
         config = _config_of_file(config_file)
     if takeover:
         logs = tuple(log.model_copy(update={"takeover": True}) for log in config.logs)
@@ -139,9 +140,6 @@ class _Session:
 
     def run(self, once: bool) -> int:
         """Replicate until a signal or the program's end; the exit code."""
-        from litelog_cli.child import Child
-        from litelog_cli.signals import acting_on_signals
-
         self._child = Child(self._command, self._replicator.stop) if self._command else None
         with acting_on_signals(self._act):
             try:
@@ -175,8 +173,6 @@ class _Session:
 
 
 def _print_status(replicator: Replicator, as_json: bool) -> None:
-    from litelog_cli.output import print_json
-
     if as_json:
         for status in replicator.status():
             print_json(dataclasses.asdict(status))
