@@ -1,0 +1,125 @@
+"""The registry: replica clients by URL and log formats by name, found through entry points, ours and others' alike.
+
+A package adds a backend or a format with one line in its pyproject.toml:
+
+    [project.entry-points."litelog.object_stores"]
+    s3 = "my_package.s3:open_store"         # called as open_store(url, options), returns an ObjectStore
+
+    [project.entry-points."litelog.formats"]
+    journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
+
+Nothing is imported before it is asked for, so a broken package does not stop those who do not use it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, cast
+
+from litelog.errors import ConfigError, LitelogError, UnknownFormatError, UnknownSchemeError
+from litelog.object_store import ObjectReplicaClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from litelog.formats import LogFormat
+    from litelog.object_store import ObjectStore
+    from litelog.replica_client import ReplicaClient
+
+OBJECT_STORES = "litelog.object_stores"
+FORMATS = "litelog.formats"
+
+MASK = "***"
+"""What stands in a message in the place of a secret."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):")
+_EXTRAS = {"s3": "s3", **dict.fromkeys(("abfs", "az", "gcs", "gs", "hdfs", "hf", "sftp", "smb", "webdav"), "fsspec")}
+
+
+def scheme_of(url: str) -> str:
+    """A replica URL's scheme, in lower case; ``file`` for what is no URL but a path."""
+    match = _URL.match(url)
+    return (match[1] or match[2]).lower() if match else "file"
+
+
+def schemes() -> list[str]:
+    """The schemes that a replica URL may have here, sorted."""
+    return sorted({entry.name for entry in entry_points(group=OBJECT_STORES)})
+
+
+def format_names() -> list[str]:
+    """The log formats that are installed, sorted."""
+    return sorted({entry.name for entry in entry_points(group=FORMATS)})
+
+
+def open_client(url: str, options: Mapping[str, object] | None = None) -> ReplicaClient:
+    """The replica client for a URL or path; ``options`` are its backend's own. UnknownSchemeError, ConfigError."""
+    return ObjectReplicaClient(open_store(url, options))
+
+
+def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectStore:
+    """The object store for a URL or path, for those who put wrappers around it. UnknownSchemeError, ConfigError."""
+    if not url.strip():
+        raise ConfigError("a replica's URL is empty")
+    scheme = scheme_of(url)
+    entry = _find(OBJECT_STORES, scheme)
+    extra = _EXTRAS.get(scheme)
+    if entry is None:
+        raise UnknownSchemeError(scheme, schemes(), extra)
+    advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
+    factory = cast("Callable[[str, Mapping[str, object]], ObjectStore]", _load(entry, f"{scheme}://", advice))
+    return factory(url, options or {})
+
+
+def open_format(name: str, pattern: str | None = None) -> LogFormat:
+    """The log format of that name. ``pattern`` says which file names are log segments, where the format asks for it.
+
+    UnknownFormatError; ConfigError where a pattern is missing, or given to a format that knows its names.
+    """
+    entry = _find(FORMATS, name)
+    if entry is None:
+        raise UnknownFormatError(name, format_names())
+    factory = cast("Callable[..., LogFormat]", _load(entry, f"format {name}", ""))
+    arguments = () if pattern is None else (pattern,)
+    try:
+        inspect.signature(factory).bind(*arguments)
+    except TypeError:
+        fault = "needs a pattern for its file names" if pattern is None else "knows its file names and takes no pattern"
+        raise ConfigError(f"format {name} {fault}") from None
+    return factory(*arguments)
+
+
+def redact(url: str) -> str:
+    """``url`` without what may be secret: user and password, the values of its query, its fragment. Paths stay."""
+    match = _URL.match(url)
+    if match is None:
+        return url
+    head, rest = url[: match.end()], url[match.end() :]
+    rest, _, fragment = rest.partition("#")
+    rest, _, query = rest.partition("?")
+    host = rest.partition("/")[0]
+    if "@" in host or (":" in host and "@" in rest):  # a password may hold a slash that nobody escaped
+        rest = f"{MASK}@{rest.rpartition('@')[2]}"
+    if query:
+        rest += "?" + "&".join(f"{part.partition('=')[0]}={MASK}" for part in query.split("&"))
+    return f"{head}{rest}{f'#{MASK}' if fragment else ''}"
+
+
+def _find(group: str, name: str) -> EntryPoint | None:
+    """The entry point of that name; ConfigError where two packages differ about it."""
+    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    if len(found) > 1:
+        raise ConfigError(f"{name}: two packages provide it ({', '.join(sorted(found))}); uninstall one of them")
+    return next(iter(found.values()), None)
+
+
+def _load(entry: EntryPoint, what: str, advice: str) -> object:
+    try:
+        return entry.load()
+    except LitelogError:
+        raise
+    except Exception as error:  # somebody else's module may fail in any way
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{what}: {entry.value} cannot be loaded: {reason}{advice}") from error

@@ -1,0 +1,201 @@
+"""Retries around an object store, for reading a replica back: a failed request is not a failed restore."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
+
+from litelog.errors import ExistsError, NotFoundError, StoreError
+from litelog.object_store import ByteRange, ObjectInfo
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.object_store import ObjectStore
+
+_Result = TypeVar("_Result")
+
+DELETE_KEYS = 1000
+"""Keys in one attempt to delete: what S3 takes in a request, and what is tried again when it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one."""
+
+    attempts: int = 8
+    """More than a server's restart takes, fewer than would hide an outage."""
+    total_seconds: float = 60.0
+    """No attempt starts later than that after the first one: a person is waiting."""
+    first_seconds: float = 0.05
+    longest_seconds: float = 10.0
+
+
+class RetryingStore:
+    """An ObjectStore that tries again when the one inside raises StoreError.
+
+    NotFoundError and ExistsError are answers and are passed on. So a put whose answer was lost may raise ExistsError
+    for what it wrote itself: the caller compares what is there with what it sent (every attempt sends the same bytes).
+    A stream that fails goes on where it was, and a listing behind the last key it gave: objects never change.
+    ``stop``: once it is set, nothing is tried again, and a wait ends at once with the last error.
+    """
+
+    def __init__(
+        self,
+        inner: ObjectStore,
+        stop: threading.Event,
+        policy: RetryPolicy | None = None,
+        random: Random | None = None,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._stop = stop
+        self._policy = policy or RetryPolicy()
+        self._random = random or Random()  # noqa: S311  spreads load, keeps no secret
+        self._wait = wait or stop.wait
+        self.url = inner.url
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        self._try(lambda: self._inner.put(key, body, create_only=create_only))
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        stream = self._try(lambda: self._inner.open(key, byte_range))
+        whole = byte_range or ByteRange(0)
+
+        def open_behind(given: int) -> BinaryIO:
+            length = None if whole.length is None else whole.length - given
+            return self._inner.open(key, ByteRange(whole.start + given, length))
+
+        return cast("BinaryIO", _ResumingStream(key, stream, open_behind, self._try))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        listing = self._inner.list(prefix, start_after)
+        while True:
+            info, listing = self._next(prefix, start_after, listing)
+            if info is None:
+                return
+            start_after = info.key
+            yield info
+
+    def delete(self, keys: Iterable[str]) -> None:
+        left = iter(keys)
+        while some := tuple(islice(left, DELETE_KEYS)):
+            self._try(lambda some=some: self._inner.delete(some))  # type: ignore[misc]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _next(
+        self, prefix: str, start_after: str | None, listing: Iterator[ObjectInfo]
+    ) -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
+        """The next object, and the listing to go on with: a new one where the old one failed."""
+        source: Iterator[ObjectInfo] | None = listing
+
+        def advance() -> ObjectInfo | None:
+            nonlocal source
+            current = self._inner.list(prefix, start_after) if source is None else source
+            source = None
+            info = next(current, None)
+            source = current
+            return info
+
+        info = self._try(advance)
+        return info, source or iter(())
+
+    def _try(self, call: Callable[[], _Result]) -> _Result:
+        policy = self._policy
+        last_error: BaseException | None = None
+        last_wait = policy.first_seconds
+
+        def pick_wait(_: RetryCallState) -> float:
+            nonlocal last_wait
+            last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
+            return last_wait
+
+        def keep_error(state: RetryCallState) -> None:
+            nonlocal last_error
+            last_error = state.outcome.exception() if state.outcome else None
+
+        def sleep(seconds: float) -> None:
+            if self._wait(seconds) and last_error is not None:
+                raise last_error
+
+        bounds = stop_after_attempt(policy.attempts) | stop_after_delay(policy.total_seconds)
+        retrying = Retrying(
+            sleep=sleep,
+            stop=lambda state: self._stop.is_set() or bounds(state),
+            wait=pick_wait,
+            retry=retry_if_exception(_is_worth_another),
+            before_sleep=keep_error,
+            reraise=True,
+        )
+        return retrying(call)
+
+
+class _ResumingStream(io.RawIOBase):
+    """A stream that is opened again, behind the bytes it gave, when reading it fails."""
+
+    def __init__(
+        self,
+        key: str,
+        stream: BinaryIO,
+        open_behind: Callable[[int], BinaryIO],
+        attempt: Callable[[Callable[[], bytes]], bytes],
+    ) -> None:
+        self._key = key
+        self._stream: BinaryIO | None = stream
+        self._open_behind = open_behind
+        self._attempt = attempt
+        self._given = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = self._attempt(lambda: self._read_once(-1 if size is None else size))
+        self._given += len(piece)
+        return piece
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        piece = self.read(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._drop()
+            super().close()
+
+    def _read_once(self, size: int) -> bytes:
+        try:
+            if self._stream is None:
+                self._stream = self._open_behind(self._given)
+            return self._stream.read(size)
+        except StoreError:
+            self._drop()
+            raise
+        except OSError as error:
+            self._drop()
+            raise StoreError("read", self._key, str(error)) from error
+
+    def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+def _is_worth_another(error: BaseException) -> bool:
+    return isinstance(error, StoreError) and not isinstance(error, NotFoundError | ExistsError)
