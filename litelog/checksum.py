@@ -20,6 +20,8 @@ def crc32c(data: Buffer, value: int = 0) -> int:
 
 def combine(first: int, second: int, second_length: int) -> int:
     """CRC-32C of two runs of bytes put together, from the CRC of each and the second's length in bytes."""
+    if second_length < 0:
+        raise ValueError(f"not a length: {second_length}")
     power = 0
     while second_length:
         if second_length & 1:

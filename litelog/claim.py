@@ -70,7 +70,7 @@ def decode(key: str, body: bytes) -> Claim:
     """The claim in the object ``key``; CorruptObjectError names it and what is wrong."""
     try:
         claim = parse(body)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptObjectError(key, f"claim: {error}") from error
     if claim.key != key:
         raise CorruptObjectError(key, "epoch in the claim", key, claim.key)

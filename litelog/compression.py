@@ -40,7 +40,7 @@ MAX_FRAME_BYTES = 4 << 20
 _MAGIC = 0x184D2204
 _SKIPPABLE = 0x184D2A50
 _FLAGS = 0b0110_1100  # version 1, independent blocks, content size, content checksum
-_FLAGS_MASK = 0b1110_1111  # our writer's choices are checked; block independence is not a matter of safety
+_FLAGS_MASK = 0b1101_1111  # our writer's choices are checked; block independence is not a matter of safety
 _BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _STORED = 0x8000_0000
 
@@ -79,7 +79,7 @@ def compress_frame(data: Buffer) -> bytes:
 
 def compress_frames(data: Buffer, executor: Executor | None = None) -> list[bytes]:
     """``data`` as frames of FRAME_BYTES each, made side by side on ``executor`` where there is one."""
-    view = memoryview(data)
+    view = memoryview(data).cast("B")
     pieces = [view[at : at + FRAME_BYTES] for at in range(0, len(view), FRAME_BYTES)]
     if executor is None or len(pieces) < 2:
         return [compress_frame(piece) for piece in pieces]

@@ -25,23 +25,23 @@ _GENERATION = re.compile(r"generations/([0-9a-f]{16})/.*", re.DOTALL)
 
 def claim_key(epoch: int, isolated: Generation | None = None) -> str:
     """A claim's key; ``isolated`` appends the generation, where the store has no create-only put."""
-    return f"epochs/{epoch:08x}{'-' + isolated if isolated else ''}.json"
+    return f"epochs/{_hex(epoch, 8)}{'-' + isolated if isolated else ''}.json"
 
 
 def wal_key(position: Position) -> str:
     """The key of the WAL segment that starts at ``position``."""
-    return f"{wal_prefix(position.generation, position.index)}{position.offset:016x}.wal.lz4"
+    return f"{wal_prefix(position.generation, position.index)}{_hex(position.offset, 16)}.wal.lz4"
 
 
 def wal_prefix(generation: Generation, index: int | None = None) -> str:
     """What the keys of a generation's WAL segments start with, or of one index's."""
     prefix = f"generations/{generation}/wal/"
-    return prefix if index is None else f"{prefix}{index:016x}/"
+    return prefix if index is None else f"{prefix}{_hex(index, 16)}/"
 
 
 def sealed_key(generation: Generation, index: int) -> str:
     """The key of a sealed segment."""
-    return f"{sealed_prefix(generation)}{index:016x}.segment.lz4"
+    return f"{sealed_prefix(generation)}{_hex(index, 16)}.segment.lz4"
 
 
 def sealed_prefix(generation: Generation) -> str:
@@ -51,7 +51,7 @@ def sealed_prefix(generation: Generation) -> str:
 
 def snapshot_key(generation: Generation, index: int) -> str:
     """The key of the snapshot that describes the log at the start of ``index``."""
-    return f"{snapshot_prefix(generation)}{index:016x}.snapshot.lz4"
+    return f"{snapshot_prefix(generation)}{_hex(index, 16)}.snapshot.lz4"
 
 
 def snapshot_prefix(generation: Generation) -> str:
@@ -92,3 +92,11 @@ def parse_generation(key: str) -> Generation | None:
     """The generation that a key lies in; None for any other key."""
     match = _GENERATION.fullmatch(key)
     return Generation(match[1]) if match else None
+
+
+def _hex(number: int, digits: int) -> str:
+    """``number`` in so many digits; ValueError if it needs more: its key would be a foreign name to every reader."""
+    text = f"{number:0{digits}x}"
+    if number < 0 or len(text) > digits:
+        raise ValueError(f"{number} does not fit in {digits} hex digits")
+    return text

@@ -69,7 +69,7 @@ def decode(key: str, body: Buffer) -> Snapshot:
         generation(snapshot.generation)
         if not all(type(value) is int and value >= 0 for value in (snapshot.first, snapshot.next, snapshot.created)):
             raise ValueError("first, next and created are not whole numbers")
-    except (FrameError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (FrameError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptObjectError(key, f"snapshot: {error}") from error
     if snapshot.key != key:
         raise CorruptObjectError(key, "position in the snapshot", key, snapshot.key)

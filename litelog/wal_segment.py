@@ -16,7 +16,7 @@ from litelog.compression import FrameError, compress_frames, decompress_frame, s
 from litelog.errors import CorruptObjectError
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.layout import wal_key
-from litelog.position import Position, generation
+from litelog.position import MAX_INDEX, MAX_OFFSET, Position, generation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,7 +170,7 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
         raise CorruptObjectError(key, "header is cut off or too long")
     try:
         header = _header(json.loads(bytes(view[8 : 8 + size])))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptObjectError(key, f"header: {error}") from error
     if wal_key(header.position) != key:
         raise CorruptObjectError(key, "position in the header", key, wal_key(header.position))
@@ -198,6 +198,8 @@ def _header(fields: dict[str, Any]) -> WalHeader:
             _require(type(value) is int and (value >= 0 or name in _SIGNED) and abs(value) < 1 << 64, name, value)
         values[name] = value
     header = WalHeader(**values)
+    generation(header.generation)
+    _require(header.index < MAX_INDEX and header.end <= MAX_OFFSET, "index or end", f"{header.index}/{header.end}")
     _require(header.length <= max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES), "length", header.length)
     _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
     return header
