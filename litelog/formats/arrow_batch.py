@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
+NAMES = ["sequence", "timestamp", "key", "value"]
+
 MAX_ARROW_BYTES = (1 << 31) - 1  # offsets of Arrow's binary type are int32
 LONG_RUN_BYTES = 16 << 10
 """From this mean length on, runs are copied one by one, and are worth a batch of their own; measured."""
@@ -28,32 +30,41 @@ def copy_batch(columns: Columns) -> Any:
     key = _key_lengths(columns)
     keys = pyarrow.nulls(len(columns), pyarrow.binary())
     if key is not None and columns.key_starts is not None:
-        keys = _copy(pyarrow, columns.data, columns.key_starts, np.maximum(key, 0), key)
-    values = _copy(pyarrow, columns.data, columns.value_starts, columns.value_lengths, None)
-    return _batch(pyarrow, columns, keys, values)
+        held = np.maximum(key, 0)
+        keys = _copy(pyarrow, columns.data, _find_breaks(columns.key_starts, held), columns.key_starts, held, key)
+    values = _copy(pyarrow, columns.data, _find_runs(columns), columns.value_starts, columns.value_lengths)
+    return pyarrow.RecordBatch.from_arrays([*_fixed_columns(pyarrow, columns), keys, values], names=NAMES)
 
 
 def borrow_batches(columns: Columns) -> Iterator[Any]:
     """pyarrow.RecordBatches that point into ``columns.data``, one per run; one copied where runs are short or keyed."""
     pyarrow = _load_pyarrow()
-    starts, lengths = columns.value_starts, columns.value_lengths
-    breaks = _find_breaks(starts, lengths)
     if not len(columns):
         return
-    if _key_lengths(columns) is not None or int(lengths.sum()) < LONG_RUN_BYTES * len(breaks):
+    starts, lengths = columns.value_starts, columns.value_lengths
+    breaks = _find_runs(columns)
+    span = int(starts[-1] + lengths[-1] - starts[0])
+    if _key_lengths(columns) is not None or span < LONG_RUN_BYTES * len(breaks) or span > MAX_ARROW_BYTES:
         yield copy_batch(columns)
         return
-    buffer = pyarrow.py_buffer(columns.data)
-    firsts = breaks.tolist()
-    for first, stop in zip(firsts, [*firsts[1:], len(columns)], strict=True):
-        run = columns.slice(first, stop)
-        offsets = np.empty(stop - first + 1, np.int32)
-        begin = int(starts[first])
-        np.subtract(run.value_starts, begin, out=offsets[:-1], casting="unsafe")
-        end = int(starts[stop - 1] + lengths[stop - 1])
-        offsets[-1] = end - begin
-        values = _binary(pyarrow, None, offsets, buffer.slice(begin, end - begin))
-        yield _batch(pyarrow, run, pyarrow.nulls(len(run), pyarrow.binary()), values)
+    # An array without a copy needs each run's end where the next run's start stands: so two arrays, used in turns.
+    begin, stops = int(starts[0]), np.append(breaks[1:], len(columns))
+    data = pyarrow.py_buffer(columns.data[begin : begin + span])
+    offsets = np.empty(len(columns) + 1, np.int32)
+    np.subtract(starts, begin, out=offsets[:-1], casting="unsafe")
+    offsets[-1] = span
+    turns = []
+    for turn in (0, 1):
+        bounds = stops[turn::2]
+        offsets = offsets.copy()
+        offsets[breaks] = starts[breaks] - begin
+        offsets[bounds] = starts[bounds - 1] + lengths[bounds - 1] - begin
+        turns.append(_binary(pyarrow, None, offsets, data))
+    runs = enumerate(zip(breaks.tolist(), (stops - breaks).tolist(), strict=True))
+    values = pyarrow.chunked_array([turns[run & 1].slice(first, count) for run, (first, count) in runs])
+    arrays = _fixed_columns(pyarrow, columns)
+    table = pyarrow.Table.from_arrays([*arrays, pyarrow.nulls(len(columns), pyarrow.binary()), values], names=NAMES)
+    yield from table.to_batches()
 
 
 def _load_pyarrow() -> Any:
@@ -69,17 +80,16 @@ def _key_lengths(columns: Columns) -> Int64s | None:
     return lengths if lengths is not None and len(lengths) and int(lengths.max()) >= 0 else None
 
 
-def _batch(pyarrow: Any, columns: Columns, keys: Any, values: Any) -> Any:
-    timestamp = pyarrow.timestamp("us", tz="UTC")
-    count, buffer = len(columns), pyarrow.py_buffer
-    stamps = pyarrow.nulls(count, timestamp)
-    if columns.timestamps is not None:
-        stamps = pyarrow.Array.from_buffers(timestamp, count, [None, buffer(columns.timestamps)], null_count=0)
+def _fixed_columns(pyarrow: Any, columns: Columns) -> list[Any]:
+    """The arrays of sequences and timestamps."""
+    timestamp, count, buffer = pyarrow.timestamp("us", tz="UTC"), len(columns), pyarrow.py_buffer
     sequences = pyarrow.Array.from_buffers(pyarrow.int64(), count, [None, buffer(columns.sequences)], null_count=0)
-    schema = pyarrow.schema(
-        [("sequence", sequences.type), ("timestamp", timestamp), ("key", keys.type), ("value", values.type)]
-    )
-    return pyarrow.RecordBatch.from_arrays([sequences, stamps, keys, values], schema=schema)
+    if columns.timestamps is None:
+        return [sequences, pyarrow.nulls(count, timestamp)]
+    return [
+        sequences,
+        pyarrow.Array.from_buffers(timestamp, count, [None, buffer(columns.timestamps)], null_count=0),
+    ]
 
 
 def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any) -> Any:
@@ -87,7 +97,9 @@ def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any)
     return pyarrow.Array.from_buffers(pyarrow.binary(), len(offsets) - 1, buffers)
 
 
-def _copy(pyarrow: Any, data: memoryview, starts: Int64s, lengths: Int64s, nulls: Int64s | None) -> Any:
+def _copy(
+    pyarrow: Any, data: memoryview, runs: Int64s, starts: Int64s, lengths: Int64s, nulls: Int64s | None = None
+) -> Any:
     """A binary array of the entries at ``starts``; null where ``nulls`` is negative."""
     total = int(lengths.sum())
     if total > MAX_ARROW_BYTES:
@@ -95,18 +107,15 @@ def _copy(pyarrow: Any, data: memoryview, starts: Int64s, lengths: Int64s, nulls
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     valid = None if nulls is None else pyarrow.py_buffer(np.packbits(nulls >= 0, bitorder="little"))
-    return _binary(pyarrow, valid, offsets, _compact(pyarrow, data, starts, lengths, total))
-
-
-def _compact(pyarrow: Any, data: memoryview, starts: Int64s, lengths: Int64s, total: int) -> Any:
-    """A buffer of Arrow's own with the entries back to back."""
-    breaks = _find_breaks(starts, lengths)
     if not total:
-        return pyarrow.py_buffer(b"")
-    begins = starts[breaks]
-    last = np.append(breaks[1:], len(starts)) - 1
-    ends = starts[last] + lengths[last]
-    if total >= LONG_RUN_BYTES * len(breaks):
+        return _binary(pyarrow, valid, offsets, pyarrow.py_buffer(b""))
+    last = np.append(runs[1:], len(starts)) - 1
+    return _binary(pyarrow, valid, offsets, _compact(pyarrow, data, starts[runs], starts[last] + lengths[last], total))
+
+
+def _compact(pyarrow: Any, data: memoryview, begins: Int64s, ends: Int64s, total: int) -> Any:
+    """A buffer of Arrow's own with the runs from ``begins`` to ``ends`` back to back."""
+    if total >= LONG_RUN_BYTES * len(begins):
         array = np.frombuffer(data, np.uint8)
         buffer = pyarrow.allocate_buffer(total)
         runs = [array[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
@@ -114,11 +123,17 @@ def _compact(pyarrow: Any, data: memoryview, starts: Int64s, lengths: Int64s, to
         return buffer
     # Runs and the gaps between them are an array of 2n - 1 entries without a copy; Arrow takes every other one.
     bounds = np.stack([begins, ends], axis=1).ravel()
-    order = np.arange(0, len(bounds) - 1, 2)
     origin = int(bounds[0])
-    offsets = (bounds - origin).astype(np.int32)
-    spans = _binary(pyarrow, None, offsets, pyarrow.py_buffer(data[origin : int(bounds[-1])]))
-    return spans.take(pyarrow.array(order)).buffers()[2]
+    data = data[origin : int(bounds[-1])]
+    if len(data) > MAX_ARROW_BYTES:
+        raise ValueError(f"{len(data)} bytes do not fit into one record batch; slice the columns")
+    spans = _binary(pyarrow, None, (bounds - origin).astype(np.int32), pyarrow.py_buffer(data))
+    return spans.take(pyarrow.array(np.arange(0, len(spans), 2))).buffers()[2]
+
+
+def _find_runs(columns: Columns) -> Int64s:
+    """The first record of each run whose values lie back to back."""
+    return _find_breaks(columns.value_starts, columns.value_lengths) if columns.runs is None else columns.runs
 
 
 def _find_breaks(starts: Int64s, lengths: Int64s) -> Int64s:

@@ -41,6 +41,8 @@ class Columns:
     """-1 for a record without a key."""
     value_starts: npt.NDArray[np.int64]
     value_lengths: npt.NDArray[np.int64]
+    runs: npt.NDArray[np.int64] | None = None
+    """The first record of each run whose values lie back to back in ``data``; None where that is not known."""
 
     def __len__(self) -> int:
         return len(self.sequences)

@@ -9,7 +9,7 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
-from litelog.formats.encoding import BLOCK_BYTES, CHECKSUM_BYTES, FIXED_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
+from litelog.formats.encoding import BLOCK_BYTES, FIXED_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,10 +35,10 @@ class Bodies:
     stamped: npt.NDArray[np.bool_]
     stamps: Int64s
     """The commits' timestamps."""
-    value_lengths: npt.NDArray[np.uint32]
+    value_lengths: Int64s
     """n."""
     value_starts: Int64s
-    key_lengths: npt.NDArray[np.int32] | None
+    key_lengths: Int64s | None
     """Those of the keyed commits' records; None if there are none."""
     key_starts: Int64s
     timestamps: Int64s | None
@@ -62,7 +62,7 @@ class Bodies:
         value_lengths = _gather(words.view("<u4"), column >> 2, counts)
         firsts = np.cumsum(counts) - counts
         faults = _Faults(name, offset, at)
-        faults.refuse("sum of value lengths", value_bytes, np.add.reduceat(value_lengths, firsts, dtype=np.int64))
+        faults.refuse("sum of value lengths", value_bytes, np.add.reduceat(value_lengths, firsts))
         keys = column + 4 * counts * (1 + keyed)
         key_bytes = np.zeros(len(at), np.int64)
         key_lengths = None
@@ -72,11 +72,11 @@ class Bodies:
             lowest = np.zeros(len(at), np.int64)
             lowest[keyed] = np.minimum(np.minimum.reduceat(key_lengths, key_firsts), 0)
             faults.refuse("lowest key length", np.maximum(lowest, -1), lowest)
-            key_bytes[keyed] = np.add.reduceat(np.maximum(key_lengths, 0), key_firsts, dtype=np.int64)
+            key_bytes[keyed] = np.add.reduceat(np.maximum(key_lengths, 0), key_firsts)
         padding = lengths - BLOCK_BYTES - counts * _FIXED_BYTES[flags] - value_bytes - key_bytes
         faults.refuse("bytes of padding", padding & 7, padding)
         totals = lengths + FRAME_BYTES
-        faults.refuse("padding", 0, _padding_bits(data, at + totals - CHECKSUM_BYTES, padding))
+        faults.refuse("padding", 0, _padding_bits(words, at + totals, padding))
         timestamps = None
         if stamped.any():
             timestamps = _gather(words, (at[stamped] + HEADER.size) >> 3, counts[stamped])
@@ -101,7 +101,7 @@ class Bodies:
 
     def columns(self, first: int) -> Columns:
         """All records, the first of which has sequence ``first``."""
-        lengths = self.value_lengths.astype(np.int64)
+        lengths = self.value_lengths
         timestamps = np.repeat(self.stamps, self.counts)
         if self.timestamps is not None:
             timestamps[np.repeat(self.stamped, self.counts)] = self.timestamps
@@ -117,7 +117,8 @@ class Bodies:
             key_starts=key_starts,
             key_lengths=key_lengths,
             value_starts=_place(lengths, self.value_starts, self.counts),
-            value_lengths=lengths,
+            value_lengths=self.value_lengths,
+            runs=np.cumsum(self.counts) - self.counts,
         )
 
 
@@ -139,16 +140,18 @@ class _Faults:
             raise CorruptCommitError(self.name, place, what, wanted, int(actual[commit]))
 
 
-def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> npt.NDArray[Any]:
+def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
     """``counts[i]`` words from ``starts[i]`` on, for each commit i, one behind the other."""
     total = int(counts.sum())
     if total > FEW_RECORDS * len(counts):
         ends = starts + counts
-        return np.concatenate([words[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+        slices = [words[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        joined: Int64s = np.concatenate(slices, dtype=np.int64)
+        return joined
     firsts = np.cumsum(counts) - counts
     index = np.repeat(starts - firsts, counts)
     index += np.arange(total)
-    gathered: npt.NDArray[Any] = words[index]
+    gathered: Int64s = words[index].astype(np.int64)
     return gathered
 
 
@@ -161,10 +164,9 @@ def _place(lengths: Int64s, starts: Int64s, counts: Int64s) -> Int64s:
     return places
 
 
-def _padding_bits(data: memoryview, ends: Int64s, padding: Int64s) -> Int64s:
-    """The bytes of padding before ``ends``, 0 to 7 each, or'ed together."""
-    array = np.frombuffer(data, np.uint8)
-    bits = np.zeros(len(ends), np.int64)
-    for back in range(1, 8):
-        bits |= np.where(padding >= back, array[ends - back], 0)
+def _padding_bits(words: Int64s, ends: Int64s, padding: Int64s) -> Int64s:
+    """The 0 to 7 bytes of padding before the checksums of commits that end at ``ends``, 0 if they are."""
+    last = (ends >> 3) - 1
+    before = (words[last] << 32) | (words[last - 1] >> 32 & 0xFFFF_FFFF)  # the eight bytes before the checksum
+    bits: Int64s = np.where(padding > 0, before >> (64 - 8 * padding & 63), 0)
     return bits

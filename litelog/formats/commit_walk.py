@@ -78,6 +78,8 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
 def is_zero(data: memoryview) -> bool:
     """Whether there is nothing but zero bytes in ``data``."""
     array = np.frombuffer(data, np.uint8)
+    if array[:MIN_COMMIT_BYTES].any():
+        return False
     return not any(array[at : at + ZERO_CHUNK_BYTES].any() for at in range(0, len(array), ZERO_CHUNK_BYTES))
 
 

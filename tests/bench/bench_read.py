@@ -1,0 +1,138 @@
+"""Reads a log in memory to Arrow batches, every check on, against two yardsticks, interleaved in one run.
+
+Yardsticks: a struct loop over length-prefixed records of the same values, and CRC-32C alone over the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from litelog.checksum import crc32c
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALUE_BYTES = 100
+PREFIX = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """The same values twice: as a log segment, and length-prefixed."""
+
+    segment: memoryview
+    prefixed: memoryview
+    records: int
+
+
+def make_bytes(mebibytes: int, per_commit: int) -> Bytes:
+    values = [os.urandom(VALUE_BYTES) for _ in range(per_commit)]
+    parts: list[bytes | bytearray] = [SegmentHeader(UUID(int=1), 0, 0).encode()]
+    commits = (mebibytes << 20) // len(encode_commit(0, 1, 0, values))
+    parts += [encode_commit(number * per_commit, 1, number, values) for number in range(commits)]
+    prefixed = b"".join(PREFIX.pack(VALUE_BYTES) + value for value in values) * commits
+    return Bytes(memoryview(b"".join(parts)), memoryview(prefixed), commits * per_commit)
+
+
+def read_batches(data: memoryview, piece_bytes: int, *, copy: bool) -> int:
+    """Reads ``data`` piece by piece, as a reader of a file would, and returns the records read."""
+    form, expect, name = LitelogFormat(), Expectation(), segment_name(0)
+    place = records = 0
+    while place < len(data):
+        columns = form.decode(name, data[place : place + piece_bytes], place, expect)
+        batches = [columns.to_arrow()] if copy else list(columns.to_arrow_batches())
+        records += sum(batch.num_rows for batch in batches)
+        last = int(columns.value_starts[-1] + columns.value_lengths[-1])
+        place += -(-(last + 4) // 8) * 8
+        expect = Expectation(int(columns.sequences[-1]) + 1)
+    return records
+
+
+def loop_structs(data: memoryview) -> int:
+    place = records = 0
+    values: list[bytes] = []
+    keep, unpack, size = values.append, PREFIX.unpack_from, len(data)
+    while place < size:
+        (length,) = unpack(data, place)
+        place += 4
+        keep(bytes(data[place : place + length]))
+        place += length
+        records += 1
+        if records % 4096 == 0:
+            values.clear()
+    return records
+
+
+def run_checksum(data: memoryview, piece_bytes: int) -> int:
+    value = 0
+    for place in range(0, len(data), piece_bytes):
+        value = crc32c(data[place : place + piece_bytes], value)
+    return value
+
+
+def measure(call: Callable[[], int]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+@click.command(help=__doc__)
+@click.option("--size", default=64, help="MiB of log.")
+@click.option("--piece", default=4096, help="KiB read at a time.")
+@click.option("--per-commit", default=1000, help="Records of 100 bytes in each commit.")
+@click.option("--rounds", default=7, help="Interleaved rounds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(size: int, piece: int, per_commit: int, rounds: int, as_json: bool) -> None:
+    data, piece_bytes = make_bytes(size, per_commit), piece << 10
+    calls: dict[str, Callable[[], int]] = {
+        "to Arrow, borrowed": lambda: read_batches(data.segment, piece_bytes, copy=False),
+        "to Arrow, copied": lambda: read_batches(data.segment, piece_bytes, copy=True),
+        "struct loop": lambda: loop_structs(data.prefixed),
+        "CRC-32C alone": lambda: run_checksum(data.segment, piece_bytes),
+    }
+    for name in list(calls)[:3]:
+        if calls[name]() != data.records:
+            raise SystemExit(f"{name}: did not read {data.records} records")
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(measure(call))
+    rates = {name: data.records / statistics.median(taken) / 1e6 for name, taken in times.items()}
+    rows = []
+    for name in list(calls)[:2]:
+        for yardstick, target in (("struct loop", 10.0), ("CRC-32C alone", 0.4)):
+            ratios = sorted(y / x for x, y in zip(times[name], times[yardstick], strict=True))
+            middle = statistics.median(ratios)
+            rows.append(
+                {"what": name, "against": yardstick, "median": middle, "min": ratios[0], "max": ratios[-1]}
+                | {"target": target, "met": middle >= target}
+            )
+    if as_json:
+        click.echo(json.dumps({"million_records_per_second": rates, "ratios": rows}, indent=1))
+        return
+    console = Console()
+    console.print({name: f"{rate:.1f} M records/s" for name, rate in rates.items()})
+    table = Table("what", "against", "median", "min..max", "target", title=f"reading {size} MiB, pieces of {piece} KiB")
+    for row in rows:
+        spread = f"{row['min']:.2f}..{row['max']:.2f}"
+        met = "" if row["met"] else "  (missed)"
+        what, against = str(row["what"]), str(row["against"])
+        table.add_row(what, against, f"{row['median']:.2f}", spread, f">= {row['target']}{met}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
