@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from litelog.quantities import format_size
 from litelog_cli.output import format_time, print_json, print_table
-from litelog_cli.places import open_client
+from litelog_cli.places import opened_replica
 
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts
@@ -35,7 +34,7 @@ def generations(replica_url: str, as_json: bool) -> None:
     """
     from litelog_cli.listing import describe_generations
 
-    with closing(open_client(replica_url)) as client:
+    with opened_replica(replica_url) as client:
         found = describe_generations(client)
     if as_json:
         for facts in found:

@@ -1,16 +1,22 @@
-"""What a place on the command line is: a log's folder, or a replica."""
+"""What a place on the command line is: a log's folder or a replica, and how a replica is opened for reading."""
 
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.errors import ConfigError, UnknownFormatError
 from litelog.layout import CLAIMS, GENERATIONS
 from litelog.position import Generation, generation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.formats import LogFormat
     from litelog.replica_client import ReplicaClient
 
 
@@ -29,15 +35,38 @@ class _GenerationName(click.ParamType[Generation]):
 GENERATION = _GenerationName()
 
 
-def open_client(url: str) -> ReplicaClient:
-    """The client of the replica at ``url``, found by its scheme; UnknownSchemeError lists those that are known."""
-    from litelog.registry import open_replica_client
-
-    return open_replica_client(url)
-
-
 def is_replica(place: str) -> bool:
     """Whether ``place`` is a replica: a URL, or a folder that holds what a replica holds."""
     if "://" in place:
         return True
     return any(os.path.isdir(os.path.join(place, folder)) for folder in (CLAIMS, GENERATIONS))
+
+
+@contextmanager
+def opened_replica(url: str) -> Iterator[ReplicaClient]:
+    """A client of the replica at ``url`` that tries failed requests again, closed at the end."""
+    from litelog.object_store import ObjectReplicaClient
+    from litelog.registry import open_store
+    from litelog.retrying_store import RetryingStore
+
+    stop = threading.Event()
+    client = ObjectReplicaClient(RetryingStore(open_store(url), stop))
+    try:
+        yield client
+    finally:
+        stop.set()
+        client.close()
+
+
+def open_stored_format(name: str, pattern: str | None) -> LogFormat:
+    """The format of a replica's log. One that needs a pattern takes every name: all that was shipped are log segments."""
+    from litelog.registry import open_format
+
+    try:
+        return open_format(name, pattern)
+    except UnknownFormatError:
+        raise
+    except ConfigError:
+        if pattern is not None:
+            raise
+        return open_format(name, "*")

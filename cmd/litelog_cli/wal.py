@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from litelog.position import Generation, generation
 from litelog.quantities import format_size
 from litelog_cli.output import format_time, print_json, print_table
-from litelog_cli.places import GENERATION, open_client
+from litelog_cli.places import GENERATION, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +36,7 @@ def wal(replica_url: str, name: Generation | None, headers: bool, as_json: bool)
 
     The index and offset are in hexadecimal digits, as in the objects' names.
     """
-    with closing(open_client(replica_url)) as client:
+    with opened_replica(replica_url) as client:
         chosen = _choose(client, name)
         found = client.wal_segments(chosen)
         if as_json:

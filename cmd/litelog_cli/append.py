@@ -1,0 +1,117 @@
+"""``litelog append``: lines from standard input become records."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog_cli.output import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+READ_BYTES = 1 << 20
+"""How much is read at once; a pipe gives what it has, 64 KiB at most."""
+
+DEFAULT_BATCH = 1000
+"""Records in a commit, where more are there at once."""
+
+MAX_BATCH = 65_535
+"""What one commit of our format holds."""
+
+MAX_BATCH_BYTES = 8 << 20
+"""A batch of long lines is committed before it has its number of records, so that memory stays bounded."""
+
+MAX_LINE_BYTES = 16 << 20
+"""The longest line. Whatever has none that ends is no text."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  echo hello | litelog append /var/lib/events
+  tail -F app.log | litelog append /var/lib/events > /dev/null
+  litelog append --batch 500 --json /var/lib/events < lines.txt
+  printf 'user1\\tlogin\\n' | litelog append --key-separator '\\t' /var/lib/events
+"""
+)
+@click.argument("log_dir")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, MAX_BATCH),
+    help=f"Records in a commit.  [default: what is there, up to {DEFAULT_BATCH}]",
+)
+@click.option("--key-separator", help="What stands between a record's key and its value; \\t is a tab.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each commit.")
+def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: bool) -> None:
+    """Append lines from standard input as records to the log in LOG_DIR.
+
+    For each commit, once it is durable, one line tells the next sequence: every record below it is safe. The log is
+    made if it is not there.
+    """
+    from litelog.log.writer import LogWriter
+
+    separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
+    if separator == b"":
+        raise click.BadParameter("may not be empty", param_hint="--key-separator")
+
+    def read() -> bytes:
+        return os.read(sys.stdin.fileno(), READ_BYTES)
+
+    with LogWriter(log_dir) as writer:
+        for lines in line_batches(read, batch):
+            keys, values = (None, lines) if separator is None else split_keys(lines, separator)
+            appended = writer.append(values, keys=keys)
+            if as_json:
+                print_json({"first": appended.first, "next": appended.next, "durable": writer.durable_sequence})
+            else:
+                sys.stdout.write(f"{appended.next}\n")
+            sys.stdout.flush()
+
+
+def line_batches(read: Callable[[], bytes], batch: int | None) -> Iterator[list[bytes]]:
+    """What ``read`` gives until it gives nothing, cut into lines, ``batch`` at a time; None: as it comes.
+
+    An empty line is an empty record; a last line without an end is a line.
+    """
+    step = batch or DEFAULT_BATCH
+    lines: list[bytes] = []
+    size = 0
+    for whole in _whole_lines(read):
+        lines += whole
+        size += sum(map(len, whole))
+        while len(lines) >= step:
+            yield lines[:step]
+            del lines[:step]
+            size = 0  # what is left came with this piece, and is small
+        if lines and (batch is None or size >= MAX_BATCH_BYTES):
+            yield lines
+            lines, size = [], 0
+    if lines:
+        yield lines
+
+
+def _whole_lines(read: Callable[[], bytes]) -> Iterator[list[bytes]]:
+    begun: list[bytes] = []
+    length = 0
+    while piece := read():
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        length += len(first)
+        if others:
+            yield [b"".join(begun), *others[:-1]]
+            begun, length = [others[-1]], len(others[-1])
+        if length > MAX_LINE_BYTES:
+            raise click.ClickException(f"a line is longer than {MAX_LINE_BYTES} bytes: is this text?")
+    if length:
+        yield [b"".join(begun)]
+
+
+def split_keys(lines: list[bytes], separator: bytes) -> tuple[list[bytes | None], list[bytes]]:
+    """Keys and values of lines; a line without the separator has no key."""
+    parts = [line.partition(separator) for line in lines]
+    keys = [key if found else None for key, found, _ in parts]
+    return keys, [value if found else key for key, found, value in parts]
