@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -222,20 +223,18 @@ class Replica:
         if prepared.header.length < self._limit // 2 or len(self._queue) >= _AHEAD:
             self._put(prepared)
             return
-        put: Future[None] = self._workers.putting.submit(self._put_object, prepared)
+        put = self._workers.putting.submit(self._put_object, prepared)
         failure: LitelogError | None = None
-        following: _Prepared | None = None
         try:
-            following = self._prepare()
+            if (following := self._prepare()) is not None:
+                self._queue.append(following)
         except LitelogError as error:
-            failure = error
+            failure = error  # it comes behind what is on its way
         finally:
-            refused = _was_refused(put)
-        if refused:
+            wait([put])
+        if _was_refused(put):
             self._resolve_refusal(prepared)  # what was made meanwhile is made again, behind what is there
             return
-        if following is not None:
-            self._queue.append(following)
         self._acknowledge(prepared)
         if failure is not None:
             raise failure

@@ -1,0 +1,94 @@
+"""One replica's turn: its phase, when it is due, what its last failure was. Values and rules, no threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, FencedError, LitelogError, SourceSyncError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from litelog.replica import Replica
+
+FIRST_DELAY_SECONDS = 0.1
+MAX_DELAY_SECONDS = 30.0
+"""A store that comes back is noticed within this time, and one that is down gets few requests."""
+
+
+class Phase(Enum):
+    """What a replica is doing."""
+
+    IDLE = "idle"
+    """All is shipped; an event or the poll wakes it."""
+    SYNCING = "syncing"
+    """A thread has it."""
+    SPACING = "spacing"
+    """It has just shipped; the sync interval is not over."""
+    BACKING_OFF = "backing off"
+    """Its last sync failed; it is tried again when due."""
+    FENCED = "fenced"
+    """Another owner has the replica. For good."""
+    FROZEN = "frozen"
+    """Bytes are not what they should be. For good."""
+    DONE = "done"
+    """Its final sync has reached the log's end."""
+    FAILED = "failed"
+    """Its final sync did not."""
+
+
+OVER = frozenset({Phase.FENCED, Phase.FROZEN, Phase.DONE, Phase.FAILED})
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaTask:
+    """The turn of one (log, replica) pair. All but ``replica`` is guarded by the replicator's lock."""
+
+    log: str
+    url: str
+    replica: Replica | None
+    """None where it could not even be opened."""
+    sync_interval: float
+    """Seconds."""
+    poll_interval: float
+    limit: int
+    """Bytes that are shipped before the interval is over."""
+    phase: Phase = Phase.IDLE
+    due: float = 0.0
+    """When it is to be looked at next, in the clock's monotonic seconds."""
+    woken: bool = False
+    """Something happened while a thread had it."""
+    error: LitelogError | None = None
+    failures: int = 0
+    """How often it failed in a row."""
+    delay: float = field(default=FIRST_DELAY_SECONDS)
+
+    def succeed(self) -> None:
+        """Forget the failures before."""
+        self.error = None
+        self.failures = 0
+        self.delay = FIRST_DELAY_SECONDS
+
+    def fail(self, error: LitelogError, now: float, random: Random) -> None:
+        """Take note of a failure: for good, or until a capped, jittered delay is over."""
+        self.error = error
+        self.failures += 1
+        self.phase = lasting_phase(error) or Phase.BACKING_OFF
+        self.delay = next_delay(self.delay, random)
+        self.due = now + self.delay
+
+
+def lasting_phase(error: LitelogError) -> Phase | None:
+    """The phase that an error leads to for good; None for one that may pass."""
+    if isinstance(error, FencedError):
+        return Phase.FENCED
+    if isinstance(error, (CorruptionError, SourceSyncError)):
+        return Phase.FROZEN
+    return None
+
+
+def next_delay(delay: float, random: Random) -> float:
+    """Decorrelated jitter: between the first delay and three times the last one, capped. Seconds."""
+    return min(MAX_DELAY_SECONDS, random.uniform(FIRST_DELAY_SECONDS, 3 * delay))

@@ -1,0 +1,379 @@
+"""When each log is synced with each of its replicas: on events, polls, intervals and back-off, with a bounded pool."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from litelog.clock import SystemClock
+from litelog.errors import FinalSyncError, LitelogError, SourceError, SourceMissingError
+from litelog.ownership import Owner, Source
+from litelog.registry import open_client, open_format, redact
+from litelog.replica import Replica, Workers
+from litelog.replica_state import StateFolder
+from litelog.replica_task import OVER, Phase, ReplicaTask
+from litelog.watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.replica import Listener, Shipped
+    from litelog.replica_client import ReplicaClient
+
+_logger = logging.getLogger(__name__)
+
+SYNCING_THREADS = 4
+"""How many replicas are synced at a time: more than cores, as they wait for disks and networks."""
+
+LIMIT_CHECK_SECONDS = 0.1
+"""How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
+
+MAX_ONCE_FAILURES = 5
+"""How often a replica may fail in a row where nobody waits for it to come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """Where one replica of one log stands."""
+
+    log: str
+    replica: str
+    phase: str
+    position: str | None
+    """Every byte before it is in the replica."""
+    sequence: int | None
+    """The sequence behind the last record there."""
+    pending_bytes: int
+    error: str | None
+    failures: int
+
+
+class _Silent:
+    """A listener that listens to nothing."""
+
+    def shipped(self, event: Shipped) -> None: ...
+
+    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+
+class Replicator:
+    """All logs of a configuration and their replicas. ``run`` blocks; the rest is called from other threads."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        state_dir: str,
+        host: str,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        listener: Listener | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self._config = config
+        self._state_dir = state_dir
+        self._host = host
+        self._clock = clock or SystemClock()
+        self._random = random or SystemRandom()
+        self._listener = listener or _Silent()
+        self._watcher = watcher or Watcher()
+        self._changed = threading.Condition()
+        self._tasks: list[ReplicaTask] = []
+        self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
+        self._clients: list[ReplicaClient] = []
+        self._pool = ThreadPoolExecutor(SYNCING_THREADS, "sync")
+        self._workers = Workers(
+            compressing=ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress"),
+            putting=ThreadPoolExecutor(SYNCING_THREADS, "put"),
+        )
+        self._stopping = False
+        self._final = False
+        self._deadline: float | None = None
+        self._bug: BaseException | None = None
+
+    # --- from outside
+
+    def run(self, *, once: bool = False) -> None:
+        """Replicate until ``stop``, then sync a last time; with ``once``, only that.
+
+        Raises FinalSyncError if the last sync did not reach every replica in time, and what ended replicas for good
+        (FencedError, CorruptionError) once none is left.
+        """
+        try:
+            self._open()
+            if once:
+                self._final = True
+            self._follow()
+            if not once and any(task.phase not in OVER for task in self._tasks):
+                self._begin_final()
+                self._follow()
+            self._judge(once=once)
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """Begin the final sync. Idempotent."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def status(self) -> list[ReplicaStatus]:
+        """Where every replica stands."""
+        return [_status(task) for task in self._tasks]
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether threads were left behind that wait for a store: then the process can only be ended hard."""
+        return any(task.phase is Phase.SYNCING for task in self._tasks)
+
+    # --- opening and closing
+
+    def _open(self) -> None:
+        for log in self._config.logs:
+            source = Source(log.path, open_format(log.format, log.pattern))
+            for replica in log.replicas:
+                task = self._open_task(source, log, replica)
+                self._tasks.append(task)
+                self._wakes[task] = partial(self._wake, task)
+
+    def _open_task(self, source: Source, log: LogConfig, replica: ReplicaConfig) -> ReplicaTask:
+        client = open_client(replica.url)
+        self._clients.append(client)
+        task = ReplicaTask(
+            log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes
+        )
+        try:
+            folder = StateFolder(self._folder_of(log.path, replica.url), f"{log.path} to {client.url}")
+        except LitelogError as error:
+            task.fail(error, self._clock.monotonic(), self._random)
+            if task.phase is Phase.BACKING_OFF:
+                raise
+            _logger.error("%s", error)
+            return task
+        owner = Owner(
+            source,
+            client,
+            folder,
+            clock=self._clock,
+            random=self._random,
+            host=self._host,
+            takeover=log.takeover,
+        )
+        task.replica = Replica(
+            source, client, folder, owner, self._workers, self._clock, self._listener, replica.max_segment_bytes
+        )
+        return task
+
+    def _folder_of(self, log: str, url: str) -> str:
+        """The state folder of one log and replica: by names for people, by digests for uniqueness."""
+        path = os.path.realpath(log)
+        names = [f"{os.path.basename(path)}-{_short_digest(path)}", _short_digest(redact(url))]
+        return os.path.join(self._state_dir, *names)
+
+    def _close(self) -> None:
+        self._watcher.close()
+        hung = self.abandoned
+        for executor in (self._pool, self._workers.putting, self._workers.compressing):
+            executor.shutdown(wait=not hung, cancel_futures=True)
+        for task in self._tasks:
+            if task.replica is not None and task.phase is not Phase.SYNCING:
+                try:
+                    task.replica.close()
+                except LitelogError as error:
+                    _logger.warning("%s", error)
+        for client in self._clients:
+            client.close()
+
+    # --- the loop: whoever is due gets a thread
+
+    def _follow(self) -> None:
+        now = self._clock.monotonic()
+        with self._changed:
+            for task in self._tasks:
+                if task.phase not in OVER and task.phase is not Phase.SYNCING:
+                    task.due = now
+            while not self._is_over():
+                self._changed.wait(self._serve_due())
+
+    def _is_over(self) -> bool:
+        if self._bug is not None or (self._stopping and not self._final):
+            return True
+        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+            return True
+        return all(task.phase in OVER for task in self._tasks)
+
+    def _serve_due(self) -> float:
+        """Give threads to those that are due; how many seconds there are until the next one is."""
+        now = self._clock.monotonic()
+        polled: list[ReplicaTask] = []
+        next_due = now + 3600.0 if self._deadline is None else self._deadline
+        for task in self._tasks:
+            if task.phase in OVER or task.phase is Phase.SYNCING:
+                continue
+            if task.phase is Phase.SPACING and task.due > now:
+                assert task.replica is not None
+                if task.replica.pending_bytes() >= task.limit:
+                    task.due = now
+                next_due = min(next_due, max(now, min(task.due, now + LIMIT_CHECK_SECONDS)))
+            if task.due <= now:
+                if task.phase is Phase.IDLE and task.replica is not None and task.replica.position is not None:
+                    task.phase = Phase.SYNCING
+                    polled.append(task)
+                else:
+                    self._submit(task)
+            else:
+                next_due = min(next_due, task.due)
+        if polled:
+            self._pool.submit(self._guard, partial(self._poll, polled))
+        return max(0.0, next_due - now)
+
+    def _submit(self, task: ReplicaTask) -> None:
+        task.phase = Phase.SYNCING
+        task.woken = False
+        self._pool.submit(self._guard, partial(self._sync, task))
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do ``work``; a bug in it ends the process rather than one log in silence."""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001
+            with self._changed:
+                self._bug = error
+                self._changed.notify_all()
+
+    # --- in the pool
+
+    def _poll(self, tasks: list[ReplicaTask]) -> None:
+        """Look at idle logs without an event: polling is the truth, an event only a hint."""
+        dirty = set()
+        for task in tasks:
+            assert task.replica is not None
+            try:
+                if task.replica.changed() or not task.replica.settled:
+                    dirty.add(task)
+            except LitelogError:
+                dirty.add(task)  # the sync meets it again, and deals with it
+        with self._changed:
+            now = self._clock.monotonic()
+            for task in tasks:
+                if task in dirty or task.woken or self._final:
+                    self._submit(task)
+                else:
+                    task.phase = Phase.IDLE
+                    task.due = now + task.poll_interval
+            self._changed.notify_all()
+
+    def _sync(self, task: ReplicaTask) -> None:
+        assert task.replica is not None
+        started = self._clock.monotonic()
+        try:
+            try:
+                shipped = task.replica.sync(self._may_go_on)
+                quiet = self._final or not shipped or started + task.sync_interval <= self._clock.monotonic()
+                if quiet and not self._final:
+                    self._watcher.arm(task.log, self._wakes[task])
+                more = quiet and task.replica.changed() and (shipped or not self._final)
+            except OSError as error:
+                raise SourceError(f"{task.log}: {error}") from error
+        except LitelogError as error:
+            self._failed(task, error)
+            return
+        with self._changed:
+            if task.failures:
+                _logger.info("%s to %s: goes on after %d failures", task.log, task.url, task.failures)
+            task.succeed()
+            if not quiet:
+                task.phase, task.due = Phase.SPACING, started + task.sync_interval
+            elif more or task.woken:
+                self._submit(task)
+            elif self._final:
+                task.phase = Phase.DONE
+            else:
+                task.phase, task.due = Phase.IDLE, self._clock.monotonic() + task.poll_interval
+            self._changed.notify_all()
+
+    def _failed(self, task: ReplicaTask, error: LitelogError) -> None:
+        with self._changed:
+            now = self._clock.monotonic()
+            task.fail(error, now, self._random)
+            if isinstance(error, SourceMissingError) and task.phase is Phase.BACKING_OFF:
+                task.due = min(task.due, now + task.poll_interval)  # a look costs nothing
+            if task.phase in OVER:
+                _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error)
+            elif task.failures & (task.failures - 1) == 0:  # the first, the second, the fourth, ...
+                _logger.warning("%s to %s: failed %d times: %s", task.log, task.url, task.failures, error)
+            if self._final and task.phase is Phase.BACKING_OFF:
+                late = self._deadline is not None and task.due >= self._deadline
+                hopeless = self._deadline is None and task.failures >= MAX_ONCE_FAILURES
+                if late or hopeless or isinstance(error, SourceMissingError):
+                    task.phase = Phase.FAILED
+            self._changed.notify_all()
+
+    def _may_go_on(self) -> bool:
+        if self._final:
+            return self._deadline is None or self._clock.monotonic() < self._deadline
+        return not self._stopping
+
+    def _wake(self, task: ReplicaTask) -> None:
+        """Something happened in a log's folder."""
+        with self._changed:
+            if task.phase is Phase.IDLE:
+                self._submit(task)
+            else:
+                task.woken = True
+
+    # --- the end
+
+    def _begin_final(self) -> None:
+        with self._changed:
+            self._final = True
+            self._deadline = self._clock.monotonic() + self._config.shutdown_timeout
+
+    def _judge(self, *, once: bool) -> None:
+        """Raise what the run ended with, the worst first."""
+        if self._bug is not None:
+            raise self._bug
+        lasting = [task for task in self._tasks if task.phase in (Phase.FROZEN, Phase.FENCED)]
+        unfinished = [task for task in self._tasks if task.phase not in (Phase.DONE, Phase.FROZEN, Phase.FENCED)]
+        if unfinished:
+            if once and unfinished[0].error is not None:
+                raise unfinished[0].error
+            raise FinalSyncError("; ".join(_unfinished(task) for task in unfinished))
+        for task in sorted(lasting, key=lambda task: task.phase is not Phase.FROZEN):
+            assert task.error is not None
+            raise task.error
+
+
+def _status(task: ReplicaTask) -> ReplicaStatus:
+    replica = task.replica
+    position = replica.position if replica is not None else None
+    return ReplicaStatus(
+        log=task.log,
+        replica=task.url,
+        phase=task.phase.value,
+        position=str(position) if position is not None else None,
+        sequence=replica.sequence if replica is not None else None,
+        pending_bytes=replica.pending_bytes() if replica is not None and task.phase is not Phase.SYNCING else 0,
+        error=str(task.error) if task.error is not None else None,
+        failures=task.failures,
+    )
+
+
+def _unfinished(task: ReplicaTask) -> str:
+    reason = task.error if task.error is not None else "not done in time"
+    return f"final sync of {task.log} to {task.url} failed: {reason}"
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
