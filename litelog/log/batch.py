@@ -1,83 +1,232 @@
-"""Places in a log that is followed, and the batches between them: values, no I/O."""
+"""What a caller appends, as a batch that can be cut into commits and encoded: lists of bytes, or Arrow columns."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from litelog.checksum import crc32c
-from litelog.formats import Expectation
+import numpy as np
+
+from litelog.formats import MAX_COMMIT_BYTES
+from litelog.formats.columns import Columns
+from litelog.formats.encoding import MAX_RECORDS, commit_bytes, encode_columns, encode_commit
 
 if TYPE_CHECKING:
-    from litelog.formats import Scan
+    from collections.abc import Iterator, Sequence
 
-CHECKED_BYTES = 64 << 10
-"""How much of the last commit is compared with the source before each batch: enough to tell another history."""
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+
+class Batch(Protocol):
+    """n records, in the order of their sequences."""
+
+    def __len__(self) -> int: ...
+
+    def cut(self) -> list[tuple[int, int]]:
+        """(start, stop) of each commit that the records need. ValueError for a record that fits into none."""
+
+    def highest(self, start: int, stop: int, commit_time: int) -> int:
+        """The highest timestamp of these records, microseconds since 1970."""
+
+    def encode(self, start: int, stop: int, first: int, epoch: int, commit_time: int) -> bytearray:
+        """These records as one commit."""
+
+
+def batch_of(values: Any, keys: Any, timestamps: Any) -> Batch:
+    """``values`` with their keys and timestamps, as LogWriter.append takes them. TypeError, ValueError."""
+    if isinstance(values, (bytes, bytearray, memoryview)):
+        stamps = timestamps if timestamps is None or isinstance(timestamps, int) else list(timestamps)
+        return BytesBatch([bytes(values)], None if keys is None else _single_key(keys), stamps)
+    if isinstance(values, Columns):
+        values = values.to_arrow()
+    if type(values).__module__.partition(".")[0] == "pyarrow":
+        return _arrow_batch(values, keys, timestamps)
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"values are bytes, a list of bytes or Arrow columns, not {type(values).__name__}")
+    if timestamps is not None and not isinstance(timestamps, int):
+        timestamps = timestamps.tolist() if isinstance(timestamps, np.ndarray) else list(timestamps)
+        _check_length("timestamps", timestamps, values)
+    if keys is not None:
+        _check_length("keys", keys, values)
+    return BytesBatch(values, keys, timestamps)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a follower stands in a log. Offsets are bytes of log segment ``file``."""
+class BytesBatch:
+    """Python bytes. No loop of Python's runs over them while they fit into one commit."""
 
-    index: int
-    file: str
-    """Empty at the start of an index that has no log segment yet."""
-    behind: str = ""
-    """The log segment of the index before it, which is finished."""
-    offset: int = 0
-    crc_total: int = 0
-    """CRC-32C of [0, offset)."""
-    sequence: int | None = None
-    """The sequence that follows; None if the log says."""
-    epoch: int = 0
-    check_start: int = 0
-    check_crc: int = 0
-    """CRC-32C of [check_start, offset), the end of the last commit."""
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None
+    timestamps: int | list[int] | None
+    """Microseconds since 1970: one for all, or one each; None for the commit's time."""
 
-    @property
-    def expectation(self) -> Expectation:
-        """What must come next."""
-        return Expectation(self.sequence, self.epoch)
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def cut(self) -> list[tuple[int, int]]:
+        count = len(self.values)
+        data = sum(map(len, self.values))
+        if self.keys is not None:
+            data += sum(map(len, filter(None, self.keys)))
+        if _fits(count, data):
+            return [(0, count)]
+        sizes = np.fromiter(map(len, self.values), np.int64, count)
+        if self.keys is not None:
+            sizes += np.fromiter((len(key) if key else 0 for key in self.keys), np.int64, count)
+        return list(_cut(sizes))
+
+    def highest(self, start: int, stop: int, commit_time: int) -> int:
+        if self.timestamps is None:
+            return commit_time
+        return self.timestamps if isinstance(self.timestamps, int) else max(self.timestamps[start:stop])
+
+    def encode(self, start: int, stop: int, first: int, epoch: int, commit_time: int) -> bytearray:
+        whole = stop - start == len(self.values)
+        stamps: int | Sequence[int] = commit_time
+        if self.timestamps is not None:
+            stamps = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[start:stop]
+        keys = self.keys if self.keys is None or whole else self.keys[start:stop]
+        return encode_commit(first, epoch, stamps, self.values if whole else self.values[start:stop], keys)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A run of whole commits of one log segment, durable at the source: bytes [start.offset, start.offset + length)."""
+class ColumnBatch:
+    """Arrow's columns: n + 1 rising places in each buffer of bytes. Nothing is done record by record."""
 
-    start: Place
-    data: memoryview
-    scan: Scan | None
-    """None where ``data`` is empty."""
-    crc: int
-    """CRC-32C of ``data``."""
-    end: Place
-    """Behind it; in the same index."""
-    final: bool
-    """The log segment is finished: the next batch is of the next index."""
+    value_places: Int64s
+    value_data: memoryview
+    key_places: Int64s | None
+    key_data: memoryview
+    key_nulls: npt.NDArray[np.bool_] | None
+    timestamps: int | Int64s | None
+    """Microseconds since 1970: one for all, or one each; None for the commit's time."""
 
-    @property
-    def after(self) -> Place:
-        """Where the next batch starts."""
-        if not self.final:
-            return self.end
-        return Place(self.end.index + 1, "", behind=self.end.file, sequence=self.end.sequence, epoch=self.end.epoch)
+    def __len__(self) -> int:
+        return len(self.value_places) - 1
+
+    def cut(self) -> list[tuple[int, int]]:
+        data = int(self.value_places[-1] - self.value_places[0])
+        if self.key_places is not None:
+            data += int(self.key_places[-1] - self.key_places[0])
+        if _fits(len(self), data):
+            return [(0, len(self))]
+        sizes = np.diff(self.value_places)
+        return list(_cut(sizes if self.key_places is None else sizes + np.diff(self.key_places)))
+
+    def highest(self, start: int, stop: int, commit_time: int) -> int:
+        if self.timestamps is None:
+            return commit_time
+        return self.timestamps if isinstance(self.timestamps, int) else int(self.timestamps[start:stop].max())
+
+    def encode(self, start: int, stop: int, first: int, epoch: int, commit_time: int) -> bytearray:
+        stamps: int | Int64s = commit_time
+        if self.timestamps is not None:
+            stamps = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[start:stop]
+        values = self.value_places[start : stop + 1]
+        key_lengths, key_data = None, self.key_data[:0]
+        if self.key_places is not None and self.key_nulls is not None:
+            keys = self.key_places[start : stop + 1]
+            key_lengths = np.where(self.key_nulls[start:stop], -1, np.diff(keys))
+            key_data = self.key_data[int(keys[0]) : int(keys[-1])]
+        value_data = self.value_data[int(values[0]) : int(values[-1])]
+        return encode_columns(first, epoch, stamps, np.diff(values), value_data, key_lengths, key_data)
 
 
-def make_batch(place: Place, data: memoryview, scan: Scan | None, *, final: bool) -> Batch:
-    """The batch from ``place`` to the end of ``scan``, which looked at ``data``."""
-    if scan is None or scan.end == place.offset:
-        return Batch(place, memoryview(b""), None, 0, place, final)
-    data = data[: scan.end - place.offset]
-    check_start = max(scan.last_commit, scan.end - CHECKED_BYTES, place.offset)
-    end = Place(
-        index=place.index,
-        file=place.file,
-        behind=place.behind,
-        offset=scan.end,
-        crc_total=crc32c(data, place.crc_total),
-        sequence=scan.next,
-        epoch=scan.epoch,
-        check_start=check_start,
-        check_crc=crc32c(data[check_start - place.offset :]),
-    )
-    return Batch(place, data, scan, crc32c(data), end, final)
+def _fits(count: int, data_bytes: int) -> bool:
+    """Whether one commit holds so many records, whatever else they have."""
+    return count <= MAX_RECORDS and commit_bytes(count, data_bytes, keyed=True, stamped=True) <= MAX_COMMIT_BYTES
+
+
+def _cut(sizes: Int64s) -> Iterator[tuple[int, int]]:
+    """Cut records with ``sizes`` bytes of data into commits, each as large as may be."""
+    fixed = commit_bytes(1, 0, keyed=True, stamped=True)  # more than any record has beside its data
+    if len(sizes) and commit_bytes(1, int(sizes.max()), keyed=True, stamped=True) > MAX_COMMIT_BYTES:
+        record = int(sizes.argmax())
+        raise ValueError(f"record {record} has {int(sizes[record])} bytes: more than a commit of {MAX_COMMIT_BYTES}")
+    ends = np.cumsum(sizes + (fixed - commit_bytes(0, 0) + 8))
+    room = MAX_COMMIT_BYTES - fixed
+    start, passed = 0, 0
+    while start < len(sizes):
+        stop = int(np.searchsorted(ends, passed + room, side="right"))
+        stop = max(start + 1, min(stop, start + MAX_RECORDS))
+        yield start, stop
+        start, passed = stop, int(ends[stop - 1])
+
+
+def _single_key(keys: Any) -> list[bytes | None]:
+    if isinstance(keys, (bytes, bytearray, memoryview)):
+        return [bytes(keys)]
+    if not isinstance(keys, (list, tuple)) or len(keys) != 1:
+        raise ValueError("one value takes one key")
+    return list(keys)
+
+
+def _check_length(what: str, column: Any, values: Any) -> None:
+    if len(column) != len(values):
+        raise ValueError(f"{len(column)} {what} for {len(values)} values")
+
+
+# --- Arrow; pyarrow is loaded, or there would be no values of its types
+
+
+def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
+    pa = sys.modules["pyarrow"]
+    if isinstance(values, (pa.RecordBatch, pa.Table)):
+        names = values.schema.names
+        keys = values.column("key") if keys is None and "key" in names else keys
+        timestamps = values.column("timestamp") if timestamps is None and "timestamp" in names else timestamps
+        values = values.column("value")
+    places, data, nulls = _bytes_column(pa, values)
+    if nulls is not None and nulls.any():
+        raise ValueError("a value may not be null (it may be empty)")
+    key_places, key_data, key_nulls = None, memoryview(b""), None
+    if keys is not None:
+        key_places, key_data, key_nulls = _bytes_column(pa, keys)
+        _check_length("keys", key_places, places)
+        if key_nulls is not None and key_nulls.all():
+            key_places, key_data, key_nulls = None, memoryview(b""), None
+        elif key_nulls is None:
+            key_nulls = np.zeros(len(key_places) - 1, np.bool_)
+    stamps = _timestamps(pa, timestamps)
+    if stamps is not None and not isinstance(stamps, int):
+        _check_length("timestamps", stamps, places[1:])
+    return ColumnBatch(places, data, key_places, key_data, key_nulls, stamps)
+
+
+def _bytes_column(pa: Any, column: Any) -> tuple[Int64s, memoryview, npt.NDArray[np.bool_] | None]:
+    """(n + 1 places, bytes, which are null) of a binary or string column; null entries hold no bytes."""
+    array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else pa.array(column, pa.large_binary())
+    try:
+        array = array.cast(pa.large_binary())
+    except pa.ArrowException as error:
+        raise TypeError(f"not a column of bytes: {array.type}") from error
+    nulls = None
+    if array.null_count:
+        nulls = np.asarray(array.is_null())
+        array = array.fill_null(b"")
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return np.zeros(1, np.int64), memoryview(b""), nulls
+    places = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    return places, memoryview(b"" if data is None else data).cast("B"), nulls
+
+
+def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
+    if timestamps is None or isinstance(timestamps, int):
+        return timestamps
+    if isinstance(timestamps, pa.ChunkedArray):
+        timestamps = timestamps.combine_chunks()
+    if isinstance(timestamps, pa.Array):
+        if timestamps.null_count == len(timestamps):
+            return None
+        if timestamps.null_count:
+            raise ValueError("timestamps are there for all records or for none")
+        if pa.types.is_timestamp(timestamps.type):
+            timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz)).cast(pa.int64())
+        timestamps = timestamps.to_numpy(zero_copy_only=False)
+    return np.asarray(timestamps, dtype=np.int64)

@@ -1,0 +1,273 @@
+"""Group commit: appends from many threads, in one order, written a group at a time.
+
+Whoever holds the pen writes what is queued, for everybody. A thread that waits for its own append takes the pen
+itself, so that one writing thread pays for no hand-over; one background thread does it for asynchronous appends, and
+it alone resolves their futures, in order and without the pen: a callback may append again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from litelog.errors import ClosedError, PoisonedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+QUEUE_BYTES = 32 << 20
+"""Commits that wait, in bytes; one more append may pass it. Room for a second of a slow disk."""
+
+GROUP_BYTES = 4 << 20
+"""Commits that are written and synced at once, in bytes, but at least one append: what the first of them waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append went: sequences ``first`` up to, not with, ``next``."""
+
+    first: int
+    next: int
+    epoch: int
+
+
+class EncodedCommit(NamedTuple):
+    """A commit's bytes, and what the tail of the log keeps of it."""
+
+    first: int
+    next: int
+    highest: int
+    data: bytearray
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """One append on its way."""
+
+    commits: list[EncodedCommit]
+    appended: Appended
+    size: int
+    future: Future[Appended] | None = None
+    done: bool = False
+    error: BaseException | None = None
+
+
+class GroupCommit:
+    """The queue and the pen. ``write`` gets what is to be written, in order, with the pen held."""
+
+    def __init__(self, write: Callable[[list[Pending]], None], name: str) -> None:
+        self._write = write
+        self._name = name
+        lock = threading.Lock()
+        self.changed = threading.Condition(lock)
+        """Guards the queue. Notified when room or durable sequences came to be, and at the end."""
+        self._work = threading.Condition(lock)  # for the background thread alone
+        self.pen = threading.RLock()
+        self._queue: deque[Pending] = deque()
+        self._queued_bytes = 0
+        self._resolvable: deque[Pending] = deque()
+        self._closing = False
+        self._poison: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._tick: Callable[[], None] | None = None
+        self._tick_seconds: float | None = None
+
+    # --- appending
+
+    def submit(self, make: Callable[[], Pending]) -> Pending:
+        """Queue what ``make`` makes. It runs with the queue's order held, so what it decides on stays true.
+
+        Waits while the queue is full. ClosedError, PoisonedError, and what ``make`` raises: nothing is queued.
+        """
+        with self.changed:
+            while self._queued_bytes >= QUEUE_BYTES and threading.current_thread() is not self._thread:
+                self.require_open()
+                self.changed.wait()
+            self.require_open()
+            pending = make()
+            if pending.future is not None:
+                self._start()
+            self._queue.append(pending)
+            self._queued_bytes += pending.size
+            if pending.future is not None:
+                self._work.notify()
+        return pending
+
+    def finish(self, pending: Pending) -> None:
+        """Return when ``pending`` is written as the policy says; PoisonedError where that failed."""
+        with self.pen:
+            while not pending.done:
+                self._write_group()
+        if pending.error is not None:
+            raise self._poisoned()
+
+    def flush(self) -> None:
+        """Write all that is queued. To be called with the pen held; PoisonedError where writing failed."""
+        while self._write_group():
+            pass
+        self.require_sound()
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Do something to the log with the pen held; poisons it where that fails."""
+        with self.pen:
+            self.flush()
+            try:
+                action()
+            except BaseException as error:
+                self._fail(error)
+                if isinstance(error, OSError):
+                    raise self._poisoned() from error
+                raise
+        with self.changed:
+            self.changed.notify_all()
+
+    def tick_every(self, seconds: float, tick: Callable[[], None]) -> None:
+        """Have the background thread call ``tick`` so often, with the pen held."""
+        self._tick, self._tick_seconds = tick, seconds
+        with self.changed:
+            self._start()
+
+    # --- the end
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a write or sync failed."""
+        return self._poison is not None
+
+    @property
+    def ended(self) -> bool:
+        """Closed or poisoned: nothing more will become durable."""
+        return self._closing or self._poison is not None
+
+    def require_sound(self) -> None:
+        """Raise PoisonedError if an earlier write failed."""
+        if self._poison is not None:
+            raise self._poisoned()
+
+    def close(self) -> bool:
+        """Take no more appends, write what is queued, resolve all futures. False if it was closed before."""
+        with self.changed:
+            if self._closing:
+                return False
+            self._closing = True
+            self._work.notify()
+            self.changed.notify_all()
+        with self.pen:
+            while self._write_group():
+                pass
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()  # as long as the disk, or a callback, takes
+            self._resolve()
+        return True
+
+    def require_open(self) -> None:
+        """Raise PoisonedError or ClosedError if no more can be appended."""
+        self.require_sound()
+        if self._closing:
+            raise ClosedError(f"{self._name}: the writer is closed")
+
+    def _poisoned(self) -> PoisonedError:
+        error = PoisonedError(
+            f"{self._name}: a write or sync failed ({self._poison}); what is durable is not known: open the log anew"
+        )
+        error.__cause__ = self._poison
+        return error
+
+    # --- writing, with the pen held
+
+    def _write_group(self) -> bool:
+        """Write the front of the queue. False if it was empty."""
+        with self.changed:
+            group, size = list[Pending](), 0
+            while self._queue and (not group or size + self._queue[0].size <= GROUP_BYTES):
+                group.append(self._queue.popleft())
+                size += group[-1].size
+        if not group:
+            return False
+        try:
+            self.require_sound()
+            self._write(group)
+        except BaseException as error:
+            self._settle(group, size, error)
+            self._fail(error)
+            if not isinstance(error, (OSError, PoisonedError)):
+                raise  # a bug, or an interrupt: it ends whoever holds the pen, too
+        else:
+            self._settle(group, size, None)
+        return True
+
+    def _settle(self, group: list[Pending], size: int, error: BaseException | None) -> None:
+        with self.changed:
+            self._queued_bytes -= size
+            for pending in group:
+                pending.error = error
+                pending.done = True
+            asynchronous = [pending for pending in group if pending.future is not None]
+            self._resolvable.extend(asynchronous)
+            if asynchronous:
+                self._work.notify()
+            self.changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        """Poison the log, and fail all that is queued behind."""
+        with self.changed:
+            if self._poison is None:
+                self._poison = error
+            group, size = list(self._queue), self._queued_bytes
+            self._queue.clear()
+        self._settle(group, size, error)
+
+    # --- the background thread
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closing:
+            self._thread = threading.Thread(target=self._run, name=f"append {self._name}", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic() + (self._tick_seconds or 0.0)
+        while True:
+            with self.changed:
+                self._work.wait_for(self._has_work, None if self._tick is None else max(0.0, due - time.monotonic()))
+                if self._closing and not self._queue and not self._resolvable:
+                    return
+                idle = not self._queue
+            try:
+                if not idle:
+                    with self.pen:
+                        self._write_group()
+            finally:
+                self._resolve()
+            if self._tick is not None and self._tick_seconds is not None and time.monotonic() >= due:
+                self._do_tick(self._tick)
+                due = time.monotonic() + self._tick_seconds
+
+    def _has_work(self) -> bool:
+        return bool(self._queue or self._resolvable or self._closing)
+
+    def _do_tick(self, tick: Callable[[], None]) -> None:
+        with self.pen:
+            if self.ended:
+                return
+            try:
+                tick()
+            except OSError as error:
+                self._fail(error)
+        with self.changed:
+            self.changed.notify_all()
+
+    def _resolve(self) -> None:
+        while True:
+            with self.changed:
+                if not self._resolvable:
+                    return
+                pending = self._resolvable.popleft()
+            assert pending.future is not None
+            if pending.error is None:
+                pending.future.set_result(pending.appended)
+            else:
+                pending.future.set_exception(self._poisoned())

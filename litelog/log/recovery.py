@@ -1,0 +1,228 @@
+"""Where a log of ours ends: found when its writer opens it, behind whatever a crash has left there.
+
+Only the newest log segment can have a torn tail: a new one is begun after the one before it is synced, and no commit is
+written before its header is. A tail is cut only if no good commit lies behind it, and never because an index says so.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from litelog.errors import CorruptCommitError, SequenceGapError, SourceError
+from litelog.formats import Damage, Expectation, Tail
+from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat, SegmentHeader
+from litelog.log.sparse_index import INTERVAL_BYTES, IndexEntry, IndexReader
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from litelog.formats import Scan
+    from litelog.log.disk import Disk
+
+READ_BYTES = 4 << 20
+"""How much of a log segment is checked at a time."""
+
+MAX_TAIL_BYTES = 256 << 20
+"""How much behind the last good commit is searched for good ones, in memory. A longer tail is an error, and not cut."""
+
+NO_TIMESTAMP = -(1 << 63)
+"""The highest timestamp of no records at all."""
+
+OnTrailing = Literal["trim", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where the next commit goes."""
+
+    log_id: UUID | None
+    """None if the only log segment has no whole header yet."""
+    name: str
+    size: int
+    """Bytes of the newest log segment that hold; 0 if its header is still to be written."""
+    next: int
+    epoch: int
+    highest: int
+    trimmed: int = 0
+    """Bytes that were cut off."""
+    kept_entries: int = 0
+    """How many entries of its index hold."""
+    kept_offset: int | None = None
+    """The offset of the last of them."""
+    entries: tuple[IndexEntry, ...] = ()
+    """Those that belong behind them."""
+
+
+def list_segments(folder: str) -> list[str]:
+    """The names of the log segments of ours in ``folder``, oldest first."""
+    ordered = ((LitelogFormat().segment_order(name), name) for name in os.listdir(folder))
+    return [name for _, name in sorted((order, name) for order, name in ordered if order is not None)]
+
+
+def recover(folder: str, disk: Disk, on_trailing: OnTrailing) -> LogEnd | None:
+    """Find the end of the log in ``folder``, and cut off a torn tail, durably; None if there is no log segment.
+
+    Raises CorruptCommitError for a bad commit with good ones behind it, and for any torn tail if ``on_trailing`` is
+    "error"; SequenceGapError, WrongFormatError for log segments that do not belong together, or to us.
+    """
+    names = list_segments(folder)
+    if not names:
+        return None
+    path = os.path.join(folder, names[-1])
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        end = _recover_newest(path, descriptor, disk, on_trailing)
+    finally:
+        os.close(descriptor)
+    if len(names) > 1 and end.size <= SEGMENT_HEADER_BYTES:  # only the one before tells what came before
+        return _continue(os.path.join(folder, names[-2]), path, end)
+    return end
+
+
+def _recover_newest(path: str, descriptor: int, disk: Disk, on_trailing: OnTrailing) -> LogEnd:
+    size = os.fstat(descriptor).st_size
+    first = _named_sequence(path)
+    header = _read_header(path, descriptor, size)
+    if isinstance(header, SegmentHeader):
+        found = _find_end(path, descriptor, size, header)
+    else:
+        found = _Found(LogEnd(None, os.path.basename(path), 0, first, 0, NO_TIMESTAMP), *header)
+    if found.end.size == size:
+        return found.end
+    if found.tail is not Tail.ZEROS and on_trailing == "error":
+        raise _corrupt(path, found.damage, found.end.size, size)
+    disk.truncate(descriptor, found.end.size)
+    disk.sync(descriptor)
+    return replace(found.end, trimmed=size - found.end.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    end: LogEnd
+    tail: Tail
+    damage: Damage | None
+
+
+def _continue(previous: str, path: str, end: LogEnd) -> LogEnd:
+    """``end``, of a log segment without a commit, with what the one before it says."""
+    descriptor = os.open(previous, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        size = os.fstat(descriptor).st_size
+        header = _read_header(previous, descriptor, size)
+        if not isinstance(header, SegmentHeader):
+            raise _corrupt(previous, header[1], 0, size)
+        found = _find_end(previous, descriptor, size, header)
+    finally:
+        os.close(descriptor)
+    if found.end.size != size and found.tail is not Tail.ZEROS:
+        raise _corrupt(previous, found.damage, found.end.size, size)
+    if found.end.next != end.next:
+        raise SequenceGapError(path, 0, found.end.next, end.next)
+    if end.log_id not in (None, found.end.log_id):
+        raise CorruptCommitError(path, 0, "log id", found.end.log_id, end.log_id)
+    return replace(end, log_id=found.end.log_id, epoch=found.end.epoch, highest=found.end.highest)
+
+
+def _read_header(path: str, descriptor: int, size: int) -> SegmentHeader | tuple[Tail, Damage | None]:
+    """The header; or what is there in its place, if that is what a crash leaves where one was to be written."""
+    head = os.pread(descriptor, SEGMENT_HEADER_BYTES, 0)
+    try:
+        header = SegmentHeader.decode(path, head)
+    except ValueError:
+        scan = LitelogFormat().scan(path, memoryview(_read_bounded(path, descriptor, 0, size)), 0, Expectation())
+        if size > SEGMENT_HEADER_BYTES and scan.tail is not Tail.ZEROS:  # commits are written behind durable headers
+            raise _corrupt(path, scan.damage, 0, size) from None
+        return scan.tail, scan.damage
+    if header.first_sequence != _named_sequence(path):
+        what = "first sequence in the header"
+        raise CorruptCommitError(path, 0, what, _named_sequence(path), header.first_sequence)
+    return header
+
+
+def _find_end(path: str, descriptor: int, size: int, header: SegmentHeader) -> _Found:
+    """The end of a log segment's commits: from its index's last good entry on, if that leads to a clean end."""
+    start = LogEnd(header.log_id, os.path.basename(path), SEGMENT_HEADER_BYTES, header.first_sequence, 0, NO_TIMESTAMP)
+    with IndexReader(path, header.log_id) as index:
+        hint = index.last_below(size)
+    if hint is not None and hint[1].sequence >= header.first_sequence and hint[1].offset >= SEGMENT_HEADER_BYTES:
+        place, entry = hint
+        hinted = replace(start, size=entry.offset, next=entry.sequence, highest=entry.highest)
+        hinted = replace(hinted, kept_entries=place + 1, kept_offset=entry.offset)
+        try:
+            found = _scan(path, descriptor, size, hinted)
+        except (CorruptCommitError, SequenceGapError):
+            found = None  # the index may be at fault
+        if found is not None and found.end.size > entry.offset and found.tail in (Tail.NOTHING, Tail.ZEROS):
+            return found
+    return _scan(path, descriptor, size, start)
+
+
+def _scan(path: str, descriptor: int, size: int, end: LogEnd) -> _Found:
+    """Check all commits from ``end`` on."""
+    log_format = LitelogFormat()
+    entries: list[IndexEntry] = []
+    tail, damage = Tail.NOTHING, None
+    want = READ_BYTES
+    while end.size < size:
+        data = memoryview(_read_bounded(path, descriptor, end.size, min(want, size - end.size)))
+        scan = log_format.scan(path, data, end.size, Expectation(end.next, end.epoch))
+        if not scan.commits:
+            tail, damage = scan.tail, scan.damage
+            if len(data) == size - end.size:
+                break
+            want = 2 * max(want, scan.wanted)  # a large commit; or all that is left is to be searched
+            continue
+        entries += _entries(log_format, path, data, end, scan)
+        end = _advance(end, scan)
+        want, tail, damage = READ_BYTES, Tail.NOTHING, None
+    return _Found(replace(end, entries=tuple(entries)), tail, damage)
+
+
+def _entries(log_format: LitelogFormat, path: str, data: memoryview, end: LogEnd, scan: Scan) -> list[IndexEntry]:
+    """What an index holds of the commits of ``scan``."""
+    highest, entries, last = end.highest, list[IndexEntry](), -INTERVAL_BYTES
+    for commit in log_format.commits(path, data[: scan.end - scan.start], end.size, Expectation(end.next, end.epoch)):
+        if commit.start - last >= INTERVAL_BYTES:
+            last = commit.start
+            entries.append(IndexEntry(commit.first, commit.start, highest))
+        highest = max(highest, NO_TIMESTAMP if commit.highest is None else commit.highest)
+    return entries
+
+
+def _advance(end: LogEnd, scan: Scan) -> LogEnd:
+    assert scan.next is not None
+    assert scan.highest is not None
+    return replace(end, size=scan.end, next=scan.next, epoch=scan.epoch, highest=max(end.highest, scan.highest))
+
+
+def _read_bounded(path: str, descriptor: int, offset: int, length: int) -> bytes:
+    if length > MAX_TAIL_BYTES:
+        raise CorruptCommitError(path, offset, "bytes behind the last good commit", f"up to {MAX_TAIL_BYTES}", length)
+    return _read(path, descriptor, offset, length)
+
+
+def _read(path: str, descriptor: int, offset: int, length: int) -> bytes:
+    pieces: list[bytes] = []
+    while length > 0:
+        piece = os.pread(descriptor, length, offset)
+        if not piece:
+            raise SourceError(f"{path}: became shorter while it was read")
+        pieces.append(piece)
+        offset += len(piece)
+        length -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _named_sequence(path: str) -> int:
+    order = LitelogFormat().segment_order(os.path.basename(path))
+    assert order is not None
+    assert isinstance(order[0], int)
+    return order[0]
+
+
+def _corrupt(path: str, damage: Damage | None, offset: int, size: int) -> CorruptCommitError:
+    if damage is None:
+        return CorruptCommitError(path, offset, "bytes behind the last commit", 0, size - offset)
+    return CorruptCommitError(path, damage.offset, damage.what, damage.expected, damage.actual)

@@ -1,0 +1,155 @@
+"""The sparse index beside a log segment: about every 4 KiB, which sequence starts where. A hint, never the truth.
+
+One entry, 32 bytes, little-endian; a file is nothing but entries, in rising order of everything
+ 0  8  u64 sequence    8  8  u64 offset of a commit that starts with it
+16  8  i64 highest timestamp of all records before it in the log, microseconds since 1970
+24  4  zero           28  4  u32 CRC-32C of bytes 0..28 behind the log id, so that another log's index is none
+Whoever uses an entry checks that a commit with that sequence starts there. It is never synced.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+INTERVAL_BYTES = 4096
+"""How much of the log lies between two entries, at least: one page of it is read too much."""
+
+BUFFERED_ENTRIES = 128
+"""How many entries are written at once: 4 KiB of index. A crash loses them, and opening the log makes them again."""
+
+MAX_BAD_ENTRIES = 1024
+"""How many entries from the end on are tried before an index is taken for damaged: those of 4 MiB that were cut off."""
+
+_ENTRY = struct.Struct("<QQqII")
+_CHECKED_BYTES = 28
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IndexEntry:
+    """A commit that starts with ``sequence`` at ``offset``; ``highest`` is the highest timestamp before it."""
+
+    sequence: int
+    offset: int
+    highest: int
+
+
+def index_path(segment_path: str) -> str:
+    """Where the index of the log segment at ``segment_path`` (``....log``) lies."""
+    return segment_path.removesuffix(".log") + ".index"
+
+
+class IndexReader:
+    """Looks entries up where they lie: nothing is loaded, so a large index costs no memory. Close it after use."""
+
+    def __init__(self, segment_path: str, log_id: UUID) -> None:
+        """A missing index is an empty one."""
+        self._seed = crc32c(log_id.bytes)
+        self._descriptor = -1
+        self._count = 0
+        with suppress(OSError):
+            self._descriptor = os.open(index_path(segment_path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._count = os.fstat(self._descriptor).st_size // _ENTRY.size
+
+    def __enter__(self) -> IndexReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def before(self, sequence: int) -> IndexEntry | None:
+        """The last entry at or before ``sequence``; None if there is none, or the index is damaged."""
+        return self._last_with(lambda entry: entry.sequence <= sequence)
+
+    def before_time(self, timestamp: int) -> IndexEntry | None:
+        """The last entry that has only records from before ``timestamp`` (microseconds) before it."""
+        return self._last_with(lambda entry: entry.highest < timestamp)
+
+    def last_below(self, size: int) -> tuple[int, IndexEntry] | None:
+        """(place in the index, entry) of the last good one for a log segment of ``size`` bytes."""
+        for place in range(self._count - 1, max(-1, self._count - 1 - MAX_BAD_ENTRIES), -1):
+            entry = self._read(place)
+            if entry is not None and entry.offset < size:
+                return place, entry
+        return None
+
+    def _last_with(self, fits: Callable[[IndexEntry], bool]) -> IndexEntry | None:
+        low, high, best = 0, self._count, None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._read(middle)
+            if entry is None:
+                return best
+            if fits(entry):
+                low, best = middle + 1, entry
+            else:
+                high = middle
+        return best
+
+    def _read(self, place: int) -> IndexEntry | None:
+        try:
+            body = os.pread(self._descriptor, _ENTRY.size, place * _ENTRY.size)
+        except OSError:
+            return None
+        if len(body) < _ENTRY.size:
+            return None
+        sequence, offset, highest, _, checksum = _ENTRY.unpack(body)
+        return IndexEntry(sequence, offset, highest) if crc32c(body[:_CHECKED_BYTES], self._seed) == checksum else None
+
+
+class IndexWriter:
+    """Keeps one log segment's index while it grows. A disk that refuses ends the index and nothing else."""
+
+    def __init__(self, segment_path: str, log_id: UUID, kept: int = 0, last_offset: int | None = None) -> None:
+        """Goes on behind the first ``kept`` entries, the last of which has ``last_offset``; drops those behind."""
+        self._seed = crc32c(log_id.bytes)
+        self._pending: list[bytes] = []
+        self._last_offset = -INTERVAL_BYTES if last_offset is None else last_offset
+        self._descriptor = -1
+        with suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(index_path(segment_path), flags, 0o644)
+            os.ftruncate(self._descriptor, kept * _ENTRY.size)
+
+    def add(self, sequence: int, offset: int, highest: int) -> None:
+        """Take note of a commit, if it lies far enough behind the last one noted."""
+        if offset - self._last_offset < INTERVAL_BYTES:
+            return
+        self._last_offset = offset
+        entry = _ENTRY.pack(sequence, offset, highest, 0, 0)[:_CHECKED_BYTES]
+        self._pending.append(entry + crc32c(entry, self._seed).to_bytes(4, "little"))
+        if len(self._pending) >= BUFFERED_ENTRIES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        if self._pending and self._descriptor >= 0:
+            body = b"".join(self._pending)
+            try:
+                complete = os.write(self._descriptor, body) == len(body)
+            except OSError:
+                complete = False
+            if not complete:
+                self._give_up()
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Write what is pending and let go of the file."""
+        self.flush()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,109 @@
+"""The tail of a log of ours: the newest log segment, open for writing, and the step to the next one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.formats.litelog import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
+from litelog.log.sparse_index import IndexWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from litelog.clock import Clock
+    from litelog.log.disk import Disk
+    from litelog.log.group_commit import EncodedCommit
+    from litelog.log.recovery import LogEnd
+
+
+class LogTail:
+    """Writes commits in order. One thread at a time. After an OSError the log must be opened anew."""
+
+    def __init__(self, folder: str, disk: Disk, clock: Clock, log_id: UUID, segment_bytes: int) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._clock = clock
+        self._log_id = log_id
+        self._segment_bytes = segment_bytes
+        self._descriptor = -1
+        self._size = 0
+        self._highest = 0
+        self._dirty = False
+        self._index: IndexWriter | None = None
+
+    def begin(self, first: int, highest: int) -> None:
+        """Start the log segment whose first sequence is ``first``, durably, behind timestamps up to ``highest``."""
+        path = os.path.join(self._folder, segment_name(first))
+        self._descriptor = self._disk.create(path)
+        self._write_header(first)
+        self._disk.sync_folder(self._folder)
+        self._index, self._highest = IndexWriter(path, self._log_id), highest
+
+    def resume(self, end: LogEnd) -> None:
+        """Go on at the end that recovery found."""
+        path = os.path.join(self._folder, end.name)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._size, self._highest = end.size, end.highest
+        if not end.size:
+            self._write_header(end.next)
+        self._disk.sync(self._descriptor)  # what a killed writer left in the page cache is the log now
+        self._disk.sync_folder(self._folder)
+        self._index = IndexWriter(path, self._log_id, end.kept_entries, end.kept_offset)
+        for entry in end.entries:
+            self._index.add(entry.sequence, entry.offset, entry.highest)
+
+    def write(self, commits: Iterable[EncodedCommit]) -> None:
+        """Write commits behind the last one; starts new log segments as they fill."""
+        assert self._index is not None
+        buffers: list[bytearray] = []
+        start = size = self._size
+        for commit in commits:
+            if size + len(commit.data) > self._segment_bytes and size > SEGMENT_HEADER_BYTES:
+                self._put(buffers, start, size)
+                self.roll(commit.first)
+                buffers = []
+                start = size = self._size
+            buffers.append(commit.data)
+            self._index.add(commit.first, size, self._highest)
+            size += len(commit.data)
+            self._highest = max(self._highest, commit.highest)
+        self._put(buffers, start, size)
+
+    def roll(self, first: int) -> None:
+        """Start a new log segment at ``first``, unless the newest is still without a commit."""
+        if self._size <= SEGMENT_HEADER_BYTES:
+            return
+        self.sync()  # only the newest log segment may have a torn tail
+        self.close()
+        self.begin(first, self._highest)
+
+    def sync(self) -> None:
+        """Return when all that was written is durable."""
+        if self._dirty:
+            self._disk.sync(self._descriptor)
+            self._dirty = False
+
+    def close(self) -> None:
+        """Let go of the files. Does not sync."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            with suppress(OSError):  # it was synced where it matters
+                os.close(descriptor)
+
+    def _write_header(self, first: int) -> None:
+        header = SegmentHeader(self._log_id, first, self._clock.now()).encode()
+        self._disk.write(self._descriptor, [header], 0)
+        self._disk.sync(self._descriptor)
+        self._size = SEGMENT_HEADER_BYTES
+
+    def _put(self, buffers: list[bytearray], start: int, size: int) -> None:
+        if buffers:
+            self._dirty = True
+            self._disk.write(self._descriptor, buffers, start)
+            self._size = size

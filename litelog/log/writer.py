@@ -1,0 +1,282 @@
+"""LogWriter: appends to a log of ours, durably and in order, as its only writer."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, Self
+from uuid import UUID, uuid4
+
+from litelog.clock import Clock, SystemClock
+from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
+from litelog.formats.encoding import MAX_EPOCH
+from litelog.log.batch import Batch, batch_of
+from litelog.log.disk import Disk, LocalDisk
+from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending
+from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
+from litelog.log.tail import LogTail
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+SEGMENT_BYTES = 64 << 20
+"""Where a new log segment starts: large enough to seal well, small enough to scan in a moment."""
+
+FSYNC_INTERVAL_SECONDS = 1.0
+"""How much a power cut may cost under ``fsync="interval"``."""
+
+LOCK_NAME = ".lock"
+
+Fsync = Literal["always", "interval", "never"]
+
+
+class LogWriter:
+    """The one writer of the log in ``folder``. Calls may come from several threads. A context manager.
+
+    ``fsync`` says when an append returns, and how much a power cut may take: "always", when it is durable, nothing;
+    "interval", when it is written, what was appended since the last sync, ``fsync_interval`` seconds ago at most;
+    "never", when it is written, all behind the last log segment's start, ``sync`` or ``close``. A killed process loses
+    nothing that was acknowledged, whatever the policy. Readers see commits as soon as they are written.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
+        self,
+        folder: str,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        fsync: Fsync = "always",
+        fsync_interval: float = FSYNC_INTERVAL_SECONDS,
+        on_trailing: OnTrailing = "trim",
+        epoch: int | None = None,
+        log_id: UUID | None = None,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """Open the log, or make a new one (with ``log_id``, or a random one).
+
+        Raises LockedError while another writer has it; CorruptCommitError, SequenceGapError, WrongFormatError as
+        ``recover`` does; StaleEpochError for an ``epoch`` below the log's newest; SourceError where the disk refuses.
+        """
+        if fsync not in ("always", "interval", "never"):
+            raise ConfigError(f"fsync is always, interval or never, not {fsync!r}")
+        if on_trailing not in ("trim", "error"):
+            raise ConfigError(f"on_trailing is trim or error, not {on_trailing!r}")
+        if segment_bytes <= 0 or fsync_interval <= 0:
+            raise ConfigError("segment_bytes and fsync_interval are more than 0")
+        self.folder = os.path.abspath(folder)
+        self._fsync = fsync
+        self._clock = SystemClock() if clock is None else clock
+        self._disk = LocalDisk() if disk is None else disk
+        self._lock_descriptor = -1
+        try:
+            self._open(segment_bytes, on_trailing, epoch, log_id)
+        except OSError as error:
+            self._unlock()
+            raise SourceError(f"{self.folder}: cannot be opened for writing: {error}") from error
+        except BaseException:
+            self._unlock()
+            raise
+        self._group = GroupCommit(self._write, self.folder)
+        if fsync == "interval":
+            self._group.tick_every(fsync_interval, self._sync_tail)
+
+    # --- appending
+
+    def append(
+        self,
+        values: Any,
+        *,
+        keys: Any = None,
+        timestamps: Any = None,
+        expected_sequence: int | None = None,
+        epoch: int | None = None,
+    ) -> Appended:
+        """Append records and return when the policy says so.
+
+        ``values``: one bytes; a list of bytes; a pyarrow array of binary or strings; or a pyarrow RecordBatch or Table
+        (or Columns, as a reader yields them) with a column ``value`` and, if there are, ``key`` and ``timestamp``.
+        ``keys``: as many bytes, or None each. ``timestamps``: microseconds since 1970, one for all or one each; the
+        clock's otherwise, never going back. Records become visible in order, all at once while they fit into one
+        commit (65535 records, 32 MiB), else commit by commit.
+
+        Raises SequenceConflictError if ``expected_sequence`` is not the next one, StaleEpochError for an ``epoch``
+        below the newest, ValueError or TypeError for what is no record, ClosedError: nothing was written.
+        PoisonedError: it may or may not have been.
+        """
+        batch = batch_of(values, keys, timestamps)
+        cuts = batch.cut()
+        pending = self._group.submit(lambda: self._encode(batch, cuts, expected_sequence, epoch, None))
+        self._group.finish(pending)
+        return pending.appended
+
+    def append_async(
+        self,
+        values: Any,
+        *,
+        keys: Any = None,
+        timestamps: Any = None,
+        expected_sequence: int | None = None,
+        epoch: int | None = None,
+    ) -> Future[Appended]:
+        """As ``append``, without waiting: the future is resolved where ``append`` would return or raise PoisonedError.
+
+        What else ``append`` raises is raised here. Futures resolve in the order of the calls, in one background thread,
+        which callbacks must not hold up for long. Waits while more than 32 MiB are queued.
+        """
+        batch = batch_of(values, keys, timestamps)
+        cuts = batch.cut()
+        future: Future[Appended] = Future()
+        future.set_running_or_notify_cancel()  # a queued append cannot be taken back
+        self._group.submit(lambda: self._encode(batch, cuts, expected_sequence, epoch, future))
+        return future
+
+    # --- where the log stands
+
+    @property
+    def next_sequence(self) -> int:
+        """The next record's sequence, behind all that is queued."""
+        return self._next
+
+    @property
+    def durable_sequence(self) -> int:
+        """All records below this sequence are durable."""
+        return self._durable
+
+    def wait_durable(self, sequence: int, timeout: float | None = None) -> bool:
+        """Wait until all records below ``sequence`` (an append's ``next``) are durable; False after so many seconds.
+
+        Under ``fsync="never"`` somebody must call ``sync``. Raises PoisonedError, and ClosedError if that can never be.
+        """
+        with self._group.changed:
+            self._group.changed.wait_for(lambda: self._durable >= sequence or self._group.ended, timeout)
+            if self._durable >= sequence:
+                return True
+        self._group.require_open()
+        return False
+
+    def sync(self) -> None:
+        """Write what is queued and return when all of it is durable."""
+        self._group.guard(self._sync_tail)
+
+    def roll(self) -> None:
+        """Start a new log segment, unless the newest is still without a commit."""
+        self._group.guard(self._roll)
+
+    def close(self) -> None:
+        """Write and sync what is queued, resolve all futures, and let the log go. Idempotent.
+
+        Raises PoisonedError if the last writes failed.
+        """
+        if not self._group.close():
+            return
+        try:
+            if not self._group.poisoned:
+                self._group.guard(self._sync_tail)
+        finally:
+            self._tail.close()
+            self._unlock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- opening
+
+    def _open(self, segment_bytes: int, on_trailing: OnTrailing, epoch: int | None, log_id: UUID | None) -> None:
+        _make_folder(self.folder, self._disk)
+        self._lock()
+        end = recover(self.folder, self._disk, on_trailing)
+        newest = 0 if end is None else end.epoch
+        if epoch is not None and epoch < newest:
+            raise StaleEpochError(epoch, newest)
+        self.recovered = end
+        """What was found on opening; None for a new log."""
+        self.log_id = (end and end.log_id) or log_id or uuid4()
+        self._epoch = newest if epoch is None else epoch
+        self._next = 0 if end is None else end.next
+        self._durable = self._next
+        self._written = self._next
+        self._highest = NO_TIMESTAMP if end is None else end.highest
+        self._tail = LogTail(self.folder, self._disk, self._clock, self.log_id, segment_bytes)
+        if end is None:
+            self._tail.begin(0, self._highest)
+        else:
+            self._tail.resume(end)
+
+    def _lock(self) -> None:
+        path = os.path.join(self.folder, LOCK_NAME)
+        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(path, f"the log {self.folder}") from None
+
+    def _unlock(self) -> None:
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)  # which ends the lock; the file stays, since another may hold it by now
+            self._lock_descriptor = -1
+
+    # --- inside the group commit
+
+    def _encode(
+        self,
+        batch: Batch,
+        cuts: list[tuple[int, int]],
+        expected: int | None,
+        epoch: int | None,
+        future: Future[Appended] | None,
+    ) -> Pending:
+        """Give the batch its sequences. Called one at a time, in the order of the queue."""
+        if expected is not None and expected != self._next:
+            raise SequenceConflictError(expected, self._next)
+        if epoch is None:
+            epoch = self._epoch
+        elif epoch < self._epoch:
+            raise StaleEpochError(epoch, self._epoch)
+        elif epoch > MAX_EPOCH:
+            raise ValueError(f"epoch out of range: {epoch}")
+        sequence, highest = self._next, self._highest
+        commit_time = max(self._clock.now(), highest)
+        commits: list[EncodedCommit] = []
+        size = 0
+        for start, stop in cuts if len(batch) else ():
+            data = batch.encode(start, stop, sequence, epoch, commit_time)
+            highest = max(highest, batch.highest(start, stop, commit_time))
+            commits.append(EncodedCommit(sequence, sequence + stop - start, highest, data))
+            sequence += stop - start
+            size += len(data)
+        appended = Appended(self._next, sequence, epoch)
+        self._next, self._epoch, self._highest = sequence, epoch, highest
+        return Pending(commits, appended, size, future)
+
+    def _write(self, group: list[Pending]) -> None:
+        self._tail.write(commit for pending in group for commit in pending.commits)
+        self._written = group[-1].appended.next
+        if self._fsync == "always":
+            self._sync_tail()
+
+    def _sync_tail(self) -> None:
+        self._tail.sync()
+        self._durable = self._written
+
+    def _roll(self) -> None:
+        self._tail.roll(self._written)
+        self._durable = self._written
+
+
+def _make_folder(folder: str, disk: Disk) -> None:
+    """Create a folder and those above it, durably."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent, disk)
+    os.mkdir(folder)
+    disk.sync_folder(parent)
+
+
+__all__ = ["Appended", "Fsync", "LogEnd", "LogWriter", "OnTrailing"]
