@@ -1,0 +1,64 @@
+"""The format of anything that only appends: whatever is there is one commit, and its place in the log its sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from litelog.formats import MAX_COMMIT_BYTES, Commit, Expectation, FinishedTail, Scan, Tail
+from litelog.formats.columns import Columns
+from litelog.formats.file_names import natural_order, refuse_rotation
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class RawFormat:
+    """Bytes appended to files that match ``pattern``, a glob. A buffer above MAX_COMMIT_BYTES is several commits."""
+
+    name = "raw"
+    finished_tail = FinishedTail.SHIP
+    has_timestamps = False
+
+    def __init__(self, pattern: str = "*") -> None:
+        self.pattern = pattern
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        return natural_order(name, self.pattern)
+
+    def check_names(self, names: list[str]) -> None:
+        refuse_rotation(names, self.pattern)
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # bytes have none
+        return None
+
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+        found = self.commits(name, data, offset, expect)
+        return Scan(
+            start=offset,
+            end=offset + len(data),
+            commits=len(found),
+            records=len(found),
+            first=found[0].first if found else None,
+            next=found[-1].next if found else expect.sequence,
+            epoch=expect.epoch,
+            lowest=None,
+            highest=None,
+            last_commit=found[-1].start if found else offset,
+            tail=Tail.NOTHING,
+            damage=None,
+            wanted=0,
+        )
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:  # noqa: ARG002
+        first, size = expect.sequence or 0, len(data)
+        spans = [(at, min(at + MAX_COMMIT_BYTES, size)) for at in range(0, size, MAX_COMMIT_BYTES)]
+        return [Commit(offset + at, offset + end, first + at, first + end, None, None) for at, end in spans]
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        found = self.commits(name, data, offset, expect)
+        starts = np.array([commit.start - offset for commit in found], np.int64)
+        ends = np.array([commit.end - offset for commit in found], np.int64)
+        sequences = np.array([commit.first for commit in found], np.int64)
+        return Columns(data, sequences, None, None, None, starts, ends - starts)
