@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
 from importlib import import_module
@@ -90,7 +91,12 @@ def litelog(verbose: bool) -> None:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
+        # A verb that has ended left threads behind which wait for a disk or a network: they may wait for ever.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line for each kind of end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import sys
 from datetime import UTC, datetime, timedelta
@@ -28,14 +29,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
     right = set(numbers)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=not terminal)
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=not sys.stdout.isatty())
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout, width=None if terminal else PLAIN_WIDTH, soft_wrap=False, highlight=False).print(table)
+    if sys.stdout.isatty():
+        Console(file=sys.stdout, highlight=False).print(table)
+        return
+    console = Console(file=io.StringIO(), width=PLAIN_WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 def format_time(microseconds: int | None) -> str:

@@ -59,7 +59,7 @@ def opened_replica(url: str) -> Iterator[ReplicaClient]:
 
 
 def open_stored_format(name: str, pattern: str | None) -> LogFormat:
-    """The format of a replica's log. One that needs a pattern takes every name: all that was shipped are log segments."""
+    """The format of a replica's log. One that needs a pattern takes every name: it holds nothing else."""
     from litelog.registry import open_format
 
     try:

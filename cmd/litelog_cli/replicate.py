@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,10 +124,22 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
     from litelog.replicator import Replicator
 
     keep_freed_memory()
-    replicator = Replicator(config, state_dir=state_dir)
+    if command:
+        _check_names(config)
+    replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname())
     code = _Session(replicator, config.shutdown_timeout, command).run(once)
     _print_status(replicator, as_json)
     return code
+
+
+def _check_names(config: Config) -> None:
+    """Find every format and client before a program is started that would have to be stopped again."""
+    from litelog.registry import open_format, open_store
+
+    for log in config.logs:
+        open_format(log.format, log.pattern)
+        for replica in log.replicas:
+            open_store(replica.url).close()
 
 
 class _Session:
