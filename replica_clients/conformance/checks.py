@@ -1,0 +1,51 @@
+"""What the suites check with: reading, listing and filling a store, and the names that others leave in one."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from litelog.object_store import ByteRange, ObjectStore
+
+THREADS = 8
+"""Callers at once in the tests of concurrency: more than litelog has for one replica."""
+
+
+def foreign_names(*keys: str) -> list[str]:
+    """Names as other programs leave them beside each of ``keys``: leftovers, copies, other spellings."""
+    names = []
+    for key in keys:
+        folder, _, name = key.rpartition("/")
+        names += [f"{key}.tmp", f"{key}~", f"{folder}/.{name}.swp", f"{folder}/junk", f"{folder}/{name.upper()}"]
+        names += [f"{folder}/{name[1:]}", f"{folder}/0{name}", f"{folder}/sub/{name}", f"{folder}/{name}.partial"]
+    return sorted(set(names))
+
+
+def read(store: ObjectStore, key: str, byte_range: ByteRange | None = None) -> bytes:
+    """An object's bytes, or a range of them."""
+    with closing(store.open(key, byte_range)) as stream:
+        return stream.read()
+
+
+def listed(store: ObjectStore, prefix: str = "", start_after: str | None = None) -> list[str]:
+    """The keys of a listing."""
+    return [info.key for info in store.list(prefix, start_after)]
+
+
+def fill(store: ObjectStore, keys: Iterable[str]) -> None:
+    """Put a small object under each key, from several threads: a request may take long."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda key: store.put(key, [key.encode()]), keys))
+
+
+def assert_raises(kind: type[Exception], call: Callable[[], object]) -> None:
+    """That ``call`` raises ``kind``."""
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")

@@ -1,0 +1,161 @@
+"""The suite of replica clients: what the library speaks to them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, NotFoundError
+from litelog.layout import claim_key, sealed_key, snapshot_key, wal_key
+from litelog.object_store import ObjectReplicaClient
+from litelog.position import Generation, Position
+from replica_clients.conformance.checks import THREADS, assert_raises, fill, foreign_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.replica_client import ReplicaClient
+
+OLDER = Generation("0000000100000000")
+NEWER = Generation("00000002ffffffff")
+
+
+class ReplicaClientConformance:
+    """Tests of what the library speaks. ``client`` is a fixture: over an empty store, new for each test.
+
+    A client that is not an ObjectReplicaClient inherits all but the tests of foreign names, which need its store.
+    """
+
+    def test_an_empty_replica_lists_nothing(self, client: ReplicaClient) -> None:
+        assert client.epochs() == []
+        assert client.generations() == []
+        assert list(client.wal_segments(OLDER)) == []
+        assert list(client.wal_segments(OLDER, Position(OLDER, 3, 4))) == []
+        assert list(client.sealed_segments(OLDER)) == []
+        assert list(client.snapshots(OLDER)) == []
+
+    def test_what_is_written_is_read(self, client: ReplicaClient) -> None:
+        client.write_claim(1, b"claim")
+        client.write_wal_segment(Position(OLDER, 0, 0), [b"wal ", b"segment"])
+        client.write_snapshot(OLDER, 0, [b"snapshot"])
+        assert client.read_claim(1) == b"claim"
+        assert client.read_wal_segment(Position(OLDER, 0, 0)) == b"wal segment"
+        assert client.read_wal_segment(Position(OLDER, 0, 0), 4, 3) == b"seg"
+        assert client.read_wal_segment(Position(OLDER, 0, 0), 8, 30) == b"ent"
+        assert client.read_wal_segment(Position(OLDER, 0, 0), 4) == b"segment"
+        assert client.read_snapshot(OLDER, 0) == b"snapshot"
+
+    def test_what_is_not_there_is_not_found(self, client: ReplicaClient) -> None:
+        assert_raises(NotFoundError, lambda: client.read_claim(1))
+        assert_raises(NotFoundError, lambda: client.read_wal_segment(Position(OLDER, 0, 0)))
+        assert_raises(NotFoundError, lambda: client.read_snapshot(OLDER, 0))
+
+    def test_everything_is_written_once(self, client: ReplicaClient) -> None:
+        position = Position(NEWER, 7, 8)
+        writes: tuple[Callable[[bytes], None], ...] = (
+            lambda body: client.write_claim(9, body),
+            lambda body: client.write_wal_segment(position, [body]),
+            lambda body: client.write_snapshot(NEWER, 7, [body]),
+        )
+        for write in writes:
+            write(b"first")
+            assert_raises(ExistsError, lambda write=write: write(b"second"))  # type: ignore[misc]
+            assert_raises(ExistsError, lambda write=write: write(b"first"))  # type: ignore[misc]
+        assert client.read_claim(9) == client.read_wal_segment(position) == client.read_snapshot(NEWER, 7) == b"first"
+
+    def test_an_empty_generation_is_an_error(self, client: ReplicaClient) -> None:
+        for name in (Generation(""), Generation("../00000001000000"), Generation("0000000100000000/wal")):
+            for call in (
+                lambda name=name: list(client.wal_segments(name)),
+                lambda name=name: list(client.sealed_segments(name)),
+                lambda name=name: list(client.snapshots(name)),
+                lambda name=name: client.write_wal_segment(Position(name, 0, 0), [b"x"]),
+                lambda name=name: client.read_wal_segment(Position(name, 0, 0)),
+                lambda name=name: client.delete_wal_segments([Position(name, 0, 0)]),
+                lambda name=name: client.write_snapshot(name, 0, [b"x"]),
+                lambda name=name: client.read_snapshot(name, 0),
+            ):
+                assert_raises(ValueError, call)
+        assert client.generations() == []
+
+    def test_epochs_and_generations_ascend(self, client: ReplicaClient) -> None:
+        for epoch in (300, 2, 0xFFFFFFFF, 16, 1):
+            client.write_claim(epoch, b"claim")
+        client.write_snapshot(NEWER, 0, [b"x"])
+        client.write_wal_segment(Position(OLDER, 5, 5), [b"x"])
+        client.write_wal_segment(Position(NEWER, 0, 0), [b"x"])
+        assert client.epochs() == [1, 2, 16, 300, 0xFFFFFFFF]
+        assert client.generations() == [OLDER, NEWER]
+
+    def test_wal_segments_are_listed_in_order_with_their_sizes(self, client: ReplicaClient) -> None:
+        places = [(0, 0), (0, 9), (0, 10), (0, 255), (0, 256), (1, 0), (9, 0), (10, 0), (16, 1 << 40), (1 << 63, 3)]
+        positions = [Position(OLDER, *place) for place in places]
+        for number, position in reversed(list(enumerate(positions))):
+            client.write_wal_segment(position, [b"x" * number])
+        client.write_wal_segment(Position(NEWER, 0, 0), [b"of another generation"])
+        found = list(client.wal_segments(OLDER))
+        assert [info.position for info in found] == positions
+        assert [info.size for info in found] == list(range(len(positions)))
+
+    def test_a_listing_since_a_position_includes_it(self, client: ReplicaClient) -> None:
+        positions = [Position(OLDER, index, offset) for index in (0, 1, 15, 16) for offset in (0, 9, 16, 4096)]
+        for position in positions:
+            client.write_wal_segment(position, [b"x"])
+        between = [Position(OLDER, 0, 1), Position(OLDER, 2, 0), Position(OLDER, 16, 4097), Position(OLDER, 99, 0)]
+        for since in [*positions, *between]:
+            found = [info.position for info in client.wal_segments(OLDER, since)]
+            assert found == [position for position in positions if position >= since]
+
+    def test_snapshots_are_listed_in_order(self, client: ReplicaClient) -> None:
+        for index in (16, 0, 9, 10):
+            client.write_snapshot(OLDER, index, [b"x" * index])
+        found = [(info.generation, info.index, info.size) for info in client.snapshots(OLDER)]
+        assert found == [(OLDER, index, index) for index in (0, 9, 10, 16)]
+
+    def test_deleting_removes_what_is_there_and_nothing_else(self, client: ReplicaClient) -> None:
+        positions = [Position(OLDER, index, 0) for index in range(4)]
+        for position in positions:
+            client.write_wal_segment(position, [b"x"])
+        client.delete_wal_segments([positions[0], Position(OLDER, 0, 1), Position(NEWER, 0, 0), positions[2]])
+        client.delete_wal_segments([])
+        assert [info.position for info in client.wal_segments(OLDER)] == [positions[1], positions[3]]
+
+    def test_foreign_names_are_passed_over(self, client: ReplicaClient) -> None:
+        if not isinstance(client, ObjectReplicaClient):
+            return
+        position = Position(OLDER, 1, 2)
+        client.write_wal_segment(position, [b"wal"])
+        client.write_snapshot(OLDER, 1, [b"snapshot"])
+        client.write_claim(1, b"claim")
+        client.store.put(sealed_key(OLDER, 1), [b"sealed"])
+        ours = (wal_key(position), snapshot_key(OLDER, 1), sealed_key(OLDER, 1), claim_key(1))
+        fill(client.store, foreign_names(*ours))
+        assert [info.position for info in client.wal_segments(OLDER)] == [position]
+        assert [info.position for info in client.wal_segments(OLDER, position)] == [position]
+        assert [(info.index, info.size) for info in client.snapshots(OLDER)] == [(1, 8)]
+        assert [(info.index, info.size) for info in client.sealed_segments(OLDER)] == [(1, 6)]
+        assert client.epochs() == [1]
+        assert client.generations() == [OLDER]
+
+    def test_a_generation_of_foreign_names_alone_is_none(self, client: ReplicaClient) -> None:
+        if not isinstance(client, ObjectReplicaClient):
+            return
+        fill(client.store, [f"generations/{OLDER}/note.txt", f"generations/{OLDER}/wal/x", "generations/lost+found/y"])
+        client.write_snapshot(NEWER, 0, [b"x"])
+        assert client.generations() == [NEWER]
+
+    def test_several_threads_write_and_read_at_once(self, client: ReplicaClient) -> None:
+        def work(worker: int) -> None:
+            for number in range(10):
+                position = Position(OLDER, worker, number)
+                client.write_wal_segment(position, [str(position).encode()])
+                assert client.read_wal_segment(position) == str(position).encode()
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(work, range(THREADS)))
+        found = [info.position for info in client.wal_segments(OLDER)]
+        assert found == [Position(OLDER, worker, number) for worker in range(THREADS) for number in range(10)]
+
+    def test_closing_twice_is_fine(self, client: ReplicaClient) -> None:
+        client.close()
+        client.close()

@@ -1,0 +1,32 @@
+"""The file store behaves as every store does, with unnamed temporary files and with named ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.object_store import ObjectReplicaClient
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.file import FileStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class TestFileStore(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FileStore:
+        return FileStore(str(tmp_path / "not" / "there yet"))
+
+
+class TestFileStoreWithNamedTemporaryFiles(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FileStore:
+        return FileStore(str(tmp_path / "root"), unnamed=False)
+
+
+class TestFileClient(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self, tmp_path: Path) -> ObjectReplicaClient:
+        return ObjectReplicaClient(FileStore(str(tmp_path / "root")))

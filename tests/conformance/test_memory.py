@@ -1,0 +1,32 @@
+"""The memory store behaves as every store does, and so do the wrappers around it that tests use."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from litelog.object_store import ObjectReplicaClient
+from litelog.retrying_store import RetryingStore
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.memory import MemoryStore
+from tests.stores import CountingStore, FaultyStore, PausingStore
+
+
+class TestMemoryStore(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore("mine")
+
+
+class TestMemoryClient(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self) -> ObjectReplicaClient:
+        return ObjectReplicaClient(MemoryStore("mine"))
+
+
+class TestWrappers(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self) -> RetryingStore:
+        paused = PausingStore(MemoryStore("mine"), "none")
+        return RetryingStore(FaultyStore(CountingStore(paused)), threading.Event())

@@ -1,0 +1,234 @@
+"""Object stores for tests: wrappers that count requests, fail on purpose, and wait. Real ones, around a real store."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import Counter
+from contextlib import closing
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from litelog.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+
+WAIT_SECONDS = 10
+"""How long a test waits for another thread before it fails: never reached where all is well."""
+
+
+class CountingStore:
+    """Counts requests by operation, and remembers the keys that were put. Listings count when they begin."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.requests: Counter[str] = Counter()
+        self.put_keys: list[str] = []
+        self._lock = threading.Lock()
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        self._count("put")
+        with self._lock:
+            self.put_keys.append(key)
+        self.inner.put(key, body, create_only=create_only)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        self._count("open")
+        return self.inner.open(key, byte_range)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._count("list")
+        return self.inner.list(prefix, start_after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._count("delete")
+        self.inner.delete(keys)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def total(self) -> int:
+        """All requests so far."""
+        with self._lock:
+            return self.requests.total()
+
+    def _count(self, operation: str) -> None:
+        with self._lock:
+            self.requests[operation] += 1
+
+
+class Fault(Enum):
+    """What goes wrong with one request."""
+
+    NONE = "none"
+    BEFORE = "before"
+    """It fails, and nothing happened."""
+    AFTER = "after"
+    """It fails, though it was carried out: the answer was lost."""
+    TRUNCATE = "truncate"
+    """A read ends early, without an error."""
+    FLIP = "flip"
+    """A read has one wrong bit."""
+    BREAK = "break"
+    """A read raises OSError half-way; a listing StoreError after one object."""
+
+
+class FaultyStore:
+    """Fails by a script (a fault for each request of an operation, in order; then NONE) or at a rate, by a seed.
+
+    ``rates``: per operation, the faults to choose from and the chance of any. ``enabled`` switches all of it.
+    """
+
+    def __init__(
+        self,
+        inner: ObjectStore,
+        script: dict[str, Sequence[Fault]] | None = None,
+        rates: dict[str, tuple[Sequence[Fault], float]] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.enabled = True
+        self.injected: Counter[tuple[str, Fault]] = Counter()
+        self._script = {operation: list(faults) for operation, faults in (script or {}).items()}
+        self._rates = rates or {}
+        self._random = Random(seed)
+        self._lock = threading.Lock()
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        self._carry_out("put", key, lambda: self.inner.put(key, body, create_only=create_only))
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        fault = self._next("open")
+        if fault in {Fault.BEFORE, Fault.AFTER}:
+            raise StoreError("open", key, f"injected: {fault.value}")
+        stream = self.inner.open(key, byte_range)
+        if fault is Fault.NONE:
+            return stream
+        with closing(stream):
+            body = bytearray(stream.read())
+        if fault is Fault.FLIP and body:
+            bit = self._pick(len(body) * 8)
+            body[bit // 8] ^= 1 << bit % 8
+        elif fault is Fault.TRUNCATE and body:
+            del body[self._pick(len(body)) :]
+        elif fault is Fault.BREAK:
+            return cast("BinaryIO", BreakingStream(bytes(body[: len(body) // 2])))
+        return io.BytesIO(body)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        fault = self._next("list")
+        if fault in {Fault.BEFORE, Fault.AFTER}:
+            raise StoreError("list", prefix, f"injected: {fault.value}")
+        for info in self.inner.list(prefix, start_after):
+            yield info
+            if fault is Fault.BREAK:
+                raise StoreError("list", prefix, "injected: break")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        wanted = list(keys)
+        self._carry_out("delete", ", ".join(wanted[:3]), lambda: self.inner.delete(wanted))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _carry_out(self, operation: str, key: str, call: Callable[[], None]) -> None:
+        fault = self._next(operation)
+        if fault is not Fault.BEFORE:
+            call()
+        if fault in {Fault.BEFORE, Fault.AFTER}:
+            raise StoreError(operation, key, f"injected: {fault.value}")
+
+    def _next(self, operation: str) -> Fault:
+        with self._lock:
+            if not self.enabled:
+                return Fault.NONE
+            fault = Fault.NONE
+            if scripted := self._script.get(operation):
+                fault = scripted.pop(0)
+            elif operation in self._rates:
+                faults, chance = self._rates[operation]
+                if self._random.random() < chance:
+                    fault = self._random.choice(faults)
+            if fault is not Fault.NONE:
+                self.injected[operation, fault] += 1
+            return fault
+
+    def _pick(self, limit: int) -> int:
+        with self._lock:
+            return self._random.randrange(limit)
+
+
+class BreakingStream(io.RawIOBase):
+    """Gives its bytes, and where they end raises OSError, as a connection that is reset does."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = io.BytesIO(content)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = self._content.read(size)
+        if not piece or size is None or size < 0:
+            raise OSError("injected: connection reset")
+        return piece
+
+    def readable(self) -> bool:
+        return True
+
+
+class PausingStore:
+    """Holds requests of one operation at a gate: ``reached`` tells that one is there, ``release`` lets all pass.
+
+    ``after``: they wait when they were carried out, before their answer is given.
+    """
+
+    def __init__(self, inner: ObjectStore, operation: str, *, after: bool = False) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.reached = threading.Event()
+        self._gate = threading.Event()
+        self._operation = operation
+        self._after = after
+
+    def release(self) -> None:
+        """Let the requests at the gate, and all that follow, pass."""
+        self._gate.set()
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        self._pause("put", after=False)
+        self.inner.put(key, body, create_only=create_only)
+        self._pause("put", after=True)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        self._pause("open", after=False)
+        stream = self.inner.open(key, byte_range)
+        self._pause("open", after=True)
+        return stream
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._pause("list", after=False)
+        found = self.inner.list(prefix, start_after)
+        self._pause("list", after=True)
+        return found
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._pause("delete", after=False)
+        self.inner.delete(keys)
+        self._pause("delete", after=True)
+
+    def close(self) -> None:
+        self.release()
+        self.inner.close()
+
+    def _pause(self, operation: str, *, after: bool) -> None:
+        if operation == self._operation and after == self._after:
+            self.reached.set()
+            if not self._gate.wait(WAIT_SECONDS):
+                raise StoreError(operation, "", f"nobody released the gate within {WAIT_SECONDS} s")
