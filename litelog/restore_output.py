@@ -1,0 +1,161 @@
+"""The folder that a restore fills: beside the output under a temporary name, synced, and renamed when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, LockedError, OutputExistsError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
+
+MAX_LOCK_ATTEMPTS = 100
+"""How often the temporary folder is made anew after another restore renamed it away under us."""
+
+
+class OutputError(LitelogError):
+    """The place that a restore would write to cannot be written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class OutputFolder:
+    """A folder that appears under its name whole and durable, or not at all.
+
+    ``path`` may be absent or an empty folder. What a killed restore left under the temporary name is removed. Used as
+    a context: whatever was not published by its end is removed. ``create`` may be called from several threads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._parent, name = os.path.split(self.path)
+        if not name:
+            raise OutputError(self.path, "is the root folder; name a new one")
+        self.temporary = os.path.join(self._parent, f".{name}.litelog-restoring")
+        self._folder = -1
+        self._published = False
+
+    def __enter__(self) -> OutputFolder:
+        self._check_free()
+        try:
+            self._folder = self._lock()
+            self._check_free()  # a restore that held the lock before us may have published
+            self.clear()
+        except OSError as error:
+            self._close()
+            raise OutputError(self.temporary, error.strerror or str(error)) from error
+        except LitelogError:
+            self._discard()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._published:
+            self._discard()
+        self._close()
+
+    def create(self, name: str) -> int:
+        """A descriptor to write the new file ``name`` with."""
+        return os.open(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+
+    def clear(self) -> None:
+        """Remove all files that were created."""
+        for name in os.listdir(self._folder):
+            os.unlink(name, dir_fd=self._folder)
+
+    def publish(self) -> None:
+        """Make the folder durable under its name. All its files must be synced before.
+
+        OutputExistsError if something came to lie at the name; OutputError if the last sync fails, which leaves a whole
+        output that a power cut may undo.
+        """
+        os.fsync(self._folder)
+        try:
+            os.rename(self.temporary, self.path)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise OutputExistsError(self.path) from error
+            raise
+        self._published = True
+        self._sync_parent()
+
+    def _check_free(self) -> None:
+        """OutputExistsError unless the name is free, or an empty folder that a rename can replace."""
+        try:
+            if os.path.islink(self.path) or not os.path.isdir(self.path):
+                if os.path.lexists(self.path):
+                    raise OutputExistsError(self.path)
+            elif os.path.ismount(self.path):
+                raise OutputError(self.path, "is a mount point, which nothing can be renamed to; name a folder in it")
+            elif os.listdir(self.path):
+                raise OutputExistsError(self.path)
+            if not os.path.isdir(self._parent):
+                raise OutputError(self._parent, "no such folder; a restore makes only the last one of its path")
+        except OSError as error:
+            raise OutputError(self.path, error.strerror or str(error)) from error
+
+    def _lock(self) -> int:
+        """The temporary folder, made or found, ours alone."""
+        for _ in range(MAX_LOCK_ATTEMPTS):
+            with suppress(FileExistsError):
+                os.mkdir(self.temporary)
+            try:
+                folder = os.open(self.temporary, _FOLDER_FLAGS)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _same(folder, self.temporary):
+                    return folder
+            except BlockingIOError as error:
+                os.close(folder)
+                raise LockedError(self.temporary, f"another restore to {self.path}: it") from error
+            os.close(folder)
+        raise LockedError(self.temporary, self.path)
+
+    def _discard(self) -> None:
+        """Remove what was written. What cannot be removed stays for the next restore: the first error is the news."""
+        if self._folder >= 0:
+            with suppress(OSError):
+                self.clear()
+                os.rmdir(self.temporary)
+        self._close()
+
+    def _sync_parent(self) -> None:
+        try:
+            parent = os.open(self._parent, _FOLDER_FLAGS & ~os.O_NOFOLLOW)
+            try:
+                os.fsync(parent)
+            finally:
+                os.close(parent)
+        except OSError as error:
+            raise OutputError(
+                self._parent,
+                f"cannot be synced ({error.strerror}): the output is whole, but may not outlast a power cut",
+            ) from error
+
+    def _close(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+
+def _same(folder: int, path: str) -> bool:
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(folder), there)

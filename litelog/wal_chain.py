@@ -1,0 +1,155 @@
+"""What each object of a generation must say, given the one before it: the checks of every reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from litelog import snapshot as snapshots
+from litelog.checksum import combine
+from litelog.errors import CorruptObjectError, ReplicaGapError
+from litelog.formats import Expectation, FinishedTail
+from litelog.layout import snapshot_key
+from litelog.position import Position, generation
+
+if TYPE_CHECKING:
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat, Scan
+    from litelog.wal_segment import WalHeader, WalSegment
+
+MAX_FILE_NAME_BYTES = 255
+"""What file systems take as a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where the chain of a generation stands: what the next WAL segment must continue."""
+
+    claim: Claim
+    slot: Position
+    """Where it must lie."""
+    digest: str
+    """The SHA-256 that it must name as the object before it."""
+    shipped: int = 0
+    """The earliest time at which it can have been shipped."""
+    next: int | None = None
+    """The sequence that follows; None as long as there was no record."""
+    crc_total: int = 0
+    """CRC-32C of the index's bytes so far."""
+    file: str = ""
+    """The index's log segment; empty at the start of an index."""
+    file_before: str = ""
+    """The log segment of the index before it."""
+    ended: bool = False
+    """A terminal was seen: nothing may follow."""
+
+
+def first_link(claim: Claim, body: bytes) -> Link:
+    """The start of a generation's chain, from the bytes of the snapshot at its first index."""
+    key = snapshot_key(generation(claim.generation), claim.first)
+    snapshot = snapshots.decode(key, body)
+    for name in ("log", "format", "generation", "owner", "first"):
+        _require_equal(key, name, getattr(claim, name), getattr(snapshot, name))
+    return Link(claim, Position(generation(claim.generation), claim.first, 0), snapshots.digest(body))
+
+
+def link_behind(claim: Claim, segment: WalSegment) -> Link:
+    """Where the chain stands behind a WAL segment that is taken at its word: for a reader that starts in the middle."""
+    header = segment.header
+    _require_same_generation(claim, header, segment.key)
+    link = Link(claim, header.position, header.previous, header.shipped, header.next, file=header.file)
+    return _behind(replace(link, crc_total=header.crc_total), segment)
+
+
+def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
+    """Where the chain stands behind ``segment``, which must continue ``link``.
+
+    ReplicaGapError if something lies missing between them; CorruptObjectError, by the segment's key, for anything
+    else that does not fit. What the segment's bytes hold is checked by ``WalSegment.pieces`` and ``check_run``.
+    """
+    header, key = segment.header, segment.key
+    if link.ended:
+        raise CorruptObjectError(key, "lies behind the end of its generation")
+    if header.position > link.slot:
+        raise ReplicaGapError(str(link.slot), str(header.position))
+    _require_equal(key, "position", link.slot, header.position)
+    _require_same_generation(link.claim, header, key)
+    _require_equal(key, "SHA-256 of the object before it", link.digest, header.previous)
+    total = combine(link.crc_total, header.crc, header.length)
+    _require_equal(key, "CRC-32C up to its end", f"{total:#010x}", f"{header.crc_total:#010x}")
+    if header.shipped < link.shipped:
+        raise CorruptObjectError(key, "time shipped", f"{link.shipped} or later", header.shipped)
+    if header.sealed is not None:
+        raise CorruptObjectError(key, "stands for a sealed segment, which this version does not read")
+    if header.successor is not None:
+        if header.length or header.final or header.file not in ("", link.file or header.file):
+            raise CorruptObjectError(key, "is a terminal, and not an empty one")
+        return replace(_behind(link, segment), ended=True)
+    if header.length == 0 and not header.final:
+        raise CorruptObjectError(key, "holds nothing and ends nothing")
+    _check_file(link, header.file, key, log_format)
+    _check_sequences(link, header, key)
+    return _behind(link, segment)
+
+
+def expectation(link: Link, header: WalHeader) -> Expectation:
+    """What the first commit in a segment that continues ``link`` must be."""
+    return Expectation(header.first if link.next is None else link.next)
+
+
+def check_run(header: WalHeader, key: str, scan: Scan, log_format: LogFormat) -> None:
+    """Check what a scan of a segment's whole bytes found against what its header says of them."""
+    may_have_tail = header.final and log_format.finished_tail is FinishedTail.SHIP
+    if scan.end != header.end and not may_have_tail:
+        raise CorruptObjectError(key, "end of the last whole commit", header.end, scan.end)
+    _require_equal(key, "records", header.records, scan.records)
+    if scan.commits:
+        for name in ("first", "next", "lowest", "highest"):
+            _require_equal(key, name, getattr(header, name), getattr(scan, name))
+
+
+def _behind(link: Link, segment: WalSegment) -> Link:
+    header = segment.header
+    link = replace(
+        link,
+        slot=header.position if header.successor is not None else header.next_slot,
+        digest=segment.digest,
+        shipped=max(link.shipped, header.shipped),
+        next=link.next if header.next is None else header.next,
+        crc_total=header.crc_total,
+        file=header.file or link.file,
+    )
+    return replace(link, crc_total=0, file="", file_before=link.file) if header.final else link
+
+
+def _require_same_generation(claim: Claim, header: WalHeader, key: str) -> None:
+    for name in ("log", "format", "generation"):
+        _require_equal(key, name, getattr(claim, name), getattr(header, name))
+    if header.successor is None:
+        _require_equal(key, "owner", claim.owner, header.owner)
+
+
+def _check_file(link: Link, file: str, key: str, log_format: LogFormat) -> None:
+    if link.file:
+        _require_equal(key, "file", link.file, file)
+        return
+    order = log_format.segment_order(file)
+    plain = file not in ("", ".", "..") and not any(mark in file for mark in "/\\\0")
+    if order is None or not plain or len(file.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
+        raise CorruptObjectError(key, f"file {file!r} is no name of a log segment of format {log_format.name}")
+    before = log_format.segment_order(link.file_before) if link.file_before else None
+    if before is not None and order <= before:
+        raise CorruptObjectError(key, "file", f"one that sorts behind {link.file_before!r}", repr(file))
+
+
+def _check_sequences(link: Link, header: WalHeader, key: str) -> None:
+    if header.first is None:
+        if header.records or (header.next is not None and link.next is not None and header.next != link.next):
+            raise CorruptObjectError(key, "records without a first sequence", link.next, header.next)
+    elif link.next is not None and header.first < link.next:
+        raise CorruptObjectError(key, "first sequence", f"{link.next} or above", header.first)
+
+
+def _require_equal(key: str, what: str, expected: object, actual: object) -> None:
+    if expected != actual:
+        raise CorruptObjectError(key, what, expected, actual)
