@@ -58,8 +58,12 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     if separator == b"":
         raise click.BadParameter("may not be empty", param_hint="--key-separator")
 
+    if sys.stdin is None:  # its descriptor would be the next file that is opened
+        raise click.ClickException("standard input is closed: there is nothing to append")
+    descriptor = sys.stdin.fileno()
+
     def read() -> bytes:
-        return os.read(sys.stdin.fileno(), READ_BYTES)
+        return os.read(descriptor, READ_BYTES)
 
     with LogWriter(log_dir) as writer:
         for lines in line_batches(read, batch):

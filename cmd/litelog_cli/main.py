@@ -99,10 +99,10 @@ def main() -> None:
     sys.exit(code)
 
 
-def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line for each kind of end
+def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # noqa: PLR0911 - one for each kind of end
     """Run the command and return its exit code; messages go to standard error."""
     try:
-        code = litelog.main(list(arguments), prog_name="litelog", standalone_mode=False)
+        code = command.main(list(arguments), prog_name="litelog", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Abort:
         return INTERRUPTED

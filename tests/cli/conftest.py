@@ -1,0 +1,88 @@
+"""Runs the command as people do: as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DEADLINE_SECONDS = 60
+"""What no process here takes, however busy the machine is."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """The JSON objects that it printed."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """The litelog command in a folder of its own, with an environment in which nothing is configured."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LITELOG")}
+        self.environment["XDG_STATE_HOME"] = str(folder / "state")
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
+        """Run it to its end with ``text`` as standard input."""
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(text, timeout=DEADLINE_SECONDS)
+        return Outcome(process.returncode, out, err)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start it and leave it running."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "litelog_cli", *arguments],
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def lines(self, count: int, log: str = "log") -> str:
+        """Append so many lines to the log, and give them back."""
+        text = "".join(f"line {number}\n" for number in range(count))
+        assert self("append", log, text=text).code == 0
+        return text
+
+
+@pytest.fixture
+def litelog(tmp_path: Path) -> Iterator[Command]:
+    command = Command(tmp_path)
+    yield command
+    for process in command.processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

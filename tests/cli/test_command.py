@@ -1,0 +1,174 @@
+"""The command as a whole: help, completion, exit codes, messages."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+import litelog.errors
+from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
+from litelog_cli.main import BROKEN_PIPE, INTERRUPTED, VERBS, VerbGroup, run, set_up_logging
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+HEAVY = {"pydantic", "numpy", "pyarrow", "rich", "yaml", "lz4", "dateutil", "watchdog"}
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"], ["completion", "bash"], ["version", "--help"]])
+def test_a_small_verb_imports_nothing_heavy(arguments: list[str]) -> None:
+    script = (
+        "import json, sys; from litelog_cli.main import run; "
+        f"code = run({arguments!r}); print(); print(json.dumps([code, *sorted(sys.modules)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    code, *modules = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0
+    assert not HEAVY & set(modules)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_says_what_it_does_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: litelog {verb}")
+    assert f"Examples:\n    litelog {verb}" in text or f"| litelog {verb}" in text
+
+
+def test_the_command_lists_its_verbs_and_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    for verb in VERBS:
+        assert f"\n  {verb} " in text
+    assert "4 final sync failed, 5 fenced" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Usage: litelog"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["version", "--jsn"], "No such option"),
+        (["restore", "somewhere"], "Missing option '-o'"),
+        (["append", "--batch", "0", "log"], "Invalid value for '--batch'"),
+        (["replicate", "log"], "LOG_DIR needs at least one REPLICA_URL"),
+        (["replicate", "--config", "x", "log", "url"], "--config and LOG_DIR do not go together"),
+        (["replicate", "--format", "raw"], "--format goes with LOG_DIR"),
+        (["replicate", "--once", "--exec", "true", "log", "url"], "--once and --exec do not go together"),
+        (["wal", "--generation", "xyz", "url"], "not a generation"),
+        (["restore", "url", "-o", "out", "--index", "xyz"], "no index"),
+        (["restore", "url", "-o", "out", "--timestamp", "latest"], "no time"),
+        (["completion", "tcsh"], "Invalid value"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2_and_says_why(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    captured = capsys.readouterr()
+    assert message in captured.out + captured.err
+
+
+def raising(error: BaseException) -> click.Command:
+    @click.command()
+    @click.argument("arguments", nargs=-1)
+    def verb(arguments: tuple[str, ...]) -> None:
+        assert arguments is not None
+        raise error
+
+    return verb
+
+
+ERRORS = [
+    kind
+    for kind in vars(litelog.errors).values()
+    if isinstance(kind, type) and issubclass(kind, LitelogError) and kind.__init__ is Exception.__init__
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_of_ours_is_one_line_and_its_own_exit_code(
+    kind: type[LitelogError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([], raising(kind("what happened"))) == kind.exit_code
+    assert capsys.readouterr().err == "litelog: what happened\n"
+
+
+def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "/secret/place")
+    assert run([], raising(error)) == ExitCode.FAILURE
+    assert capsys.readouterr().err == "litelog: /secret/place: Permission denied\n"
+
+
+def test_a_bug_is_one_line_and_shows_its_trace_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["a"], raising(ZeroDivisionError("by nought"))) == ExitCode.FAILURE
+    assert capsys.readouterr().err == (
+        "litelog: unexpected error: ZeroDivisionError: by nought (litelog -v shows where)\n"
+    )
+    assert run(["--", "-v"], raising(ZeroDivisionError("by nought"))) == ExitCode.FAILURE
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([], raising(KeyboardInterrupt())) == INTERRUPTED
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_reader_that_went_away_ends_the_command_quietly(litelog: Command) -> None:
+    process = litelog.start("append", "--batch", "1", "log")
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    process.stdin.write("a\nb\nc\n")
+    process.stdin.close()
+    assert process.wait(60) == BROKEN_PIPE
+    assert process.stderr.read() == ""
+
+
+def test_what_is_logged_is_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(logging.INFO)
+    logging.getLogger("litelog.test").info("two\nlines")
+    logging.getLogger("litelog.test").debug("unseen")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("Z INFO two | lines")
+
+
+@pytest.mark.parametrize(
+    ("shell", "sign"), [("bash", "complete -o"), ("zsh", "#compdef litelog"), ("fish", "complete ")]
+)
+def test_completion_is_printed_for_each_shell(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == ExitCode.DONE
+    assert sign in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("litelog rep", "plain,replicate"), ("litelog restore --if-n", "plain,--if-not-exists")]
+)
+def test_a_shell_completes_verbs_and_options(litelog: Command, words: str, expected: str) -> None:
+    count = str(len(words.split()) - 1)
+    # The program's name decides the variable's, so it has to be the script's.
+    script = "import sys; sys.argv[0] = 'litelog'; from litelog_cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**litelog.environment, "_LITELOG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert expected in done.stdout.splitlines()
+
+
+def test_only_listed_verbs_are_imported() -> None:
+    assert VerbGroup().get_command(click.Context(click.Command("litelog")), "main") is None
+
+
+def test_nothing_to_restore_has_its_own_code() -> None:
+    assert NothingToRestoreError.exit_code == 3
