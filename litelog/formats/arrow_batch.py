@@ -43,23 +43,23 @@ def borrow_batches(columns: Columns) -> Iterator[Any]:
         return
     starts, lengths = columns.value_starts, columns.value_lengths
     breaks = _find_runs(columns)
-    span = int(starts[-1] + lengths[-1] - starts[0])
-    if _key_lengths(columns) is not None or span < LONG_RUN_BYTES * len(breaks) or span > MAX_ARROW_BYTES:
+    end = int(starts[-1] + lengths[-1])
+    if (
+        _key_lengths(columns) is not None
+        or end - int(starts[0]) < LONG_RUN_BYTES * len(breaks)
+        or end > MAX_ARROW_BYTES
+    ):
         yield copy_batch(columns)
         return
     # An array without a copy needs each run's end where the next run's start stands: so two arrays, used in turns.
-    begin, stops = int(starts[0]), np.append(breaks[1:], len(columns))
-    data = pyarrow.py_buffer(columns.data[begin : begin + span])
-    offsets = np.empty(len(columns) + 1, np.int32)
-    np.subtract(starts, begin, out=offsets[:-1], casting="unsafe")
-    offsets[-1] = span
-    turns = []
-    for turn in (0, 1):
-        bounds = stops[turn::2]
-        offsets = offsets.copy()
-        offsets[breaks] = starts[breaks] - begin
-        offsets[bounds] = starts[bounds - 1] + lengths[bounds - 1] - begin
-        turns.append(_binary(pyarrow, None, offsets, data))
+    data, stops = pyarrow.py_buffer(columns.data), np.append(breaks[1:], len(columns))
+    even = np.empty(len(columns) + 1, np.int32)
+    even[:-1] = starts
+    even[-1] = end
+    odd = even.copy()
+    ends = starts[stops - 1] + lengths[stops - 1]
+    even[stops[::2]], odd[stops[1::2]] = ends[::2], ends[1::2]
+    turns = [_binary(pyarrow, None, even, data), _binary(pyarrow, None, odd, data)]
     runs = enumerate(zip(breaks.tolist(), (stops - breaks).tolist(), strict=True))
     values = pyarrow.chunked_array([turns[run & 1].slice(first, count) for run, (first, count) in runs])
     arrays = _fixed_columns(pyarrow, columns)

@@ -157,11 +157,15 @@ def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
 
 def _place(lengths: Int64s, starts: Int64s, counts: Int64s) -> Int64s:
     """Where each entry starts, if entries lie back to back from ``starts[i]`` on within commit i."""
-    places = np.cumsum(lengths)
-    places -= lengths
     firsts = np.cumsum(counts) - counts
-    places += np.repeat(starts - places[firsts], counts)
-    return places
+    places = np.empty(len(lengths), np.int64)
+    places[1:] = lengths[:-1]
+    # Each step is the length of the entry before; into a commit, it is the way from the last commit's last entry.
+    places[firsts] = 0
+    sums = np.add.reduceat(places, firsts)
+    places[firsts[0]] = starts[0]
+    places[firsts[1:]] = starts[1:] - (starts[:-1] + sums[:-1])
+    return np.cumsum(places, out=places)
 
 
 def _padding_bits(words: Int64s, ends: Int64s, padding: Int64s) -> Int64s:

@@ -172,7 +172,10 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
             hits = chunk - np.uint64(expect.sequence + 1) < np.uint64(reach)  # below it wraps to a large number
         else:
             hits = chunk <= np.uint64(MAX_SEQUENCE)
-        for at, total in _select_plausible(words, np.flatnonzero(hits) + start, len(data), expect.epoch):
+        candidates = np.flatnonzero(hits) + start
+        if not len(candidates):
+            continue
+        for at, total in _select_plausible(words, candidates, len(data), expect.epoch):
             budget -= total
             # Too much to check is taken as found: an error that somebody looks at, not a tail that is cut off.
             if budget < 0 or crc32c(data[at : at + total]) == RESIDUE:

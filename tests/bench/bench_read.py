@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from litelog.checksum import crc32c
+from litelog.compression import keep_freed_memory
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
 
@@ -96,6 +97,7 @@ def measure(call: Callable[[], int]) -> float:
 @click.option("--rounds", default=7, help="Interleaved rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(size: int, piece: int, per_commit: int, rounds: int, as_json: bool) -> None:
+    keep_freed_memory()  # as the commands do
     data, piece_bytes = make_bytes(size, per_commit), piece << 10
     calls: dict[str, Callable[[], int]] = {
         "to Arrow, borrowed": lambda: read_batches(data.segment, piece_bytes, copy=False),

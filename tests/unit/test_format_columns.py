@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pyarrow as pa
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from litelog.errors import ConfigError
 from litelog.formats import Expectation
-from litelog.formats.columns import Columns
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+
+if TYPE_CHECKING:
+    from litelog.formats.columns import Columns
 
 entries = st.lists(st.tuples(st.none() | st.binary(max_size=5), st.binary(max_size=40)), min_size=1, max_size=30)
 
