@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from litelog_cli.output import print_json
 from litelog_cli.signals import acting_on_signals
 
 if TYPE_CHECKING:
+    from litelog.claim import Claim
     from litelog.config import Config
+    from litelog.replica import Shipped
     from litelog.replicator import Replicator
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
@@ -53,7 +56,9 @@ the final sync did not).
 @click.option("--once", is_flag=True, help="Ship what is there, then end.")
 @click.option("--exec", "command", help="Run this program, and end with it.")
 @click.option("--takeover", is_flag=True, help="Take over replicas that another owner wrote.")
-@click.option("--json", "as_json", is_flag=True, help="Print each replica's state at the end as a JSON line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what happens, and each replica's state at the end, as JSON lines."
+)
 def replicate(
     log_dir: str | None,
     replica_urls: tuple[str, ...],
@@ -126,7 +131,8 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
     keep_freed_memory()
     if command:
         _check_names(config)
-    replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname())
+    listener = _JsonLines() if as_json else None
+    replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname(), listener=listener)
     code = _Session(replicator, config.shutdown_timeout, command).run(once)
     _print_status(replicator, as_json)
     return code
@@ -185,7 +191,25 @@ class _Session:
             self._replicator.stop()
 
 
+class _JsonLines:
+    """Prints each event as it happens: a line that is there was acknowledged, whatever becomes of this process."""
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        """A generation is ours to write."""
+        self._print({"event": "began", "log": log, "replica": replica, "generation": claim.generation})
+
+    def shipped(self, event: Shipped) -> None:
+        """A WAL segment is durable in the replica."""
+        facts = {"event": "shipped", "log": event.log, "replica": event.replica, "end": str(event.end)}
+        header = event.header
+        self._print(facts | {"next": header.next, "bytes": header.length, "object_bytes": event.size})
+
+    def _print(self, facts: dict[str, Any]) -> None:
+        print_json(facts)
+        sys.stdout.flush()
+
+
 def _print_status(replicator: Replicator, as_json: bool) -> None:
     if as_json:
         for status in replicator.status():
-            print_json(dataclasses.asdict(status))
+            print_json({"event": "status", **dataclasses.asdict(status)})
