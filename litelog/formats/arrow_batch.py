@@ -52,19 +52,23 @@ def borrow_batches(columns: Columns) -> Iterator[Any]:
         yield copy_batch(columns)
         return
     # An array without a copy needs each run's end where the next run's start stands: so two arrays, used in turns.
-    data, stops = pyarrow.py_buffer(columns.data), np.append(breaks[1:], len(columns))
+    stops = np.empty_like(breaks)
+    stops[:-1] = breaks[1:]
+    stops[-1] = len(columns)
     even = np.empty(len(columns) + 1, np.int32)
     even[:-1] = starts
     even[-1] = end
     odd = even.copy()
     ends = starts[stops - 1] + lengths[stops - 1]
     even[stops[::2]], odd[stops[1::2]] = ends[::2], ends[1::2]
-    turns = [_binary(pyarrow, None, even, data), _binary(pyarrow, None, odd, data)]
-    runs = enumerate(zip(breaks.tolist(), (stops - breaks).tolist(), strict=True))
-    values = pyarrow.chunked_array([turns[run & 1].slice(first, count) for run, (first, count) in runs])
-    arrays = _fixed_columns(pyarrow, columns)
-    table = pyarrow.Table.from_arrays([*arrays, pyarrow.nulls(len(columns), pyarrow.binary()), values], names=NAMES)
-    yield from table.to_batches()
+    others = [*_fixed_columns(pyarrow, columns), pyarrow.nulls(len(columns), pyarrow.binary())]
+    data = pyarrow.py_buffer(columns.data)
+    turns = [
+        pyarrow.RecordBatch.from_arrays([*others, _binary(pyarrow, None, offsets, data)], names=NAMES)
+        for offsets in (even, odd)
+    ]
+    for run, (first, stop) in enumerate(zip(breaks.tolist(), stops.tolist(), strict=True)):
+        yield turns[run & 1].slice(first, stop - first)
 
 
 def _load_pyarrow() -> Any:

@@ -35,12 +35,14 @@ class Bodies:
     stamped: npt.NDArray[np.bool_]
     stamps: Int64s
     """The commits' timestamps."""
+    value_bytes: Int64s
     value_lengths: Int64s
     """n."""
-    value_starts: Int64s
     key_lengths: Int64s | None
     """Those of the keyed commits' records; None if there are none."""
     key_starts: Int64s
+    """Where the keys begin, and behind them the values."""
+    key_bytes: Int64s
     timestamps: Int64s | None
     """Those of the stamped commits' records; None if there are none."""
 
@@ -83,9 +85,20 @@ class Bodies:
             leading = stamps.copy()
             leading[stamped] = timestamps[np.cumsum(counts[stamped]) - counts[stamped]]
             faults.refuse("timestamp", leading, stamps)
-        values = keys + key_bytes
         return cls(
-            data, at, totals, counts, keyed, stamped, stamps, value_lengths, values, key_lengths, keys, timestamps
+            data=data,
+            positions=at,
+            totals=totals,
+            counts=counts,
+            keyed=keyed,
+            stamped=stamped,
+            stamps=stamps,
+            value_bytes=value_bytes,
+            value_lengths=value_lengths,
+            key_lengths=key_lengths,
+            key_starts=keys,
+            key_bytes=key_bytes,
+            timestamps=timestamps,
         )
 
     def timestamp_ranges(self) -> tuple[Int64s, Int64s]:
@@ -109,14 +122,14 @@ class Bodies:
         if self.key_lengths is not None:
             key_lengths = np.full(len(lengths), -1, np.int64)
             key_lengths[np.repeat(self.keyed, self.counts)] = self.key_lengths
-            key_starts = _place(np.maximum(key_lengths, 0), self.key_starts, self.counts)
+            key_starts = _place(np.maximum(key_lengths, 0), self.key_starts, self.key_bytes, self.counts)
         return Columns(
             data=self.data,
             sequences=np.arange(first, first + len(lengths), dtype=np.int64),
             timestamps=timestamps,
             key_starts=key_starts,
             key_lengths=key_lengths,
-            value_starts=_place(lengths, self.value_starts, self.counts),
+            value_starts=_place(lengths, self.key_starts + self.key_bytes, self.value_bytes, self.counts),
             value_lengths=self.value_lengths,
             runs=np.cumsum(self.counts) - self.counts,
         )
@@ -155,16 +168,15 @@ def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
     return gathered
 
 
-def _place(lengths: Int64s, starts: Int64s, counts: Int64s) -> Int64s:
-    """Where each entry starts, if entries lie back to back from ``starts[i]`` on within commit i."""
+def _place(lengths: Int64s, starts: Int64s, sizes: Int64s, counts: Int64s) -> Int64s:
+    """Where each entry starts, if those of commit i lie back to back in ``sizes[i]`` bytes from ``starts[i]`` on."""
     firsts = np.cumsum(counts) - counts
     places = np.empty(len(lengths), np.int64)
-    places[1:] = lengths[:-1]
     # Each step is the length of the entry before; into a commit, it is the way from the last commit's last entry.
-    places[firsts] = 0
-    sums = np.add.reduceat(places, firsts)
-    places[firsts[0]] = starts[0]
-    places[firsts[1:]] = starts[1:] - (starts[:-1] + sums[:-1])
+    places[1:] = lengths[:-1]
+    places[0] = starts[0]
+    into = firsts[1:]
+    places[into] += starts[1:] - (starts[:-1] + sizes[:-1])
     return np.cumsum(places, out=places)
 
 
