@@ -9,7 +9,7 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
-from litelog.formats.encoding import BLOCK_BYTES, FIXED_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
+from litelog.formats.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 FEW_RECORDS = 32
 """Up to so many records a commit (on average) one index array is cheaper than a slice per commit; measured."""
-
-_FIXED_BYTES = np.array(FIXED_BYTES, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,8 @@ class Bodies:
     totals: Int64s
     """Bytes of the whole commit."""
     counts: Int64s
+    firsts: Int64s
+    """How many of the n records lie before each commit's first."""
     keyed: npt.NDArray[np.bool_]
     stamped: npt.NDArray[np.bool_]
     stamps: Int64s
@@ -56,47 +56,51 @@ class Bodies:
         words = np.frombuffer(data, "<i8", count=len(data) // 8)
         word = at >> 3
         packed = words[word + 2]
-        counts, lengths = packed & 0xFFFF, packed >> 16 & 0xFFFF_FFFF
+        counts, totals = packed & 0xFFFF, (packed >> 16 & 0xFFFF_FFFF) + FRAME_BYTES
         flags = packed >> 56
-        keyed, stamped = flags & KEYED != 0, flags & STAMPED != 0
-        value_bytes, stamps = words[word + 3], words[word + 4]
-        column = at + HEADER.size + 8 * counts * stamped
-        value_lengths = _gather(words.view("<u4"), column >> 2, counts)
+        kinds = int(np.bitwise_or.reduce(flags))
         firsts = np.cumsum(counts) - counts
+        value_bytes, stamps = words[word + 3], words[word + 4]
         faults = _Faults(name, offset, at)
+        column = at + HEADER.size
+        timestamps = None
+        stamped = flags & STAMPED != 0
+        if kinds & STAMPED:
+            timestamps = _gather(words, column[stamped] >> 3, counts[stamped])
+            leading = stamps.copy()
+            leading[stamped] = timestamps[np.cumsum(counts[stamped]) - counts[stamped]]
+            faults.refuse("timestamp", leading, stamps)
+            column += 8 * counts * stamped
+        value_lengths = _gather(words.view("<u4"), column >> 2, counts)
         faults.refuse("sum of value lengths", value_bytes, np.add.reduceat(value_lengths, firsts))
-        keys = column + 4 * counts * (1 + keyed)
-        key_bytes = np.zeros(len(at), np.int64)
-        key_lengths = None
-        if keyed.any():
-            key_lengths = _gather(words.view("<i4"), (column + 4 * counts)[keyed] >> 2, counts[keyed])
+        column += 4 * counts
+        key_lengths, key_bytes = None, np.zeros(len(at), np.int64)
+        keyed = flags & KEYED != 0
+        if kinds & KEYED:
+            key_lengths = _gather(words.view("<i4"), column[keyed] >> 2, counts[keyed])
             key_firsts = np.cumsum(counts[keyed]) - counts[keyed]
             lowest = np.zeros(len(at), np.int64)
             lowest[keyed] = np.minimum(np.minimum.reduceat(key_lengths, key_firsts), 0)
             faults.refuse("lowest key length", np.maximum(lowest, -1), lowest)
             key_bytes[keyed] = np.add.reduceat(np.maximum(key_lengths, 0), key_firsts)
-        padding = lengths - BLOCK_BYTES - counts * _FIXED_BYTES[flags] - value_bytes - key_bytes
+            column += 4 * counts * keyed
+        ends = at + totals
+        padding = ends - CHECKSUM_BYTES - column - key_bytes - value_bytes
         faults.refuse("bytes of padding", padding & 7, padding)
-        totals = lengths + FRAME_BYTES
-        faults.refuse("padding", 0, _padding_bits(words, at + totals, padding))
-        timestamps = None
-        if stamped.any():
-            timestamps = _gather(words, (at[stamped] + HEADER.size) >> 3, counts[stamped])
-            leading = stamps.copy()
-            leading[stamped] = timestamps[np.cumsum(counts[stamped]) - counts[stamped]]
-            faults.refuse("timestamp", leading, stamps)
+        faults.refuse("padding", 0, _padding_bits(words, ends, padding))
         return cls(
             data=data,
             positions=at,
             totals=totals,
             counts=counts,
+            firsts=firsts,
             keyed=keyed,
             stamped=stamped,
             stamps=stamps,
             value_bytes=value_bytes,
             value_lengths=value_lengths,
             key_lengths=key_lengths,
-            key_starts=keys,
+            key_starts=column,
             key_bytes=key_bytes,
             timestamps=timestamps,
         )
@@ -122,16 +126,16 @@ class Bodies:
         if self.key_lengths is not None:
             key_lengths = np.full(len(lengths), -1, np.int64)
             key_lengths[np.repeat(self.keyed, self.counts)] = self.key_lengths
-            key_starts = _place(np.maximum(key_lengths, 0), self.key_starts, self.key_bytes, self.counts)
+            key_starts = _place(np.maximum(key_lengths, 0), self.key_starts, self.key_bytes, self.firsts)
         return Columns(
             data=self.data,
             sequences=np.arange(first, first + len(lengths), dtype=np.int64),
             timestamps=timestamps,
             key_starts=key_starts,
             key_lengths=key_lengths,
-            value_starts=_place(lengths, self.key_starts + self.key_bytes, self.value_bytes, self.counts),
+            value_starts=_place(lengths, self.key_starts + self.key_bytes, self.value_bytes, self.firsts),
             value_lengths=self.value_lengths,
-            runs=np.cumsum(self.counts) - self.counts,
+            runs=self.firsts,
         )
 
 
@@ -168,9 +172,8 @@ def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
     return gathered
 
 
-def _place(lengths: Int64s, starts: Int64s, sizes: Int64s, counts: Int64s) -> Int64s:
+def _place(lengths: Int64s, starts: Int64s, sizes: Int64s, firsts: Int64s) -> Int64s:
     """Where each entry starts, if those of commit i lie back to back in ``sizes[i]`` bytes from ``starts[i]`` on."""
-    firsts = np.cumsum(counts) - counts
     places = np.empty(len(lengths), np.int64)
     # Each step is the length of the entry before; into a commit, it is the way from the last commit's last entry.
     places[1:] = lengths[:-1]
