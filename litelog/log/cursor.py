@@ -1,0 +1,125 @@
+"""LogCursor: a place in a log on disk, and the step from there to the next records, across log segments."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
+from litelog.formats import Expectation, FinishedTail, Tail
+from litelog.log.piece import MAX_READ_BYTES, PIECE_BYTES, Piece, read_piece
+
+if TYPE_CHECKING:
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.log.source import OpenSegment, SegmentNames
+
+
+class LogCursor:
+    """Moves forward only. One thread at a time. A log segment stays readable while it is open, even if deleted."""
+
+    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames) -> None:
+        self._folder = folder
+        self._format = log_format
+        self._names = names
+        self._segment: OpenSegment | None = None
+        self._offset = 0
+        self.expect = Expectation()
+        """What comes next."""
+        self.tail: Piece | None = None
+        """What lay behind the last whole commit when there was no other; None while there are."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether there is a log segment to read from."""
+        return self._segment is not None
+
+    @property
+    def path(self) -> str:
+        """The log segment at hand."""
+        assert self._segment is not None
+        return os.path.join(self._folder, self._segment.name)
+
+    def place(self, segment: OpenSegment, offset: int, expect: Expectation) -> None:
+        """Go to ``offset`` of ``segment``, which belongs to the cursor from here on."""
+        self.close()
+        self._segment, self._offset, self.expect = segment, offset, expect
+
+    def close(self) -> None:
+        """Let go of the log segment."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def next_records(self, limit: int = PIECE_BYTES) -> Columns | None:
+        """The next records, from about ``limit`` bytes; None if there are none now.
+
+        Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter).
+        """
+        while self._segment is not None:
+            size = self._segment.size()
+            if size < self._offset:
+                raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
+            piece = read_piece(self._format, self.path, self._segment, self._offset, self.expect, limit)
+            if piece is not None and piece.end > self._offset:
+                self._offset, self.expect, self.tail = piece.end, piece.expect, None
+                return piece.columns
+            self.tail = piece
+            if piece is not None and piece.read_bytes >= MAX_READ_BYTES and piece.tail is not Tail.ZEROS:
+                raise self._corrupt(piece)  # no commit is so large
+            if not self._cross(size):
+                return None
+        return None
+
+    def _cross(self, size: int) -> bool:
+        """Go on to the next log segment, if one continues. True too if this one grew beyond ``size`` meanwhile."""
+        assert self._segment is not None
+        try:
+            successor = self._open_successor()
+        except (SequenceGapError, TruncatedError):
+            if self._segment.size() != size:
+                return True
+            raise
+        if self._segment.size() != size:  # what was written to it while the others were listed comes first
+            if successor is not None:
+                successor.close()
+            return True
+        if successor is None:
+            return False
+        tail = self.tail
+        if tail is not None and tail.tail is not Tail.ZEROS and self._format.finished_tail is FinishedTail.ERROR:
+            successor.close()
+            raise self._corrupt(tail)
+        self.place(successor, 0, self.expect)
+        return True
+
+    def _open_successor(self) -> OpenSegment | None:
+        """The next log segment that holds a commit (or bytes, where any are data), if it continues this one."""
+        assert self._segment is not None
+        listed = self._names.all()
+        for name in self._names.after(self._segment.name):
+            try:
+                segment = self._names.open(name)
+            except FileNotFoundError:
+                continue
+            path = os.path.join(self._folder, name)
+            try:
+                piece = read_piece(self._format, path, segment, 0, self.expect)
+            except SequenceGapError as error:
+                segment.close()
+                if self._segment.name not in listed and error.actual > error.expected:
+                    raise TruncatedError(error.expected, error.actual) from error
+                raise
+            except BaseException:
+                segment.close()
+                raise
+            if piece is not None and (piece.end > 0 or self._format.finished_tail is FinishedTail.SHIP):
+                return segment
+            segment.close()  # left empty: its writer comes back to it, or to this one
+        return None
+
+    def _corrupt(self, piece: Piece) -> CorruptCommitError:
+        damage = piece.damage
+        if damage is None:
+            return CorruptCommitError(self.path, self._offset, "commit", "whole", "cut off")
+        return CorruptCommitError(self.path, damage.offset, damage.what, damage.expected, damage.actual)

@@ -1,0 +1,264 @@
+"""LogReader: the records of a log on local disk, from any place to any other, or on and on as they are appended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from litelog.clock import SystemClock
+from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
+from litelog.formats.litelog import LitelogFormat
+from litelog.formats.raw import RawFormat
+from litelog.log.cursor import LogCursor
+from litelog.log.piece import PIECE_BYTES
+from litelog.log.seek import Place, Seeker
+from litelog.log.source import SegmentNames
+from litelog.watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from litelog.formats import LogFormat, Tail
+    from litelog.formats.columns import Columns, Record
+
+POLL_SECONDS = 0.02
+"""How often a follower looks where no event can wake it."""
+
+SAFETY_SECONDS = 1.0
+"""How often it looks all the same where one should: writers through mmap cause none."""
+
+Start = Literal["earliest", "latest", "end"]
+
+
+class LogReader:
+    """Reads a log of any format, and checks all it reads. An iterator of Record, and a context manager.
+
+    What it gives next follows what it gave last, whichever of ``read``, ``batches``, ``arrow`` and iteration is used;
+    iteration holds one batch of which the others know nothing. One thread reads; any thread may close.
+
+    The last bytes of a finished log segment that are no commit (a line without its end) are passed over where the
+    format allows them, and are CorruptCommitError where it does not.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
+        self,
+        folder: str,
+        log_format: LogFormat | None = None,
+        *,
+        start: int | Start = "earliest",
+        start_time: int | None = None,
+        end: int | None = None,
+        end_time: int | None = None,
+        follow: bool = False,
+        block: bool = True,
+        timeout: float | None = None,
+        poll_interval: float = POLL_SECONDS,
+        watcher: Watcher | None = None,
+    ) -> None:
+        """Read the log in ``folder``.
+
+        ``start``: a sequence; "earliest"; "latest", the last record there is; "end", behind it. ``start_time`` instead:
+        the first record at or after it (microseconds since 1970). ``end``, ``end_time``: the first sequence, or the
+        first record's time, not to be given. Without ``follow`` the end is where the log ends. With it, ``read`` waits
+        there: ``timeout`` seconds (not at all, without ``block``), then NotYetAvailableError. ``watcher`` is for many
+        readers to share; without one a follower has its own.
+        """
+        self._format: LogFormat = LitelogFormat() if log_format is None else log_format
+        if not self._format.has_timestamps and (start_time is not None or end_time is not None):
+            raise ConfigError(f"the format {self._format.name} has no timestamps to start or end at")
+        if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
+            raise ConfigError("start at a sequence from 0 on, or at a time, not both")
+        self.folder = folder
+        self._start, self._start_time, self._end, self._end_time = start, start_time, end, end_time
+        self._follow, self._timeout = follow, timeout if block else 0.0
+        self._poll_seconds = poll_interval
+        self._watcher, self._own_watcher = watcher, watcher is None
+        self._names = SegmentNames(folder, self._format, SystemClock())
+        self._cursor = LogCursor(folder, self._format, self._names)
+        self._seeker = Seeker(folder, self._format, self._names)
+        self._skip_to = start if isinstance(start, int) else None
+        self._skip_before = start_time
+        self._records: Iterator[Record] = iter(())
+        self._ended = False
+        self._wake = threading.Event()
+        self._busy = threading.Lock()
+        self._closed = False
+
+    # --- reading
+
+    def read(self) -> Columns | None:
+        """The next records, at least one, about 1 MiB; None at the end, and once closed.
+
+        Raises TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, NotYetAvailableError (only when
+        following: call again later), SourceError.
+        """
+        with self._busy:
+            deadline = None if self._timeout is None else time.monotonic() + self._timeout
+            while not self._closed and not self._ended:
+                columns = self._read_now() or self._read_armed(deadline)
+                if columns is not None:
+                    return columns
+            return None
+
+    def batches(self) -> Iterator[Columns]:
+        """What ``read`` gives, one after the other."""
+        while (columns := self.read()) is not None:
+            yield columns
+
+    def arrow(self) -> Iterator[Any]:
+        """The same as pyarrow.RecordBatch with memory of its own: sequence, timestamp, key, value."""
+        return (columns.to_arrow() for columns in self.batches())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        while (record := next(self._records, None)) is None:
+            columns = self.read()
+            if columns is None:
+                raise StopIteration
+            self._records = iter(columns.records())
+        return record
+
+    @property
+    def next_sequence(self) -> int | None:
+        """The sequence that ``read`` expects next; None where the log is to say."""
+        return self._cursor.expect.sequence
+
+    @property
+    def tail(self) -> Tail | None:
+        """What lies behind the last whole commit, as the last ``read`` found it; None if nothing does."""
+        piece = self._cursor.tail
+        return None if piece is None else piece.tail
+
+    def close(self) -> None:
+        """End reading: a blocked ``read`` returns. Idempotent; from any thread but a watcher's."""
+        self._closed = True
+        self._wake.set()
+        with self._busy:
+            self._cursor.close()
+            if self._watcher is not None:
+                self._watcher.disarm(self.folder, self._wake.set)
+                if self._own_watcher:
+                    self._watcher.close()
+                self._watcher = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- at the head
+
+    def _read_armed(self, deadline: float | None) -> Columns | None:
+        """At the head: have the next change wake us, look once more, then wait for it. None: look again, or ended."""
+        if self._ended:
+            return None
+        if not self._follow:
+            self._ended = True
+            return None
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise NotYetAvailableError(f"{self.folder}: nothing is there yet behind what was read")
+        self._wake.clear()
+        if self._watcher is None and not self._closed:
+            self._watcher = Watcher()
+        armed = self._watcher is not None and self._watcher.arm(self.folder, self._wake.set)
+        columns = self._read_now()
+        if columns is None and not self._closed and not self._ended:
+            wait = max(self._poll_seconds, SAFETY_SECONDS) if armed else self._poll_seconds
+            self._wake.wait(wait if left is None else min(wait, left))
+        return columns
+
+    def _read_now(self) -> Columns | None:
+        """The next records that are there and wanted; None if there are none now."""
+        while not self._closed:
+            try:
+                if not self._cursor.placed and not self._find_start():
+                    return None
+                columns = self._cursor.next_records(self._limit())
+            except SourceMissingError:
+                if self._follow:
+                    return None  # not there yet, or an unmounted disk
+                raise
+            if columns is None:
+                return None
+            columns = self._cut(columns)
+            if len(columns):
+                return columns
+            if self._ended:
+                return None
+        return None
+
+    def _limit(self) -> int:
+        """How much to read: bytes that are sequences are cut before they are read."""
+        if self._end is None or not isinstance(self._format, RawFormat):
+            return PIECE_BYTES
+        left = self._end - (self._cursor.expect.sequence or 0)
+        return max(1, min(PIECE_BYTES, left))
+
+    def _find_start(self) -> bool:
+        place = self._seek()
+        if place is None:
+            return False
+        try:
+            segment = self._names.open(place.name)
+        except FileNotFoundError:
+            return False  # deleted since: look again
+        self._cursor.place(segment, place.offset, place.expect)
+        return True
+
+    def _seek(self) -> Place | None:
+        if self._start_time is not None:
+            return self._seeker.before_time(self._start_time)
+        if isinstance(self._start, int):
+            return self._seeker.before(self._start)
+        if self._start == "earliest":
+            return self._seeker.earliest()
+        place = self._seeker.last()
+        if place is None:
+            self._start = "earliest"  # it was empty when asked: all that comes is new
+        elif self._skip_to is None:
+            self._skip_to = self._last_sequence(place) + (self._start == "end")
+        return place
+
+    def _last_sequence(self, place: Place) -> int:
+        """The last record's sequence, where ``place`` is the last commit's."""
+        with self._names.open(place.name) as segment:
+            cursor = LogCursor(self.folder, self._format, self._names)
+            cursor.place(segment, place.offset, place.expect)
+            last = -1
+            while (columns := cursor.next_records()) is not None:
+                last = int(columns.sequences[-1])
+            cursor.close()
+        return last
+
+    def _cut(self, columns: Columns) -> Columns:
+        """Only what lies between start and end."""
+        if self._skip_to is not None:
+            columns = columns.slice(columns.find(self._skip_to), len(columns))
+            if len(columns):
+                self._skip_to = None
+        stamps = columns.timestamps
+        if self._skip_before is not None and stamps is not None and len(columns):
+            late = stamps >= self._skip_before
+            first = int(np.argmax(late)) if late.any() else len(columns)
+            columns = columns.slice(first, len(columns))
+            if len(columns):
+                self._skip_before = None
+        stop = len(columns)
+        if self._end is not None:
+            stop = columns.find(self._end)
+            self._ended = stop < len(columns) or (self._cursor.expect.sequence or 0) >= self._end
+        if self._end_time is not None and columns.timestamps is not None and len(columns):
+            late = columns.timestamps >= self._end_time
+            if late.any():
+                stop, self._ended = min(stop, int(np.argmax(late))), True
+        return columns.slice(0, stop)

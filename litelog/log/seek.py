@@ -1,0 +1,203 @@
+"""Where in a log to start reading: from a sequence, a time, the beginning or the end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptCommitError, SequenceGapError, TruncatedError
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat, sequence_of
+from litelog.formats.raw import RawFormat
+from litelog.log.piece import read_piece
+from litelog.log.sparse_index import IndexReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import Commit, LogFormat
+    from litelog.log.piece import Piece
+    from litelog.log.source import OpenSegment, SegmentNames
+    from litelog.log.sparse_index import IndexEntry
+
+HEAD_BYTES = 64 << 10
+"""How much of a log segment is read to learn its first commit; more if that is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to start: ``offset`` of log segment ``name``, and what is expected there."""
+
+    name: str
+    offset: int
+    expect: Expectation
+
+
+class Seeker:
+    """Finds places in one log. Reads only; looks up nothing that it does not check."""
+
+    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames) -> None:
+        self._folder = folder
+        self._format = log_format
+        self._names = names
+
+    def earliest(self) -> Place | None:
+        """The log's first commit; None while there is none."""
+        for name in self._names.all():
+            if self._head(name) is not None:
+                return Place(name, 0, Expectation(None if self._numbered else 0))
+        return None
+
+    def before(self, sequence: int) -> Place | None:
+        """A place at or before the commit with ``sequence``, or at the end; None while the log holds no commit.
+
+        Raises TruncatedError for a sequence below the first one.
+        """
+        names = self._names.all()
+        if not self._numbered:
+            return self._count_to(names, sequence)
+        name = self._last_segment(names, lambda head: int(head.columns.sequences[0]) <= sequence)
+        if name is None:
+            head = next((head for head in map(self._head, names) if head is not None), None)
+            if head is None:
+                return None
+            raise TruncatedError(sequence, int(head.columns.sequences[0]))
+        return self._hinted(name, lambda index: index.before(sequence)) or Place(name, 0, Expectation())
+
+    def before_time(self, timestamp: int) -> Place | None:
+        """A place at or before the first commit with a record at or after ``timestamp``, microseconds since 1970.
+
+        Where callers gave timestamps that go back from one log segment to another, one such commit.
+        """
+        name = self._last_segment(self._names.all(), lambda head: _lowest(head) < timestamp)
+        if name is None:
+            return self.earliest()
+        return self._hinted(name, lambda index: index.before_time(timestamp)) or Place(name, 0, Expectation())
+
+    def last(self) -> Place | None:
+        """The log's last commit; None while there is none."""
+        names = self._names.all()
+        if not self._numbered:
+            return self._count_to(names, None)
+        for name in reversed(names):
+            place = self._last_in(name)
+            if place is not None:
+                return place
+        return None
+
+    @property
+    def _numbered(self) -> bool:
+        return self._format.self_numbered
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _head(self, name: str) -> Piece | None:
+        """The first commits of a log segment; None if it has none (yet)."""
+        try:
+            segment = self._names.open(name)
+        except FileNotFoundError:
+            return None
+        with segment:
+            expect = Expectation(None if self._numbered else 0)
+            piece = read_piece(self._format, self._path(name), segment, 0, expect, HEAD_BYTES)
+        return piece if piece is not None and len(piece.columns) else None
+
+    def _last_segment(self, names: list[str], fits: Callable[[Piece], bool]) -> str | None:
+        """The last log segment whose first commit fits; those that do come first. Segments without any are passed."""
+        low, high, found = 0, len(names), None
+        while low < high:
+            middle = probe = (low + high) // 2
+            head = self._head(names[probe])
+            while head is None and probe + 1 < high:
+                probe += 1
+                head = self._head(names[probe])
+            if head is not None and fits(head):
+                low, found = probe + 1, names[probe]
+            else:
+                high = middle
+        return found
+
+    def _hinted(self, name: str, look_up: Callable[[IndexReader], IndexEntry | None]) -> Place | None:
+        """The place that the log segment's index tells, if a commit with that sequence is there."""
+        if not isinstance(self._format, LitelogFormat):
+            return None
+        path = self._path(name)
+        try:
+            segment = self._names.open(name)
+        except FileNotFoundError:
+            return None
+        with segment:
+            log_id = self._format.log_id(path, memoryview(segment.read(0, HEAD_BYTES)))
+            if log_id is None:
+                return None
+            with IndexReader(path, log_id) as index:
+                entry = look_up(index)
+            if entry is None or entry.offset <= 0 or entry.sequence < (sequence_of(name) or 0):
+                return None
+            expect = Expectation(entry.sequence)
+            try:
+                piece = read_piece(self._format, path, segment, entry.offset, expect, HEAD_BYTES)
+            except (CorruptCommitError, SequenceGapError):
+                return None  # the index may be at fault; if the log is, reading it says so
+        return Place(name, entry.offset, expect) if piece is not None and len(piece.columns) else None
+
+    def _last_in(self, name: str) -> Place | None:
+        """The last commit of a log segment; None if it has none."""
+        hint = self._hinted(name, lambda index: index.before((1 << 63) - 1))
+        place = hint or Place(name, 0, Expectation())
+        try:
+            segment = self._names.open(name)
+        except FileNotFoundError:
+            return None
+        with segment:
+            return self._walk(segment, place, None)[0]
+
+    def _count_to(self, names: list[str], sequence: int | None) -> Place | None:
+        """The commit with ``sequence`` (the last one, for None) of a log that counts from its beginning."""
+        expect, found = Expectation(0), None
+        for name in names:
+            with self._names.open(name) as segment:
+                if isinstance(self._format, RawFormat):
+                    end = segment.size() + (expect.sequence or 0)
+                    found = Place(name, 0, expect)
+                    if sequence is not None and sequence < end:
+                        offset = sequence - (expect.sequence or 0)
+                        return Place(name, offset, Expectation(sequence))
+                    expect = Expectation(end)
+                    continue
+                place, expect = self._walk(segment, Place(name, 0, expect), sequence)
+                found = place or found
+                if sequence is not None and expect.sequence is not None and sequence < expect.sequence:
+                    break
+        return found
+
+    def _walk(self, segment: OpenSegment, place: Place, sequence: int | None) -> tuple[Place | None, Expectation]:
+        """The commit with ``sequence``, or else the last one, from ``place`` on, and what follows what was read."""
+        path = self._path(segment.name)
+        offset, expect, found = place.offset, place.expect, None
+        while (piece := read_piece(self._format, path, segment, offset, expect)) is not None and piece.end > offset:
+            found = (offset, expect, piece)
+            offset, expect = piece.end, piece.expect
+            if sequence is not None and sequence < (expect.sequence or 0):
+                break
+        if found is None:
+            return None, expect
+        commit = self._pick(segment, path, found, sequence)
+        return Place(segment.name, commit.start, Expectation(commit.first)) if commit.start else place, expect
+
+    def _pick(
+        self, segment: OpenSegment, path: str, found: tuple[int, Expectation, Piece], sequence: int | None
+    ) -> Commit:
+        offset, expect, piece = found
+        data = memoryview(segment.read(offset, piece.end - offset))
+        commits = self._format.commits(path, data, offset, expect)
+        if sequence is None:
+            return commits[-1]
+        return next((commit for commit in commits if sequence < commit.next), commits[-1])
+
+
+def _lowest(head: Piece) -> int:
+    assert head.columns.timestamps is not None
+    return int(head.columns.timestamps.min())
