@@ -1,0 +1,32 @@
+"""The demo proves what it says, with real processes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "litelog_cli", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_demo_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    result = run("demo", "--seconds", "1.5", "--folder", str(tmp_path / "demo"))
+    assert result.returncode == 0, result.stderr
+    numbers = dict((what, int(number)) for number, what in re.findall(r"^ +(\d+) records (\w+)", result.stdout, re.M))
+    assert 0 < numbers["acknowledged"] <= numbers["restored"] <= numbers["durable"] < numbers["after"]
+    assert "2 generations" in result.stdout
+    for folder in ("lost", "log", "backup"):
+        assert (tmp_path / "demo" / folder).is_dir()
+
+
+def test_the_demo_wants_a_folder_of_its_own(tmp_path: Path) -> None:
+    result = run("demo", "--folder", str(tmp_path))
+    assert result.returncode == 2
+    assert "exists already" in result.stderr
+    assert list(tmp_path.iterdir()) == []
