@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from litelog.checksum import crc32c
 from litelog.errors import CorruptObjectError
 from litelog.layout import claim_key
 from litelog.position import Position, epoch_of, generation
@@ -61,9 +62,10 @@ class Claim:
 
 
 def encode(claim: Claim) -> bytes:
-    """The object's bytes: JSON, always the same for the same claim."""
+    """The object's bytes: JSON, always the same for the same claim, the CRC-32C of its fields as the last one."""
     fields = {"version": VERSION, **asdict(claim)}
-    return json.dumps({name: value for name, value in fields.items() if value is not None}, indent=1).encode()
+    stated = {name: value for name, value in fields.items() if value is not None}
+    return _text({**stated, "crc": crc32c(_text(stated))})
 
 
 def decode(key: str, body: bytes) -> Claim:
@@ -82,6 +84,9 @@ def parse(body: bytes | str) -> Claim:
     fields = json.loads(body)
     if fields.get("version") != VERSION:
         raise ValueError(f"version is not {VERSION}")
+    stated_crc = fields.pop("crc", None)  # absent where a person wrote the claim
+    if stated_crc is not None and stated_crc != (crc := crc32c(_text(fields))):
+        raise ValueError(f"CRC-32C is {crc}, expected {stated_crc}")
     values = {name: fields.get(name) for name in Claim.__slots__}
     for name, value in values.items():
         if not (isinstance(value, int if name in _NUMBERS else str) or (value is None and name in _OPTIONAL)):
@@ -93,3 +98,7 @@ def parse(body: bytes | str) -> Claim:
     if claim.predecessor_end is not None:
         Position.parse(claim.predecessor_end)
     return claim
+
+
+def _text(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, indent=1).encode()

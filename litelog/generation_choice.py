@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
-from litelog.layout import claim_key
+from litelog.layout import claim_key, wal_key
 from litelog.lineage import read_claim
 from litelog.position import Generation, Position, epoch_of, generation
 from litelog.wal_search import read_header
@@ -149,6 +149,8 @@ def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = No
     if last is None:
         return Extent(start, start) if since is None else find_extent(client, claim)
     header = read_header(client, last)
+    if header.successor is not None and header.length:
+        raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
     return Extent(start, last if header.successor else header.next_slot, header.successor)
 
 

@@ -105,13 +105,16 @@ class GenerationBuilder:
         self._digest = snapshots.digest(body)
         return self
 
-    def header(self, data: bytes, file: str, **changes: object) -> WalHeader:
-        """The header of the next WAL segment, as it should be but for ``changes``."""
+    def header(self, data: bytes, name: str, /, *, described: bytes | None = None, **changes: object) -> WalHeader:
+        """The header of the next WAL segment, as it should be but for ``changes``.
+
+        ``described``: the commits that it speaks of, where ``data`` has damaged ones.
+        """
         claim = self.claim
         first = highest = lowest = None
         records, following = 0, self._next
         if data:
-            scan = self.format.scan(file, memoryview(data), self.slot.offset, Expectation(self._next))
+            scan = self.format.scan(name, memoryview(described or data), self.slot.offset, Expectation(self._next))
             first, following, records = scan.first, scan.next, scan.records
             lowest, highest = scan.lowest, scan.highest
         crc = crc32c(data)
@@ -123,7 +126,7 @@ class GenerationBuilder:
             index=self.slot.index,
             offset=self.slot.offset,
             length=len(data),
-            file=file,
+            file=name,
             first=first,
             next=following,
             records=records,
@@ -136,17 +139,17 @@ class GenerationBuilder:
         )
         return replace(header, **changes)  # type: ignore[arg-type]
 
-    def ship(self, data: bytes, file: str, **changes: object) -> Position:
+    def ship(self, data: bytes, name: str, /, **changes: object) -> Position:
         """Write ``data`` as the next WAL segment, one second after the one before."""
         self.clock += SECOND
-        header = self.header(data, file, **changes)
+        header = self.header(data, name, **changes)  # type: ignore[arg-type]
         body = wal_segment.encode(header, data)
         self.client.write_wal_segment(self.slot, body)
         self.positions.append(self.slot)
         self._digest = wal_segment.digest(body)
         self._next = header.next
         self._crc_total = 0 if header.final else header.crc_total
-        self._file = file
+        self._file = name
         if header.successor is None:
             self.slot = header.next_slot
         return self.positions[-1]
