@@ -235,6 +235,14 @@ def test_nothing_and_zeros_are_not_yet_a_header() -> None:
         assert FORMAT.log_id(NAME, memoryview(data)) is None
 
 
+def test_zeros_behind_the_last_commit_are_preallocation() -> None:
+    data, ends = small_log()
+    scan = FORMAT.scan(NAME, memoryview(data + bytes(3 << 20)), 0, BEGINNING)
+    assert (scan.tail, scan.end, scan.damage) == (Tail.ZEROS, ends[-1], None)
+    scan = FORMAT.scan(NAME, memoryview(data + bytes(3 << 20) + b"x"), 0, BEGINNING)
+    assert scan.tail is Tail.DAMAGED
+
+
 # --- damage
 
 
@@ -345,6 +353,31 @@ def test_a_body_that_does_not_add_up_is_corrupt_though_its_checksum_holds(place:
             call(NAME, memoryview(data), 0, BEGINNING)
 
 
+def test_a_commit_that_is_no_multiple_of_8_is_corrupt_though_its_checksum_holds() -> None:
+    commit = encode_commit(0, 0, 0, [b"abcd"])  # 40 + 4 + 4 + 4 and four zeros
+    short = commit[:44] + commit[44:48] + bytes(4)
+    struct.pack_into("<I", short, 18, len(short) - 26)
+    assert len(short) % 8
+    with pytest.raises(CorruptCommitError, match="length"):
+        decode(SegmentHeader(LOG_ID, 0, 0).encode() + seal(short))
+
+
+def test_a_commit_above_the_limit_is_never_taken() -> None:
+    size = MAX_COMMIT_BYTES + 8
+    commit = bytearray(size)
+    struct.pack_into("<QQHIBBQqI", commit, 0, 0, 0, 1, size - 26, 1, 0, size - 48, 0, size - 48)
+    scan = FORMAT.scan(NAME, memoryview(SegmentHeader(LOG_ID, 0, 0).encode() + seal(commit)), 0, BEGINNING)
+    assert (scan.commits, scan.tail) == (0, Tail.DAMAGED)
+
+
+def test_sequences_that_columns_cannot_hold_are_corrupt() -> None:
+    first = (1 << 63) - 1
+    commit = encode_commit(0, 0, 0, [b"a", b"b"])
+    struct.pack_into("<Q", commit, 0, first)
+    with pytest.raises(CorruptCommitError, match="sequence"):
+        decode(SegmentHeader(LOG_ID, first, 0).encode() + seal(commit), name=segment_name(first))
+
+
 def test_key_lengths_and_the_first_timestamp_are_checked() -> None:
     for place, value, what in ((40 + 16 + 8, -2, "key length"), (40 + 16 + 8, 90, "padding"), (32, 99, "timestamp")):
         commit = encode_commit(0, 0, [1, 2], [b"abc", b"de"], [b"k", None])
@@ -358,9 +391,9 @@ def test_payloads_that_hold_commits_of_another_log_are_payload() -> None:
     other, _ = encode_log([[(None, None, b"x")]] * 5, first=5)
     value = other[SEGMENT_HEADER_BYTES:]
     head = SegmentHeader(LOG_ID, 0, 0).encode()
-    # One record before it, so that the payload lies aligned: 40 + 4 + 4.
-    commit = bytes(encode_commit(0, 0, 0, [b"", b"pad!" * 2 + value, b"tail"]))
-    assert [record.value for record in decode(head + commit)] == [b"", b"pad!" * 2 + value, b"tail"]
+    # 40 + 3 * 4 + 4: so the payload's commits lie aligned, as real ones do.
+    commit = bytes(encode_commit(0, 0, 0, [b"", b"pad!" + value, b"tail"]))
+    assert [record.value for record in decode(head + commit)] == [b"", b"pad!" + value, b"tail"]
     for cut in range(22, len(commit)):
         scan = FORMAT.scan(NAME, memoryview(head + commit[:cut]), 0, BEGINNING)
         assert (scan.tail, scan.wanted) == (Tail.INCOMPLETE, SEGMENT_HEADER_BYTES + len(commit))
