@@ -70,7 +70,8 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
         raise UnknownSchemeError(scheme, schemes(), extra)
     advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
     factory = cast("Callable[[str, Mapping[str, object]], ObjectStore]", _load(entry, f"{scheme}://", advice))
-    return factory(url, options or {})
+    is_path = _URL.match(url) is None
+    return factory(url if is_path else scheme + url[len(scheme) :], options or {})
 
 
 def open_format(name: str, pattern: str | None = None) -> LogFormat:
@@ -103,7 +104,7 @@ def redact(url: str) -> str:
     if "@" in host or (":" in host and "@" in rest):  # a password may hold a slash that nobody escaped
         rest = f"{MASK}@{rest.rpartition('@')[2]}"
     if query:
-        rest += "?" + "&".join(f"{part.partition('=')[0]}={MASK}" for part in query.split("&"))
+        rest += "?" + "&".join(f"{name}={MASK}" if equals else MASK for name, equals, _ in _parts(query))
     return f"{head}{rest}{f'#{MASK}' if fragment else ''}"
 
 
@@ -113,6 +114,10 @@ def _find(group: str, name: str) -> EntryPoint | None:
     if len(found) > 1:
         raise ConfigError(f"{name}: two packages provide it ({', '.join(sorted(found))}); uninstall one of them")
     return next(iter(found.values()), None)
+
+
+def _parts(query: str) -> list[tuple[str, str, str]]:
+    return [part.partition("=") for part in query.split("&")]
 
 
 def _load(entry: EntryPoint, what: str, advice: str) -> object:

@@ -1,0 +1,184 @@
+"""A put of the file store, killed before each of its system calls, and with each of them failing.
+
+strace attaches to a child that is about to put, kills it (SIGKILL) as it enters the Nth call of a kind, and so walks
+through all of them. Then the object must be whole or not there, and putting it again must succeed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from litelog.errors import ExistsError, NotFoundError
+from replica_clients.file import FileStore
+
+ROOT = Path(__file__).parents[2]
+KEY = "generations/0000000100000000/wal/0000000000000000/0000000000000000.wal.lz4"
+BODY = bytes(range(256)) * 40
+CALLS = ("openat", "mkdir", "writev", "fdatasync", "fsync", "linkat", "renameat", "unlinkat")
+MAX_CALLS = 60
+"""Calls of one kind in a put: a walk that gets there does not end."""
+WAIT_SECONDS = 30
+
+CHILD = """
+import os, sys
+from litelog.errors import StoreError
+from replica_clients.file import FileStore
+root, unnamed, warm, key = sys.argv[1:]
+store = FileStore(root, unnamed=unnamed == "unnamed")
+body = [bytes(range(256))] * 40
+if warm == "warm":
+    store.put(key + ".before", body)
+os.write(1, b"ready")
+os.read(0, 1)
+try:
+    store.put(key, body)
+except StoreError as error:
+    os.write(2, str(error).encode())
+    os._exit(7)
+os._exit(0)
+"""
+
+
+def why_not() -> str | None:
+    """Why calls cannot be injected here; None if they can."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    attempt = ["strace", "-f", "-o", os.devnull, "-e", "trace=getppid", "-e", "inject=getppid:error=EPERM", "true"]
+    done = subprocess.run(attempt, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    return None if done.returncode == 0 else f"strace may not trace here: {done.stderr.strip()}"
+
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def put_with(root: Path, unnamed: str, injection: str, warm: str = "cold") -> tuple[int, str]:
+    """A child's put under ``injection``: (exit status, negative for a signal; what it said)."""
+    call = injection.partition(":")[0]
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(root), unnamed, warm, KEY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    tracer: subprocess.Popen[bytes] | None = None
+    try:
+        assert child.stdout is not None
+        assert child.stdout.read(5) == b"ready"
+        tracer = subprocess.Popen(
+            [
+                "strace",
+                "-f",
+                "-o",
+                os.devnull,
+                "-e",
+                f"trace={call}",
+                "-e",
+                f"inject={injection}",
+                "-p",
+                str(child.pid),
+            ],
+            stderr=subprocess.PIPE,
+        )
+        assert tracer.stderr is not None
+        line = tracer.stderr.readline()
+        if b"attached" not in line:
+            pytest.skip(f"strace may not attach here: {line.decode().strip()}")
+        _, said = child.communicate(b"x", timeout=WAIT_SECONDS)
+        return child.returncode, said.decode()
+    finally:
+        for process in (child, tracer):
+            if process is not None:
+                process.kill()
+                process.communicate()
+
+
+def body_of(store: FileStore, key: str) -> bytes | None:
+    try:
+        with closing(store.open(key)) as stream:
+            return stream.read()
+    except NotFoundError:
+        return None
+
+
+@pytest.mark.parametrize("unnamed", ["unnamed", "named"])
+def test_a_killed_put_leaves_the_object_whole_or_not_there(tmp_path: Path, unnamed: str) -> None:
+    points: list[tuple[str, int, bool]] = []
+    for call in CALLS:
+        for number in range(1, MAX_CALLS):
+            root = tmp_path / f"{call}-{number}" / "replica"
+            status, said = put_with(root, unnamed, f"{call}:signal=KILL:when={number}")
+            store = FileStore(str(root))
+            body = body_of(store, KEY)
+            assert body in {None, BODY}
+            assert [(info.key, info.size) for info in store.list("")] == ([] if body is None else [(KEY, len(BODY))])
+            if status == 0:
+                assert body == BODY
+                break
+            assert status == -9, said
+            points.append((call, number, body is not None))
+            try:
+                store.put(KEY, [BODY])
+            except ExistsError:
+                assert body == BODY
+            assert body_of(store, KEY) == BODY
+            assert [info.key for info in store.list("")] == [KEY]
+            if unnamed == "unnamed":
+                assert os.listdir(root / os.path.dirname(KEY)) == [os.path.basename(KEY)]
+        else:
+            pytest.fail(f"{call}: a put does not end within {MAX_CALLS} calls")
+    assert {call for call, _, _ in points} >= {"openat", "mkdir", "writev", "fdatasync", "fsync", "linkat"}
+    assert {whole for _, _, whole in points} == {True, False}
+
+
+@pytest.mark.parametrize("unnamed", ["unnamed", "named"])
+@pytest.mark.parametrize(
+    "injection",
+    [
+        "openat:error=EMFILE:when=1",
+        "openat:error=EACCES:when=2",
+        "writev:error=ENOSPC:when=1",
+        "fdatasync:error=EIO:when=1",
+        "linkat:error=EIO:when=1",
+        "linkat:error=EPERM:when=1",
+        "fsync:error=EIO:when=1",
+    ],
+)
+def test_a_put_that_fails_says_why_and_leaves_nothing(tmp_path: Path, unnamed: str, injection: str) -> None:
+    status, said = put_with(tmp_path, unnamed, injection, "warm")
+    assert status == 7
+    assert said.startswith(f"put {KEY}: {tmp_path}: ")
+    wanted = {
+        "EMFILE": "raise the limit",
+        "EACCES": "give the user",
+        "ENOSPC": "free some space",
+        "EPERM": "no hard links",
+        "EIO": "Input/output error",
+    }
+    assert wanted[injection.split("error=")[1].partition(":")[0]] in said
+    assert os.listdir(tmp_path / os.path.dirname(KEY)) == [os.path.basename(KEY) + ".before"]
+    store = FileStore(str(tmp_path))
+    store.put(KEY, [BODY])
+    assert body_of(store, KEY) == BODY
+
+
+def test_a_write_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    status, said = put_with(tmp_path, "unnamed", "writev:retval=3:when=1", "warm")  # it says 3 bytes, and wrote none
+    assert (status, said) == (0, "")
+    assert body_of(FileStore(str(tmp_path)), KEY) == BODY[3:]
+
+
+def test_a_refused_put_syncs_the_folder_for_the_one_that_has_the_name(tmp_path: Path) -> None:
+    FileStore(str(tmp_path)).put(KEY, [BODY])
+    status, said = put_with(tmp_path, "unnamed", "fsync:error=EIO:when=1", "warm")
+    assert status == 7
+    assert "Input/output error" in said
+    assert body_of(FileStore(str(tmp_path)), KEY) == BODY
