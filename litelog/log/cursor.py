@@ -76,9 +76,10 @@ class LogCursor:
         assert self._segment is not None
         try:
             successor = self._open_successor()
-        except (SequenceGapError, TruncatedError):
+        except (SequenceGapError, TruncatedError) as error:
             if self._segment.size() != size:
                 return True
+            self._require_clean_tail(error)
             raise
         if self._segment.size() != size:  # what was written to it while the others were listed comes first
             if successor is not None:
@@ -86,12 +87,19 @@ class LogCursor:
             return True
         if successor is None:
             return False
-        tail = self.tail
-        if tail is not None and tail.tail is not Tail.ZEROS and self._format.finished_tail is FinishedTail.ERROR:
+        try:
+            self._require_clean_tail(None)
+        except BaseException:
             successor.close()
-            raise self._corrupt(tail)
+            raise
         self.place(successor, 0, self.expect)
         return True
+
+    def _require_clean_tail(self, cause: Exception | None) -> None:
+        """Now that a newer log segment is there: what is left in this one is no commit on its way."""
+        tail = self.tail
+        if tail is not None and tail.tail is not Tail.ZEROS and self._format.finished_tail is FinishedTail.ERROR:
+            raise self._corrupt(tail) from cause
 
     def _open_successor(self) -> OpenSegment | None:
         """The next log segment that holds a commit (or bytes, where any are data), if it continues this one."""

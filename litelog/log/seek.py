@@ -88,7 +88,8 @@ class Seeker:
 
     @property
     def _numbered(self) -> bool:
-        return self._format.self_numbered
+        # A format that does not say counts from the log's beginning: that is slower, and right for every format.
+        return bool(getattr(self._format, "self_numbered", False))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)

@@ -1,0 +1,424 @@
+"""LogReader: from anywhere to anywhere, on and on, and never anything but what was appended."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litelog.errors import (
+    ConfigError,
+    CorruptCommitError,
+    CorruptionError,
+    NotYetAvailableError,
+    SequenceGapError,
+    SourceMissingError,
+    TruncatedError,
+)
+from litelog.formats import Tail
+from litelog.formats.lines import LinesFormat
+from litelog.formats.raw import RawFormat
+from litelog.log.reader import LogReader
+from litelog.log.recovery import list_segments
+from litelog.log.writer import LogWriter
+from litelog.watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATIENCE_SECONDS = 30.0
+"""Only a failing test waits this long."""
+
+
+def fill(folder: Path, count: int = 60, per_commit: int = 3, **settings: object) -> None:
+    """``count`` records, numbered, their timestamps ten times their number, in small log segments."""
+    with LogWriter(str(folder), fsync="never", **{"segment_bytes": 400, **settings}) as writer:  # type: ignore[arg-type]
+        for start in range(0, count, per_commit):
+            numbers = range(start, min(count, start + per_commit))
+            writer.append([b"%d" % number for number in numbers], timestamps=[10 * number for number in numbers])
+
+
+def sequences(folder: Path, **settings: object) -> list[int]:
+    with LogReader(str(folder), **settings) as reader:  # type: ignore[arg-type]
+        got = [(record.sequence, record.value) for record in reader]
+    assert all(value == b"%d" % sequence for sequence, value in got)
+    return [sequence for sequence, _ in got]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("log")
+    fill(folder)
+    assert len(list_segments(str(folder))) > 5
+    return folder
+
+
+# --- from, to
+
+
+def test_every_start_and_end_gives_exactly_what_lies_between(log: Path) -> None:
+    for start in range(62):
+        assert sequences(log, start=start) == list(range(start, 60)), start
+        for end in (start, start + 1, start + 7, 100):
+            assert sequences(log, start=start, end=end) == list(range(start, min(end, 60))), (start, end)
+
+
+def test_every_time_starts_and_ends_at_exactly_its_record(log: Path) -> None:
+    for time in range(-5, 620, 5):
+        first = max(0, -(-time // 10))
+        assert sequences(log, start_time=time) == list(range(first, 60)), time
+        assert sequences(log, end_time=time) == list(range(min(first, 60))), time
+
+
+def test_earliest_latest_and_end(log: Path) -> None:
+    assert sequences(log, start="earliest") == list(range(60))
+    assert sequences(log, start="latest") == [59]
+    assert sequences(log, start="end") == []
+
+
+def test_the_three_ways_of_reading_agree(log: Path) -> None:
+    with LogReader(str(log), start=4) as reader:
+        records = list(reader)
+    with LogReader(str(log), start=4) as reader:
+        parts = [record for columns in reader.batches() for record in columns.records()]
+    with LogReader(str(log), start=4) as reader:
+        rows = [row for batch in reader.arrow() for row in batch.to_pylist()]
+    assert parts == records
+    assert [(row["sequence"], row["key"], row["value"]) for row in rows] == [
+        (r.sequence, r.key, r.value) for r in records
+    ]
+
+
+def test_pieces_are_bounded_and_large_commits_come_whole(tmp_path: Path) -> None:
+    with LogWriter(str(tmp_path), fsync="never") as writer:
+        for size in (10, 1 << 20, 20 << 20, 10):
+            writer.append([b"x" * size, b"y"])
+        for _ in range(100):
+            writer.append([b"z" * 1000] * 100)
+    with LogReader(str(tmp_path)) as reader:
+        sizes = [(len(columns.data), len(columns)) for columns in reader.batches()]
+    assert sum(records for _, records in sizes) == 10_008
+    assert max(size for size, _ in sizes) <= 36 << 20
+    assert all(size <= 1 << 20 for size, _ in sizes[4:])
+
+
+def test_a_reader_goes_on_where_it_stopped(log: Path) -> None:
+    with LogReader(str(log)) as reader:
+        first = reader.read()
+        assert first is not None
+        assert reader.next_sequence == len(first)
+        rest = [int(part.sequences[0]) for part in reader.batches()]
+        assert rest[0] == len(first)
+        assert reader.read() is None
+
+
+def test_a_log_without_records_gives_none(tmp_path: Path) -> None:
+    LogWriter(str(tmp_path / "new")).close()
+    (tmp_path / "bare").mkdir()
+    for folder in (tmp_path / "new", tmp_path / "bare"):
+        for start in ("earliest", "latest", "end", 0, 7):
+            assert sequences(folder, start=start) == []
+        assert sequences(folder, start_time=5) == []
+    with LogReader(str(tmp_path / "none")) as reader, pytest.raises(SourceMissingError):
+        reader.read()
+
+
+def test_below_the_first_available_is_truncated_with_what_is(log: Path, tmp_path: Path) -> None:
+    names = list_segments(str(log))
+    for name in names[3:]:
+        (tmp_path / name).write_bytes((log / name).read_bytes())
+    available = int(names[3].removesuffix(".log"))
+    with LogReader(str(tmp_path), start=2) as reader, pytest.raises(TruncatedError) as caught:
+        reader.read()
+    assert (caught.value.asked, caught.value.first_available) == (2, available)
+    assert sequences(tmp_path) == list(range(available, 60))
+    assert sequences(tmp_path, start=available) == list(range(available, 60))
+
+
+def test_wrong_questions_are_refused(log: Path) -> None:
+    for wrong in ({"start": -1}, {"start": 3, "start_time": 4}, {"log_format": LinesFormat("*.txt"), "start_time": 4}):
+        with pytest.raises(ConfigError):
+            LogReader(str(log), **wrong)  # type: ignore[arg-type]
+
+
+# --- damage
+
+
+def test_every_flipped_byte_is_an_error_or_stops_and_never_other_data(tmp_path: Path) -> None:
+    fill(tmp_path / "log", count=18, segment_bytes=250)
+    names = list_segments(str(tmp_path / "log"))
+    assert len(names) > 2
+    whole = sequences(tmp_path / "log")
+    errors = 0
+    for name in names:
+        path = tmp_path / "log" / name
+        body = path.read_bytes()
+        for place in range(len(body)):
+            path.write_bytes(body[:place] + bytes([body[place] ^ 0x10]) + body[place + 1 :])
+            try:
+                got = sequences(tmp_path / "log")
+            except CorruptionError:
+                errors += 1
+            else:
+                assert name == names[-1], place
+                assert got == whole[: len(got)], (name, place)
+        path.write_bytes(body)
+    assert errors > 100
+
+
+def test_a_torn_tail_is_not_yet_and_says_so(tmp_path: Path) -> None:
+    fill(tmp_path, count=9, segment_bytes=1 << 20)
+    path = tmp_path / list_segments(str(tmp_path))[-1]
+    body = path.read_bytes()
+    for cut in (1, 10, 50):
+        path.write_bytes(body[:-cut])
+        with LogReader(str(tmp_path)) as reader:
+            assert [record.sequence for record in reader] == list(range(6))
+            assert reader.tail is Tail.INCOMPLETE
+    path.write_bytes(body + bytes(5000))
+    with LogReader(str(tmp_path)) as reader:
+        assert [record.sequence for record in reader] == list(range(9))
+        assert reader.tail is Tail.ZEROS
+
+
+def test_a_torn_tail_with_a_log_segment_behind_it_is_corruption(log: Path, tmp_path: Path) -> None:
+    names = list_segments(str(log))
+    for name in names:
+        (tmp_path / name).write_bytes((log / name).read_bytes())
+    os.truncate(tmp_path / names[2], (log / names[2]).stat().st_size - 5)
+    with LogReader(str(tmp_path)) as reader, pytest.raises(CorruptCommitError) as caught:
+        list(reader)
+    assert caught.value.path == str(tmp_path / names[2])
+
+
+def test_a_missing_log_segment_is_a_gap(log: Path, tmp_path: Path) -> None:
+    names = list_segments(str(log))
+    for name in names[:2] + names[3:]:
+        (tmp_path / name).write_bytes((log / name).read_bytes())
+    with LogReader(str(tmp_path)) as reader, pytest.raises(SequenceGapError) as caught:
+        list(reader)
+    assert (caught.value.expected, caught.value.actual) == (int(names[2][:20]), int(names[3][:20]))
+
+
+# --- other formats
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    files=st.lists(st.lists(st.binary(max_size=6).filter(lambda line: b"\n" not in line), max_size=6), max_size=4),
+    start=st.integers(0, 30),
+    end=st.integers(0, 30),
+)
+def test_lines_are_numbered_through_all_files(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[bytes]], start: int, end: int
+) -> None:
+    folder = tmp_path_factory.mktemp("lines")
+    for number, lines in enumerate(files):
+        (folder / f"app-{number}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
+    everything = list(enumerate(line for lines in files for line in lines))
+    with LogReader(str(folder), LinesFormat("*.txt"), start=start, end=end) as reader:
+        assert [(record.sequence, record.value) for record in reader] == everything[start:end]
+    with LogReader(str(folder), LinesFormat("*.txt"), start="latest") as reader:
+        assert [(record.sequence, record.value) for record in reader] == everything[-1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(files=st.lists(st.binary(max_size=9), max_size=4), start=st.integers(0, 30), end=st.integers(0, 30))
+def test_raw_bytes_are_numbered_by_their_place(
+    tmp_path_factory: pytest.TempPathFactory, files: list[bytes], start: int, end: int
+) -> None:
+    folder = tmp_path_factory.mktemp("raw")
+    for number, body in enumerate(files):
+        (folder / f"part.{number}").write_bytes(body)
+    with LogReader(str(folder), RawFormat("part.*"), start=start, end=end) as reader:
+        records = list(reader)
+    assert b"".join(record.value for record in records) == b"".join(files)[start:end]
+    if records:
+        assert records[0].sequence == start
+
+
+# --- following
+
+
+@pytest.fixture(params=["events", "polling"])
+def watcher(request: pytest.FixtureRequest) -> Iterator[Watcher]:
+    watcher = Watcher()
+    if request.param == "polling":
+        watcher.close()
+    elif not watcher.available:
+        pytest.skip("no inotify here")
+    yield watcher
+    watcher.close()
+
+
+def in_thread(action: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=action)
+    thread.start()
+    return thread
+
+
+def test_a_follower_that_was_there_first_sees_everything_in_order(tmp_path: Path, watcher: Watcher) -> None:
+    folder = tmp_path / "log"
+
+    def write() -> None:
+        with LogWriter(str(folder), fsync="never", segment_bytes=500) as writer:
+            for number in range(1500):
+                writer.append(b"%d" % number)
+
+    with LogReader(str(folder), follow=True, end=1500, timeout=PATIENCE_SECONDS, watcher=watcher) as reader:
+        thread = in_thread(write)
+        got = [(record.sequence, record.value) for record in reader]
+        thread.join()
+    assert got == [(number, b"%d" % number) for number in range(1500)]
+
+
+def test_every_append_wakes_a_waiting_follower(tmp_path: Path, watcher: Watcher) -> None:
+    with (
+        LogWriter(str(tmp_path), fsync="never", segment_bytes=200) as writer,
+        LogReader(str(tmp_path), follow=True, timeout=PATIENCE_SECONDS, watcher=watcher) as reader,
+    ):
+        turn = threading.Semaphore(0)
+
+        def write() -> None:
+            for number in range(200):
+                turn.acquire(timeout=PATIENCE_SECONDS)
+                writer.append(b"%d" % number)
+
+        thread = in_thread(write)
+        for number in range(200):
+            turn.release()
+            assert next(reader).sequence == number
+        thread.join()
+
+
+def test_a_follower_from_the_end_or_a_later_sequence_sees_only_what_comes(tmp_path: Path) -> None:
+    fill(tmp_path, count=10)
+    with (
+        LogReader(str(tmp_path), start="end", follow=True, block=False) as ending,
+        LogReader(str(tmp_path), start=12, follow=True, block=False) as later,
+        LogReader(str(tmp_path), start_time=120, follow=True, block=False) as timed,
+    ):
+        for reader in (ending, later, timed):
+            with pytest.raises(NotYetAvailableError):
+                reader.read()
+        with LogWriter(str(tmp_path), fsync="never") as writer:
+            writer.append([b"10", b"11", b"12", b"13"], timestamps=[100, 110, 120, 130])
+        assert next(ending).sequence == 10
+        assert next(later).sequence == 12
+        assert next(timed).sequence == 12
+
+
+def test_the_head_without_waiting_is_not_yet_and_reading_goes_on_after_it(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    with LogReader(str(folder), follow=True, block=False) as reader:
+        for count in range(5):
+            with pytest.raises(NotYetAvailableError):
+                next(reader)
+            with LogWriter(str(folder)) as writer:
+                writer.append(b"x")
+                writer.roll()
+            assert next(reader).sequence == count
+
+
+def test_a_commit_that_arrives_byte_by_byte_is_seen_once_it_is_whole(tmp_path: Path) -> None:
+    fill(tmp_path / "whole", count=6, segment_bytes=1 << 20)
+    name = list_segments(str(tmp_path / "whole"))[0]
+    body = (tmp_path / "whole" / name).read_bytes()
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    got = []
+    with LogReader(str(folder), follow=True, block=False) as reader, (folder / name).open("wb", 0) as stream:
+        for place in range(len(body)):
+            with pytest.raises(NotYetAvailableError):
+                reader.read()
+            stream.write(body[place : place + 1])
+            if place + 1 in (64 + (len(body) - 64) // 2, len(body)):
+                columns = reader.read()
+                assert columns is not None
+                got += columns.sequences.tolist()
+    assert got == list(range(6))
+
+
+def test_closing_wakes_a_blocked_reader(tmp_path: Path, watcher: Watcher) -> None:
+    LogWriter(str(tmp_path)).close()
+    ended: list[list[int]] = []
+    for poll in (0.001, 60.0):
+        reader = LogReader(str(tmp_path), follow=True, watcher=watcher, poll_interval=poll)
+        thread = threading.Thread(target=lambda blocked: ended.append([r.sequence for r in blocked]), args=(reader,))
+        thread.start()
+        reader.close()
+        reader.close()
+        thread.join(PATIENCE_SECONDS)
+        assert reader.read() is None
+    assert ended == [[], []]
+
+
+def test_a_deleted_log_segment_is_read_to_its_end_and_left_for_the_next(tmp_path: Path) -> None:
+    with (
+        LogWriter(str(tmp_path), fsync="never") as writer,
+        LogReader(str(tmp_path), follow=True, block=False) as reader,
+    ):
+        writer.append(b"0")
+        assert next(reader).sequence == 0
+        writer.append(b"1")
+        (tmp_path / list_segments(str(tmp_path))[0]).unlink()
+        writer.append(b"2")
+        assert [next(reader).value, next(reader).value] == [b"1", b"2"]
+        with pytest.raises(NotYetAvailableError):
+            next(reader)
+        writer.roll()
+        writer.append(b"3")
+        assert next(reader).value == b"3"
+
+
+def test_a_follower_that_fell_behind_truncation_is_told_what_is_left(tmp_path: Path) -> None:
+    fill(tmp_path, count=30)
+    names = list_segments(str(tmp_path))
+    with LogReader(str(tmp_path), follow=True, block=False) as reader:
+        first = reader.read()
+        assert first is not None
+        for name in names[:3]:
+            (tmp_path / name).unlink()
+        with pytest.raises(TruncatedError) as caught:
+            list(reader.batches())
+    assert (caught.value.asked, caught.value.first_available) == (len(first), int(names[3][:20]))
+
+
+def test_lines_are_followed_from_file_to_file(tmp_path: Path, watcher: Watcher) -> None:
+    def write() -> None:
+        for number in range(20):
+            with (tmp_path / f"app-{number}.txt").open("ab", 0) as stream:
+                for part in range(20):
+                    stream.write(b"%d" % number)
+                    stream.write(b".%d\n" % part)
+
+    with LogReader(
+        str(tmp_path), LinesFormat("*.txt"), follow=True, end=400, timeout=PATIENCE_SECONDS, watcher=watcher
+    ) as reader:
+        thread = in_thread(write)
+        got = [record.value for record in reader]
+        thread.join()
+    assert got == [b"%d.%d" % (number, part) for number in range(20) for part in range(20)]
+
+
+def test_many_followers_share_one_watcher_and_miss_nothing(tmp_path: Path) -> None:
+    watcher = Watcher()
+    results: list[list[int]] = []
+
+    def follow() -> None:
+        with LogReader(str(tmp_path), follow=True, end=400, timeout=PATIENCE_SECONDS, watcher=watcher) as reader:
+            results.append([record.sequence for record in reader])
+
+    threads = [in_thread(follow) for _ in range(5)]
+    with LogWriter(str(tmp_path), fsync="never", segment_bytes=2000) as writer:
+        for number in range(400):
+            writer.append_async(b"%d" % number)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    watcher.close()
+    assert results == [list(range(400))] * 5
