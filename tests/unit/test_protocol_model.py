@@ -1,0 +1,91 @@
+"""The protocol of one writer, checked over every state; and that the check finds what happens without each rule."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_model import Model, Result, Rules, search, start
+
+BOUNDS = {
+    "three owners, one crash": Rules(claims=3, crashes=1, finals=False),
+    "a fourth claim": Rules(claims=4, crashes=1, finals=False, puts=1),
+    "every choice of final, no crash": Rules(claims=3, crashes=0),
+    "two owners, two crashes": Rules(claims=3, crashes=2, finals=False, puts=1, owners=2),
+    "one owner, two crashes, every choice of final": Rules(claims=3, crashes=2, owners=1),
+    "pruning of several": Rules(claims=2, crashes=2, owners=1, finals=False, puts=3),
+}
+MAX_STATES = 400_000
+"""A model that grows beyond it has become too slow to be run at every change."""
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    return {name: search(rules, limit=MAX_STATES) for name, rules in BOUNDS.items()}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_no_state_that_can_be_reached_breaks_a_promise(name: str, results: dict[str, Result]) -> None:
+    result = results[name]
+    assert result.flaw is None, "\n".join([str(result.flaw), *result.trace])
+
+
+def test_the_states_are_many_and_every_kind_of_step_is_among_their_steps(results: dict[str, Result]) -> None:
+    assert results["three owners, one crash"].states > 100_000
+    assert sum(result.states for result in results.values()) > 400_000
+    labels = frozenset().union(*(result.labels for result in results.values()))
+    for kind in (
+        "claim refused",
+        "claim 2, answer lost",
+        "claim 2 refused, it is ours",
+        "1 is ended",
+        "terminal 1/0, answer lost",
+        "terminal 1/1 refused",
+        "snapshot of 3, ends (2, 0)",
+        "snapshot is there",
+        "put 1/1, answer lost",
+        "put 1/8",
+        "refused: fenced",
+        "refused: it is ours",
+        "refused: other bytes of ours",
+        "a newer claim",
+        "no newer claim",
+        "last one is there",
+        "last one is not there",
+        "prune 1/0",
+        "restart with (1, True, 1, 0, 0), content 1",
+        *(f"crash in {step}" for step in ("list", "claim", "claim-retry", "read-tip", "put-terminal", "snapshot")),
+        *(f"crash in {step}" for step in ("run", "prove-epoch", "prove-last")),
+    ):
+        assert any(kind in label for label in labels), kind
+
+
+SMALL = {"finals": False, "crashes": 1}
+DROPPED = {
+    "closing only the newest predecessor": ("P2", Rules(**SMALL, close="newest"), "put 1/0"),
+    "closing down to one that is ended already": ("P2", Rules(**SMALL, close="ended"), "put 1/0"),
+    "closing after the first WAL segment": ("P2", Rules(**SMALL, close_first=False), "put 1/0"),
+    "two slots, fenced one after the other": ("P2", Rules(**SMALL, one_slot=False), "terminal 1/1"),
+    "no proof of ownership": ("P6", Rules(**SMALL, proof=False), "put 1/0"),
+    "no proof where nothing was shipped by the state": ("P6", Rules(**SMALL, proof_of_start=False), "put 1/0"),
+    "a closer that slept over the grace": ("P6", Rules(**SMALL, closer_rereads=False), "terminal 1/0"),
+    "pruning out of order": ("P6", Rules(**SMALL, in_order_pruning=False, puts=3), "put 1/1"),
+    "claims that are not create-only": ("P6", Rules(**SMALL, create_only_claims=False), "claim 2 over another"),
+    "taking every refusal for our own put": ("P2", Rules(**SMALL, check_refused=False), "put 1/0 taken for ours"),
+}
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_each_rule_is_needed(dropped: str) -> None:
+    promise, rules, last_step = DROPPED[dropped]
+    result = search(rules, promises=(promise,), limit=MAX_STATES)
+    assert result.flaw is not None
+    assert last_step in result.trace[-1], result.trace
+
+
+def test_a_trace_can_be_walked() -> None:
+    rules = Rules(finals=False, crashes=1, close="ended")
+    model, states = Model(rules), {start(rules)}
+    trace = search(rules, promises=("P2",)).trace
+    assert len(trace) > 5
+    for step in trace:
+        states = {after for state in states for label, after, _ in model.successors(state) if label == step}
+        assert states, step
