@@ -274,7 +274,10 @@ def test_a_failed_upload_rewinds_without_a_listing_and_skips_nothing() -> None:
     iterator = opened(replica)
     write(replica, iterator, seg(0), seg(0, 1), seg(0, 2))
     assert drain(iterator) == [(0, 0), (0, 1), (0, 2)]
+    assert isinstance(iterator.notified, threading.Event)
+    iterator.notified.clear()
     iterator.rewind(at(0, 1))
+    assert iterator.notified.is_set()
     assert iterator.wait(0)
     write(replica, iterator, seg(0, 3))
     assert drain(iterator) == [(0, 1), (0, 2), (0, 3)]
@@ -359,6 +362,30 @@ def test_what_a_listing_left_out_once_is_listed_again() -> None:
     iterator = SegmentIterator(G, flickering)
     iterator.open()
     assert drain(iterator) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_pending_index_that_a_listing_left_out_once_is_listed_again() -> None:
+    replica = Replica()
+
+    def flickering(name: Generation, since: Position | None) -> Iterable[WalSegmentInfo]:
+        return [i for i in replica.list_segments(name, since) if i != seg(1) or replica.listings != 2]
+
+    iterator = SegmentIterator(G, flickering)
+    iterator.open()
+    write(replica, iterator, seg(0), seg(1), seg(2))
+    assert drain(iterator) == [(0, 0), (1, 0), (2, 0)]
+    assert replica.listings == 3
+
+
+def test_offsets_that_retention_removed_between_two_pages_are_pruned() -> None:
+    replica = Replica(*(seg(0, n) for n in range(9)))
+    iterator = opened(replica, page=2)
+    given = [iterator.next() for _ in range(3)]
+    assert given == [seg(0, 0), seg(0, 1), seg(0, 2)]
+    replica.prune(*(seg(0, n) for n in range(5)))
+    with pytest.raises(PrunedError) as caught:
+        iterator.next()
+    assert caught.value.position == str(at(0, 2))
 
 
 def test_a_generation_whose_first_offsets_are_gone_is_pruned_at_the_opening() -> None:
@@ -462,6 +489,22 @@ def test_a_base_that_is_read_after_the_opening_is_skipped_to() -> None:
     assert drain(iterator) == [(0, 5), (1, 0), (1, 5), (1, 9)]
 
 
+def test_what_is_appended_below_the_base_is_not_given_until_a_rewind_asks_for_it() -> None:
+    replica = Replica(seg(0), seg(0, 5))
+    iterator = opened(replica)
+    iterator.skip_to(at(0, 9))
+    write(replica, iterator, seg(0, 7))
+    assert drain(iterator) == []
+    iterator.rewind(at(0, 5))
+    write(replica, iterator, seg(0, 8))
+    assert drain(iterator) == [(0, 5), (0, 7), (0, 8)]
+    iterator.skip_to(at(0, 20))
+    iterator.rewind(at(0, 8))
+    assert drain(iterator) == [(0, 8)]
+    write(replica, iterator, seg(0, 9))
+    assert drain(iterator) == [(0, 9)]
+
+
 def test_a_base_in_a_pending_range_is_found_by_the_listing() -> None:
     replica = Replica()
     iterator = opened(replica)
@@ -561,6 +604,7 @@ def test_appends_beside_a_long_listing_are_neither_lost_nor_doubled(listed: int,
     iterator = SegmentIterator(G, busy)
     iterator.open()
     assert len(iterator._ready) <= 2 * PAGE + 1
+    assert replica.listings == 1
     write(replica, iterator, seg(0, listed + arriving), seg(1))
     assert drain(iterator) == [*((0, n) for n in range(listed + arriving + 1)), (1, 0)]
 
@@ -597,6 +641,9 @@ def test_a_consumer_that_failed_closed_or_lags_touches_no_other() -> None:
     with pytest.raises(OSError, match="mine"):
         failed.next()
     assert drain(slow) == [(0, 0), (1, 0), (2, 0)]
+    assert len(feed._iterators) == 2
+    slow.close()
+    feed.subscribe(replica.list_segments)
     assert len(feed._iterators) == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -269,7 +270,7 @@ def test_an_event_shared_by_many_iterators_never_loses_a_wake() -> None:
 
 @pytest.mark.parametrize("end", ["close", "fail", "finish"])
 def test_a_blocked_reader_is_woken_by_every_end(end: str) -> None:
-    for _ in range(100):
+    for _ in range(20):
         iterator = SegmentIterator(G, lambda *_: ())
         iterator.open()
         seen: list[str] = []
@@ -282,6 +283,8 @@ def test_a_blocked_reader_is_woken_by_every_end(end: str) -> None:
                 seen.append(type(error).__name__)
 
         def finish(iterator: SegmentIterator = iterator) -> None:
+            while not iterator._changed._waiters:  # type: ignore[attr-defined]
+                time.sleep(0)
             if end == "fail":
                 iterator.fail(OSError("stop"))
             else:
