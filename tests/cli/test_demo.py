@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "litelog_cli", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "litelog_cli", *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def test_the_demo_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     result = run("demo", "--seconds", "1.5", "--folder", str(tmp_path / "demo"))
     assert result.returncode == 0, result.stderr
-    numbers = dict((what, int(number)) for number, what in re.findall(r"^ +(\d+) records (\w+)", result.stdout, re.M))
+    numbers = {what: int(number) for number, what in re.findall(r"^ +(\d+) records (\w+)", result.stdout, re.M)}
     assert 0 < numbers["acknowledged"] <= numbers["restored"] <= numbers["durable"] < numbers["after"]
     assert "2 generations" in result.stdout
     for folder in ("lost", "log", "backup"):

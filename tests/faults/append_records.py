@@ -1,0 +1,29 @@
+"""A writer to be killed: appends numbered records until then, and says after each batch what was appended.
+
+python append_records.py LOG SEED SEGMENT_BYTES [FSYNC]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+from litelog.log.writer import Fsync, LogWriter
+
+
+def main(folder: str, seed: int, segment_bytes: int, fsync: Fsync = "always") -> None:
+    choose = random.Random(seed)
+    with LogWriter(folder, segment_bytes=segment_bytes, fsync=fsync) as writer:
+        number = writer.next_sequence
+        print(writer.next_sequence, flush=True)  # noqa: T201
+        while True:
+            values = [
+                b"%d:" % n + choose.randbytes(choose.randrange(200))
+                for n in range(number, number + choose.randint(1, 50))
+            ]
+            number = writer.append(values).next
+            print(number, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

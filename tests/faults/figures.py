@@ -1,0 +1,14 @@
+"""What the fault tests counted, as JSON, one file a test: ``.figures/NAME.json``. The README shows the last ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / ".figures"
+
+
+def report(name: str, **numbers: float) -> None:
+    """Keep a test's figures."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")

@@ -1,0 +1,103 @@
+"""Cuts the power of a file system, again and again: run under ``unshare --mount`` as root.
+
+python power_cycle.py FOLDER SIDE CYCLES    SIDE: source (the log lies on that disk) or replica (the replica does)
+
+The disk is an ext4 image behind a loop device. The ioctl EXT4_IOC_SHUTDOWN with flag 2 drops everything that was not
+synced, as a power cut does; then it is unmounted and mounted again. Prints what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.faults.processes import Spoken, assert_prefix, count_records, litelog, segments
+
+EXT4_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = struct.pack("I", 2)
+IMAGE_MEBIBYTES = 128
+MAX_RUN_SECONDS = 0.4
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+class Disk:
+    """An ext4 file system that can lose power."""
+
+    def __init__(self, folder: Path) -> None:
+        self._image, self.path = folder / "image", folder / "disk"
+        self.path.mkdir()
+        with self._image.open("wb") as file:
+            file.truncate(IMAGE_MEBIBYTES << 20)
+        run("mkfs.ext4", "-q", "-F", str(self._image))
+        self.mount()
+
+    def mount(self) -> None:
+        run("mount", "-o", "loop", str(self._image), str(self.path))
+
+    def cut_power(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH)
+        finally:
+            os.close(descriptor)
+
+    def unmount(self) -> None:
+        run("umount", str(self.path))
+
+
+def main(folder: Path, side: str, cycles: int) -> None:
+    choose = random.Random(side)
+    disk = Disk(folder)
+    here = folder / "here"
+    here.mkdir()
+    log = (disk.path if side == "source" else here) / "log"
+    replica = (disk.path if side == "replica" else here) / "replica"
+    leads = lost = records = 0
+    for _ in range(cycles):
+        fsync = choose.choice(["never", "interval"])  # the page cache is far ahead of the disk
+        script = str(Path(__file__).with_name("append_records.py"))
+        writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(choose.choice([20_000, 200_000])), fsync)
+        writer.wait_for_first()
+        daemon = Spoken(
+            *("-m", "litelog_cli", "replicate", "--json", "--state-dir", str(here / "state")),
+            *("--sync-interval", "5ms", str(log), str(replica)),
+        )
+        daemon.wait_for_first()
+        threading.Event().wait(choose.uniform(0.05, MAX_RUN_SECONDS))
+        disk.cut_power()
+        daemon.kill()
+        writer.kill()
+        disk.unmount()
+        disk.mount()
+
+        events = [json.loads(line) for line in daemon.lines]
+        acknowledged = max((event["next"] for event in events if event["event"] == "shipped"), default=0)
+        restored = folder / "restored"
+        litelog("restore", str(replica), "-o", str(restored))
+        count = count_records(restored)
+        lost += max(0, acknowledged - count)
+        try:
+            assert_prefix(segments(restored), segments(log))
+        except AssertionError:
+            leads += 1
+        records = max(records, count)
+        shutil.rmtree(restored)
+    disk.unmount()
+    print(json.dumps({"cycles": cycles, "leads": leads, "acknowledged_records_lost": lost, "records": records}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

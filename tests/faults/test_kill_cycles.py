@@ -1,0 +1,70 @@
+"""Real processes killed with kill -9 at random moments under load; then a restore, and a comparison byte by byte."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.faults.figures import report
+from tests.faults.processes import Spoken, assert_prefix, count_records, litelog, segments
+
+CYCLES = 25
+"""In each of the two tests; both together are at least 50."""
+
+LOSE_EVERY = 5
+"""After so many kills the log itself is lost, and the restored one goes on in its place."""
+
+MAX_RUN_SECONDS = 0.5
+"""How long writer and daemon are under load at most before they are killed."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    log, replica, state = tmp_path / "log", tmp_path / "replica", tmp_path / "state"
+    script = str(Path(__file__).with_name("append_records.py"))
+    records = losses = generations = 0
+    for cycle in range(CYCLES):
+        writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(choose.choice([20_000, 200_000])))
+        writer.wait_for_first()
+        daemon = Spoken(
+            *("-m", "litelog_cli", "replicate", "--json", "--state-dir", str(state), "--sync-interval", "5ms"),
+            *(str(log), str(replica)),
+        )
+        daemon.wait_for_first()
+        daemon_first = choose.random() < 0.5
+        threading.Event().wait(choose.uniform(0, MAX_RUN_SECONDS))
+        for process in (daemon, writer) if daemon_first else (writer, daemon):
+            process.kill()
+
+        written = int(writer.lines[-1])
+        events = [json.loads(line) for line in daemon.lines]
+        acknowledged = max((event["next"] for event in events if event["event"] == "shipped"), default=0)
+        restored = tmp_path / "restored"
+        litelog("restore", str(replica), "-o", str(restored))
+        assert_prefix(segments(restored), segments(log))
+        count = count_records(restored)
+        assert count >= acknowledged, f"cycle {cycle}: {acknowledged} acknowledged, {count} restored"
+        assert count_records(log) >= written, f"cycle {cycle}: the log itself lost what it had said to be durable"
+        records = max(records, count)
+        generations = len(list((replica / "generations").iterdir()))
+        if cycle % LOSE_EVERY == LOSE_EVERY - 1:
+            shutil.rmtree(log)
+            restored.rename(log)
+            losses += 1
+        else:
+            shutil.rmtree(restored)
+    report(
+        f"kill_cycles_{seed}",
+        cycles=CYCLES,
+        logs_lost=losses,
+        records=records,
+        generations=generations,
+        acknowledged_records_lost=0,
+    )
+    assert generations == 1 + (CYCLES - 1) // LOSE_EVERY
