@@ -1,0 +1,314 @@
+"""Reads a replica as one journal: from any place to its end, or on and on as it grows, through its generations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from litelog import wal_segment
+from litelog.claim import Relation
+from litelog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    DivergedError,
+    NotFoundError,
+    NothingToRestoreError,
+    PrunedError,
+    ReplicaGapError,
+)
+from litelog.generation_choice import find_claim, find_latest
+from litelog.layout import claim_key, parse_claim, wal_key
+from litelog.lineage import read_claim
+from litelog.position import Position, epoch_of, generation
+from litelog.registry import open_format
+from litelog.restore_plan import list_pieces
+from litelog.wal_chain import check_run, expectation, first_link, link_behind, next_link
+from litelog.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped, read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from litelog.claim import Claim
+    from litelog.formats import Expectation, LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.position import Generation
+    from litelog.replica_client import ReplicaClient
+    from litelog.wal_chain import Link
+    from litelog.wal_segment import WalHeader, WalSegment
+
+POLLS_PER_LOOK = 30
+"""After so many polls without news a follower looks whether its place is still there, and for the next epoch."""
+
+SEARCH_PARALLELISM = 8
+"""Header requests at a time while a start is looked for."""
+
+STOP_SECONDS = 0.1
+"""How soon a waiting follower sees the caller's own stop event."""
+
+
+class ReplicaReader:
+    """Reads a replica's records, checked as a restore checks them. One thread reads; any thread may close.
+
+    It follows the names that must come next, one GET each, and lists only to find its start, and at the end to tell
+    an end from a hole. A generation's end leads it to the next one, at the same place.
+    """
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        *,
+        generation: Generation | None = None,
+        start: int | None = None,
+        start_time: int | None = None,
+        follow: bool = False,
+        poll_interval: float = 1.0,
+        stop: threading.Event | None = None,
+        formats: Callable[[str], LogFormat] = open_format,
+    ) -> None:
+        """Read ``generation``, or the latest one.
+
+        ``start``: the first record with that sequence or a higher one. ``start_time``: the first record with that time
+        or a later one (microseconds since 1970); in a format without timestamps, the first WAL segment shipped then or
+        later. Neither: the oldest record. ``poll_interval`` in seconds. ``stop`` ends a follower as ``close`` does.
+        ``formats`` gives the log format of a name.
+        """
+        if start is not None and start_time is not None:
+            raise ConfigError("start at a sequence or at a time, not at both")
+        self._client = client
+        self._wanted = generation
+        self._start, self._start_time = start, start_time
+        self._follow, self._poll_interval = follow, poll_interval
+        self._stop, self._closed = stop, threading.Event()
+        self._formats = formats
+        self._claim: Claim | None = None
+        self._link: Link | None = None
+        self._place: Position | None = None
+        self._last: Position | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next WAL segment is expected; None before the first one was looked for."""
+        return None if self._link is None else self._link.slot
+
+    def close(self) -> None:
+        """End ``batches``, also where it waits. Idempotent."""
+        self._closed.set()
+
+    def batches(self) -> Iterator[Columns]:
+        """The records, one batch for each WAL segment that holds any. With ``follow`` it waits at the head.
+
+        Raises NothingToRestoreError for a replica that holds nothing (a follower waits for its first records);
+        PrunedError if retention overtook it; DivergedError where the log's history forks; CorruptObjectError and
+        ReplicaGapError for what the replica's writer did not promise; StoreError.
+        """
+        idle = 0
+        while not self._is_stopped():
+            segment = self._read_slot() if self._link is not None or self._enter() else None
+            if segment is None:
+                idle += 1
+                if idle % POLLS_PER_LOOK == 0 or not self._follow:
+                    self._look_around()
+                if not self._follow:
+                    return
+                self._wait()
+                continue
+            idle = 0
+            batch = self._take(segment)
+            if batch is not None and len(batch):
+                yield batch
+
+    # --- finding a place
+
+    def _enter(self) -> bool:
+        """Stand at the first WAL segment that may hold what is wanted; False if the generation has not begun yet."""
+        if self._claim is None:
+            named = self._wanted
+            try:
+                self._claim = find_latest(self._client) if named is None else find_claim(self._client, named)
+            except NothingToRestoreError:
+                if self._follow:
+                    return False
+                raise
+        claim = self._claim
+        self._format = self._formats(claim.format)
+        pieces, gap = list_pieces(self._client, claim)
+        if gap is not None:
+            raise gap
+        positions = [piece.position for piece in pieces]
+        if self._place is not None and self._place.index < claim.first:
+            raise PrunedError(str(self._place))
+        number = self._find_start(positions)
+        if number == 0:
+            try:
+                body = self._client.read_snapshot(generation(claim.generation), claim.first)
+            except NotFoundError:
+                return False
+            self._link = first_link(claim, body)
+        else:
+            before = self._read(positions[number - 1])
+            if before is None:
+                raise PrunedError(str(positions[number - 1]))
+            self._link, self._last = link_behind(claim, before), positions[number - 1]
+        return True
+
+    def _find_start(self, positions: list[Position]) -> int:
+        headers = HeaderReader(self._client, SEARCH_PARALLELISM)
+        number = 0
+        if self._place is not None:
+            number = bisect_right(positions, self._place) - 1
+        elif self._start is not None:
+            number = first_reaching(positions, headers, self._start)
+        elif self._start_time is not None:
+            search = first_stamped if self._format.has_timestamps else first_shipped
+            number = search(positions, headers, self._start_time)
+        return max(0, min(number, len(positions) - 1))  # the last one is read again where it all lies behind it
+
+    # --- reading on
+
+    def _read_slot(self) -> WalSegment | None:
+        assert self._link is not None
+        return self._read(self._link.slot)
+
+    def _read(self, position: Position) -> WalSegment | None:
+        try:
+            return wal_segment.decode(wal_key(position), self._client.read_wal_segment(position))
+        except NotFoundError:
+            return None
+
+    def _take(self, segment: WalSegment) -> Columns | None:
+        """Step behind ``segment``, and give what it holds of what is wanted."""
+        before = self._link
+        assert before is not None
+        after = next_link(before, segment, self._format)
+        if after.ended:
+            self._cross(segment.header)
+            return None
+        batch = self._decode(segment, before) if segment.header.length else None
+        self._link, self._last = after, segment.header.position
+        return None if batch is None else self._wanted_of(batch, segment.header)
+
+    def _decode(self, segment: WalSegment, before: Link) -> Columns | None:
+        header = segment.header
+        data = memoryview(segment.data())
+        expect = expectation(before, header)
+        scan = self._format.scan(header.file, data, header.offset, expect)
+        check_run(header, segment.key, scan, self._format)
+        place, offset = self._place, header.offset
+        if place is not None:
+            end = Position(place.generation, header.index, header.end)
+            if end <= place:
+                return None
+            self._place = None
+            if header.position < place:
+                data, offset, expect = self._cut(segment, data, expect, place.offset)
+        return self._format.decode(header.file, data, offset, expect)
+
+    def _cut(
+        self, segment: WalSegment, data: memoryview, expect: Expectation, offset: int
+    ) -> tuple[memoryview, int, Expectation]:
+        """What lies behind ``offset``, where the generation before this one ended: behind a commit, here as there."""
+        head = offset - segment.header.offset
+        scan = self._format.scan(segment.header.file, data[:head], segment.header.offset, expect)
+        if scan.end != offset:
+            raise CorruptObjectError(segment.key, "end of the commit that its predecessor ended with", offset, scan.end)
+        return data[head:], offset, scan.expectation
+
+    def _wanted_of(self, batch: Columns, header: WalHeader) -> Columns:
+        """The records from the start on; nothing is left out any more once one was found."""
+        found = 0
+        if self._start is not None:
+            found = batch.find(self._start)
+        elif self._start_time is not None and batch.timestamps is not None:
+            late = batch.timestamps >= self._start_time
+            found = int(np.argmax(late)) if late.any() else len(batch)
+        elif self._start_time is not None and header.shipped < self._start_time:
+            found = len(batch)
+        if found < len(batch):
+            self._start = self._start_time = None
+        return batch.slice(found, len(batch)) if found else batch
+
+    # --- generations
+
+    def _cross(self, terminal: WalHeader) -> None:
+        """Go on in the generation that a terminal leads to, at the same place."""
+        assert self._claim is not None
+        key = terminal.successor or ""
+        parsed = parse_claim(key)
+        if parsed is None:
+            raise CorruptObjectError(wal_key(terminal.position), f"names {key!r} as its successor's claim")
+        successor = self._read_claim(parsed[0], str(terminal.position))
+        claim, shift = successor, 0
+        while True:
+            if claim.relation is Relation.DIVERGED:
+                raise DivergedError(self._client.url, f"{claim.key}: {claim.reason or 'the history forks'}")
+            older = claim.predecessor
+            if older is None or epoch_of(generation(older)) < self._claim.epoch:
+                raise CorruptObjectError(claim.key, f"does not continue generation {self._claim.generation}")
+            shift += claim.shift
+            if older == self._claim.generation:
+                break
+            claim = self._read_claim(epoch_of(generation(older)), claim.key)
+        # A generation that ended before the place where its predecessor did leaves that place to be reached.
+        at = self._place or terminal.position
+        if self._place is not None or (at.index, at.offset) != (self._claim.first, 0):
+            self._place = Position(generation(successor.generation), at.index + shift, at.offset)
+        self._claim, self._link, self._last = successor, None, None
+
+    def _read_claim(self, epoch: int, named_by: str) -> Claim:
+        try:
+            return read_claim(self._client, epoch)
+        except NotFoundError as error:
+            raise ReplicaGapError(claim_key(epoch), f"{named_by}, which names it") from error
+
+    # --- at the head
+
+    def _look_around(self) -> None:
+        """Tell the head from a hole: nothing lies behind the slot, the last WAL segment is there, none succeeded."""
+        link, claim = self._link, self._claim
+        if link is None or claim is None:
+            return
+        try:
+            if self._last is not None:
+                read_header(self._client, self._last)
+        except ReplicaGapError as error:
+            raise PrunedError(str(self._last)) from error
+        name = generation(claim.generation)
+        behind = next(iter(self._client.wal_segments(name, link.slot)), None)
+        found = None if behind is None or behind.position == link.slot else str(behind.position)
+        if found is None and behind is None:
+            found = self._started_successor(claim)
+        if found is not None and self._read_slot() is None:
+            raise ReplicaGapError(str(link.slot), found)
+
+    def _started_successor(self, claim: Claim) -> str | None:
+        """The next epoch's claim, if its owner has begun: then it ended this generation first."""
+        try:
+            successor = read_claim(self._client, claim.epoch + 1)
+        except NotFoundError:
+            return None
+        begun = any(True for _ in self._client.snapshots(generation(successor.generation)))
+        return successor.key if begun else None
+
+    def _wait(self) -> None:
+        if self._stop is None:
+            self._closed.wait(self._poll_interval)
+            return
+        until = time.monotonic() + self._poll_interval
+        while not self._is_stopped() and (left := until - time.monotonic()) > 0:
+            self._closed.wait(min(left, STOP_SECONDS))
+
+    def _is_stopped(self) -> bool:
+        return self._closed.is_set() or (self._stop is not None and self._stop.is_set())
