@@ -1,0 +1,89 @@
+"""Restores a log from a file replica, every check on and durable, against LZ4's own command on the same bytes.
+
+Yardsticks, for one .lz4 a log segment: ``lz4 -d | dd bs=1M conv=fsync`` one after the other, and ``lz4 -d`` on two
+processes, then a sync of all. The command is measured whole, from its start to its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import click
+from logs import make_log
+from measuring import (
+    Finding,
+    Report,
+    bench_folder,
+    empty,
+    folder_bytes,
+    interleave,
+    measure,
+    missing,
+    peak_memory,
+    rate,
+    ratios,
+    run,
+    sync_tree,
+)
+
+RESTORE, PIPE, TWO = "litelog restore", "lz4 -d | dd conv=fsync", "lz4 -d, two processes"
+COMMAND = Path(sys.executable).parent / "litelog"
+
+
+def restore_command(replica: Path, output: Path, parallelism: int) -> list[str | Path]:
+    return [COMMAND, "restore", "--parallelism", str(parallelism), "-o", output, replica]
+
+
+def time_restore(replica: Path, place: Path, parallelism: int) -> float:
+    command = restore_command(replica, empty(place) / "log", parallelism)
+    return measure(lambda: run(command))
+
+
+def time_pipe(packed: Path, place: Path) -> float:
+    empty(place)
+    each = f"lz4 -dcq $FILE | dd of={place}/$(basename $FILE .lz4) bs=1M conv=fsync status=none"
+    return measure(lambda: run(["sh", "-c", f"set -e; for FILE in {packed}/*.lz4; do {each}; done; sync {place}"]))
+
+
+def time_two(packed: Path, place: Path) -> float:
+    empty(place)
+    each = f"lz4 -dq FILE {place}/$(basename FILE .lz4)"
+    return measure(lambda: run(["sh", "-c", f"ls {packed}/*.lz4 | xargs -P2 -I FILE sh -c '{each}' && sync {place}/*"]))
+
+
+@click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 3 times --size.")
+@click.option("--size", default=1024, help="MiB of log.")
+@click.option("--segment", default=64, help="MiB in a log segment.")
+@click.option("--parallelism", default=4, help="Workers.")
+@click.option("--rounds", default=5, help="Interleaved rounds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(folder: str | None, size: int, segment: int, parallelism: int, rounds: int, as_json: bool) -> None:
+    report = Report(f"restoring {size} MiB")
+    with bench_folder(folder) as work:
+        log, packed, place, replica = work / "log", work / "packed", work / "place", work / "replica"
+        log_bytes = make_log(log, size << 20, segment_bytes=segment << 20)
+        run([COMMAND, "replicate", "--once", "--state-dir", work / "state", log, replica])
+        calls = {RESTORE: partial(time_restore, replica, place, parallelism)}
+        if (reason := missing("lz4", "dd", "xargs")) is None:
+            empty(packed)
+            run(["sh", "-c", f"for FILE in {log}/*.log; do lz4 -1q $FILE {packed}/$(basename $FILE).lz4; done"])
+            calls |= {PIPE: partial(time_pipe, packed, place), TWO: partial(time_two, packed, place)}
+        else:
+            report.skipped["lz4"] = reason
+        sync_tree(work)
+        times = interleave(calls, rounds)
+        report.figures |= {name: rate(log_bytes, taken) for name, taken in times.items()}
+        report.figures["log by replica, bytes"] = f"{log_bytes / folder_bytes(replica):.2f}"
+        for yardstick, target in ((PIPE, 2.0), (TWO, None)):
+            if yardstick in times:
+                report.findings.append(Finding(RESTORE, yardstick, ratios(times[yardstick], times[RESTORE]), target))
+        peak = peak_memory(restore_command(replica, empty(place) / "log", parallelism))
+        report.figures["peak memory"] = f"{peak / 2**20:.0f} MiB"
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
