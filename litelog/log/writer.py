@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from litelog.clock import Clock, SystemClock
 from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
 from litelog.formats.encoding import MAX_EPOCH
-from litelog.log.batch import Batch, batch_of
+from litelog.log.batch import Batch, batch_of, encode_batch
 from litelog.log.disk import Disk, LocalDisk
 from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending
 from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
@@ -105,8 +105,7 @@ class LogWriter:
         PoisonedError: it may or may not have been.
         """
         batch = batch_of(values, keys, timestamps)
-        cuts = batch.cut()
-        pending = self._group.submit(lambda: self._encode(batch, cuts, expected_sequence, epoch, None))
+        pending = self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, None))
         self._group.finish(pending)
         return pending.appended
 
@@ -125,10 +124,9 @@ class LogWriter:
         which callbacks must not hold up for long. Waits while more than 32 MiB are queued.
         """
         batch = batch_of(values, keys, timestamps)
-        cuts = batch.cut()
         future: Future[Appended] = Future()
         future.set_running_or_notify_cancel()  # a queued append cannot be taken back
-        self._group.submit(lambda: self._encode(batch, cuts, expected_sequence, epoch, future))
+        self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, future))
         return future
 
     # --- where the log stands
@@ -226,7 +224,6 @@ class LogWriter:
     def _encode(
         self,
         batch: Batch,
-        cuts: list[tuple[int, int]],
         expected: int | None,
         epoch: int | None,
         future: Future[Appended] | None,
@@ -244,8 +241,7 @@ class LogWriter:
         commit_time = max(self._clock.now(), highest)
         commits: list[EncodedCommit] = []
         size = 0
-        for start, stop in cuts if len(batch) else ():
-            data = batch.encode(start, stop, sequence, epoch, commit_time)
+        for start, stop, data in encode_batch(batch, sequence, epoch, commit_time):
             highest = max(highest, batch.highest(start, stop, commit_time))
             commits.append(EncodedCommit(sequence, sequence + stop - start, highest, data))
             sequence += stop - start

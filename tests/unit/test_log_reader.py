@@ -280,7 +280,7 @@ def test_a_follower_that_was_there_first_sees_everything_in_order(tmp_path: Path
 def test_every_append_wakes_a_waiting_follower(tmp_path: Path, watcher: Watcher) -> None:
     with (
         LogWriter(str(tmp_path), fsync="never", segment_bytes=200) as writer,
-        LogReader(str(tmp_path), follow=True, timeout=PATIENCE_SECONDS, watcher=watcher) as reader,
+        LogReader(str(tmp_path), follow=True, timeout=PATIENCE_SECONDS, watcher=watcher, poll_interval=0.002) as reader,
     ):
         turn = threading.Semaphore(0)
 
