@@ -110,21 +110,32 @@ class OutputFolder:
     def _lock(self) -> int:
         """The temporary folder, made or found, ours alone."""
         for _ in range(MAX_LOCK_ATTEMPTS):
+            made = False
             with suppress(FileExistsError):
                 os.mkdir(self.temporary)
+                made = True
             try:
                 folder = os.open(self.temporary, _FOLDER_FLAGS)
             except FileNotFoundError:
                 continue
+            except OSError:
+                if made:
+                    _remove_empty(self.temporary)
+                raise
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _same(folder, self.temporary):
                     return folder
             except BlockingIOError as error:
                 os.close(folder)
-                raise LockedError(self.temporary, f"another restore to {self.path}: it") from error
+                raise LockedError(self.temporary, f"{self.path}: another restore's temporary folder") from error
+            except OSError:
+                os.close(folder)
+                if made:
+                    _remove_empty(self.temporary)
+                raise
             os.close(folder)
-        raise LockedError(self.temporary, self.path)
+        raise LockedError(self.temporary, f"{self.path}: the temporary folder of restores that come and go")
 
     def _discard(self) -> None:
         """Remove what was written. What cannot be removed stays for the next restore: the first error is the news."""
@@ -151,6 +162,11 @@ class OutputFolder:
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
+
+
+def _remove_empty(path: str) -> None:
+    with suppress(OSError):
+        os.rmdir(path)
 
 
 def _same(folder: int, path: str) -> bool:

@@ -1,0 +1,152 @@
+"""Kills a restore at every system call that changes the disk, and fails it at each: whole, or not there (P9)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from litelog.object_store import ObjectReplicaClient
+from litelog.restore import restore
+from litelog.restore_plan import Target, find_plan
+from replica_clients.file import FileStore
+from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
+
+ROOT = Path(__file__).parents[2]
+CALLS = ("mkdir", "openat", "flock", "pwrite64", "fsync", "rename", "close", "unlinkat")
+SCRIPT = """
+import sys
+from litelog.object_store import ObjectReplicaClient
+from litelog.restore import restore
+from litelog.restore_plan import Target, find_plan
+from replica_clients.file import FileStore
+from litelog.formats.litelog import LitelogFormat
+from litelog.errors import LitelogError
+
+client = ObjectReplicaClient(FileStore(sys.argv[1]))
+format = LitelogFormat()
+plan = find_plan(client, Target(), format)
+try:
+    restore(client, plan, sys.argv[2], log_format=format, parallelism=1)
+except LitelogError as error:
+    sys.exit(f"refused: {error}")
+"""
+MOST_STEPS = 200
+"""More than a restore of so small a log takes."""
+
+
+def _why_not() -> str | None:
+    if sys.platform != "linux" or shutil.which("strace") is None:
+        return "strace is not installed"
+    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
+    return None if tried.returncode == 0 else "strace may not trace here"
+
+
+pytestmark = pytest.mark.skipif(_why_not() is not None, reason=_why_not() or "")
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory) -> Path:
+    """Two log segments in three WAL segments, as files."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    first, second = make_log([[2, 1], [3]])
+    built.ship_segment(first, cuts=[0])
+    built.ship_segment(second, final=None)
+    folder = tmp_path_factory.mktemp("replica")
+    store = FileStore(str(folder))
+    for key, body in builder.objects().items():
+        store.put(key, [body])
+    return folder
+
+
+EXPECTED = {segment.name: segment.data for segment in make_log([[2, 1], [3]])}
+
+
+def held(output: Path) -> dict[str, bytes] | None:
+    return {path.name: path.read_bytes() for path in output.iterdir()} if output.is_dir() else None
+
+
+def run_with(inject: str, place: Path, replica: Path) -> subprocess.CompletedProcess[str]:
+    """Restore in a process of its own, with a fault in the calls that name ``place``, or a descriptor in it."""
+    paths = [place, place / "out", place / ".out.litelog-restoring"]
+    paths += [place / ".out.litelog-restoring" / name for name in EXPECTED]
+    watch = [argument for path in paths for argument in ("-P", str(path))]
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", *watch, "-e", f"inject={inject}"]
+    return subprocess.run(
+        [*command, sys.executable, "-c", SCRIPT, str(replica), str(place / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=60,
+    )
+
+
+def restore_again(place: Path, replica: Path) -> None:
+    client = ObjectReplicaClient(FileStore(str(replica)))
+    restore(client, find_plan(client, Target(), FORMAT), str(place / "out"), log_format=FORMAT)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_restore_killed_at_any_call_leaves_all_or_nothing_and_can_be_run_again(tmp_path, replica, call):
+    killed = 0
+    for step in range(1, MOST_STEPS):
+        place = tmp_path / str(step)
+        place.mkdir()
+        done = run_with(f"{call}:signal=KILL:when={step}", place, replica)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        killed += 1
+        found = held(place / "out")
+        assert found in (None, EXPECTED), (call, step)
+        if found is None:
+            restore_again(place, replica)
+        assert held(place / "out") == EXPECTED
+        assert os.listdir(place) == ["out"]
+    else:
+        pytest.fail(f"still killed at call {MOST_STEPS}")
+    assert killed or call == "unlinkat"  # nothing is unlinked where nothing was left
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("call", [call for call in CALLS if call not in ("close", "unlinkat")])
+def test_a_restore_that_fails_at_any_call_says_so_and_leaves_nothing(tmp_path, replica, call, error):
+    failed = 0
+    for step in range(1, MOST_STEPS):
+        place = tmp_path / str(step)
+        place.mkdir()
+        done = run_with(f"{call}:error={error}:when={step}", place, replica)
+        if done.returncode == 0:
+            assert held(place / "out") == EXPECTED
+            break
+        failed += 1
+        assert done.stderr.startswith("refused: "), done.stderr
+        assert held(place / "out") in (None, EXPECTED), (call, step)
+        if held(place / "out") is None:
+            assert os.listdir(place) == [], (call, step)
+            restore_again(place, replica)
+        assert held(place / "out") == EXPECTED
+    else:
+        pytest.fail(f"still failing at call {MOST_STEPS}")
+    assert failed
+
+
+def test_a_leftover_is_removed_though_removing_was_killed_too(tmp_path, replica):
+    left = tmp_path / ".out.litelog-restoring"
+    left.mkdir()
+    for name in ("a", "b", "c"):
+        (left / name).write_text("half")
+    for step in (1, 2):
+        done = run_with(f"unlinkat:signal=KILL:when={step}", tmp_path, replica)
+        assert done.returncode == -signal.SIGKILL
+        assert held(tmp_path / "out") is None
+    restore_again(tmp_path, replica)
+    assert held(tmp_path / "out") == EXPECTED
+    assert os.listdir(tmp_path) == ["out"]
