@@ -79,11 +79,16 @@ def compress_frame(data: Buffer) -> bytes:
 
 def compress_frames(data: Buffer, executor: Executor | None = None) -> list[bytes]:
     """``data`` as frames of FRAME_BYTES each, made side by side on ``executor`` where there is one."""
-    view = memoryview(data).cast("B")
-    pieces = [view[at : at + FRAME_BYTES] for at in range(0, len(view), FRAME_BYTES)]
+    pieces = cut_frames(data)
     if executor is None or len(pieces) < 2:
         return [compress_frame(piece) for piece in pieces]
     return list(executor.map(compress_frame, pieces))
+
+
+def cut_frames(data: Buffer) -> list[memoryview]:
+    """``data`` in pieces that make one frame each."""
+    view = memoryview(data).cast("B")
+    return [view[at : at + FRAME_BYTES] for at in range(0, len(view), FRAME_BYTES)]
 
 
 def skippable_frame(payload: bytes) -> bytes:

@@ -14,7 +14,7 @@ from litelog.errors import DivergedError, ExistsError, FencedError, LitelogError
 from litelog.layout import wal_key
 from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
-from litelog.wal_segment import WalHeader
+from litelog.preparation import Preparation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.clock import Clock
-    from litelog.log.place import Place, Run
+    from litelog.log.place import Place
     from litelog.ownership import Owner, Source
+    from litelog.preparation import Prepared
     from litelog.replica_client import ReplicaClient
     from litelog.replica_state import ReplicaState, StateFolder
+    from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
 
@@ -74,20 +76,6 @@ class Workers:
     putting: Executor
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A WAL segment ready to be put: a retry sends these very bytes."""
-
-    run: Run
-    header: WalHeader
-    body: list[bytes]
-    digest: str
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.body))
-
-
 class Replica:
     """Ships one log to one replica. Used by one thread at a time.
 
@@ -116,7 +104,8 @@ class Replica:
         self._state: ReplicaState | None = None
         self._claim: Claim | None = None
         self._follower: Follower | None = None
-        self._queue: deque[_Prepared] = deque()
+        self._preparation: Preparation | None = None
+        self._queue: deque[Prepared] = deque()
         self._proved_at = 0.0
         self._saved_at = 0.0
         self._saved: ReplicaState | None = None
@@ -143,12 +132,16 @@ class Replica:
 
     def changed(self) -> bool:
         """Whether there may be something to ship: cheap, and no request."""
-        return self._follower is None or bool(self._queue) or self._follower.changed()
+        if self._follower is None or self._preparation is None:
+            return True
+        return bool(self._queue) or self._preparation.pending or self._follower.changed()
 
     def pending_bytes(self) -> int:
         """Bytes of the log at hand that are not acknowledged, as far as one look at it tells."""
         queued = sum(prepared.header.length for prepared in self._queue)
-        return queued + (self._follower.pending_bytes() if self._follower is not None else 0)
+        if self._follower is None or self._preparation is None:
+            return queued
+        return queued + self._preparation.pending_bytes + self._follower.pending_bytes()
 
     def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
         """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false."""
@@ -186,6 +179,9 @@ class Replica:
         self._state = self._saved = state
         self._claim = claims.parse(state.claim)
         self._follower = Follower(self._source.folder, self._source.format, state.place, self._clock)
+        self._preparation = Preparation(
+            self._follower, self._claim, self._workers.compressing, self._clock, self._limit
+        )
         self._proved_at = self._clock.monotonic()
         self._listener.began(self._source.folder, self._client.url, self._claim)
 
@@ -206,11 +202,8 @@ class Replica:
             self._start()
         shipped = False
         while going_on():
-            if not self._queue:
-                prepared = self._prepare()
-                if prepared is None:
-                    break
-                self._queue.append(prepared)
+            if not self._queue and not self._prepare():
+                break
             self._prove_if_due()
             self._put_first()
             shipped = True
@@ -220,14 +213,14 @@ class Replica:
     def _put_first(self) -> None:
         """Put the first of the queue; while a large one is on its way, make the next."""
         prepared = self._queue[0]
-        if prepared.header.length < self._limit // 2 or len(self._queue) >= _AHEAD:
+        assert self._preparation is not None
+        if not self._preparation.is_large(prepared.header.length) or len(self._queue) >= _AHEAD:
             self._put(prepared)
             return
         put = self._workers.putting.submit(self._put_object, prepared)
         failure: LitelogError | None = None
         try:
-            if (following := self._prepare()) is not None:
-                self._queue.append(following)
+            self._prepare()
         except LitelogError as error:
             failure = error  # it comes behind what is on its way
         finally:
@@ -239,7 +232,7 @@ class Replica:
         if failure is not None:
             raise failure
 
-    def _put(self, prepared: _Prepared) -> None:
+    def _put(self, prepared: Prepared) -> None:
         try:
             self._put_object(prepared)
         except ExistsError:
@@ -247,51 +240,26 @@ class Replica:
         else:
             self._acknowledge(prepared)
 
-    def _put_object(self, prepared: _Prepared) -> None:
+    def _put_object(self, prepared: Prepared) -> None:
         self._client.write_wal_segment(prepared.header.position, prepared.body)
 
-    def _prepare(self) -> _Prepared | None:
+    def _prepare(self) -> bool:
+        """Add the next WAL segment to the queue; whether there was one."""
         assert self._state is not None
-        assert self._follower is not None
-        run = self._follower.next_run(self._limit)
-        if run is None:
-            return None
+        assert self._preparation is not None
         before = self._queue[-1] if self._queue else None
-        header = self._make_header(
-            run,
+        prepared = self._preparation.next(
             previous=before.digest if before is not None else self._state.digest,
-            shipped=max(self._clock.now(), before.header.shipped if before is not None else self._state.shipped),
+            shipped=before.header.shipped if before is not None else self._state.shipped,
         )
-        body = wal_segment.encode(header, run.data, self._workers.compressing)
-        return _Prepared(run, header, body, wal_segment.digest(body))
+        if prepared is None:
+            return False
+        self._queue.append(prepared)
+        return True
 
-    def _make_header(self, run: Run, previous: str, shipped: int) -> WalHeader:
-        assert self._claim is not None
-        scan = run.scan
-        return WalHeader(
-            log=self._claim.log,
-            format=self._claim.format,
-            generation=self._claim.generation,
-            owner=self._claim.owner,
-            index=run.start.index,
-            offset=run.start.offset,
-            length=len(run.data),
-            file=run.start.file,
-            first=scan.first if scan is not None else None,
-            next=run.end.sequence,
-            records=scan.records if scan is not None else 0,
-            lowest=scan.lowest if scan is not None else None,
-            highest=scan.highest if scan is not None else None,
-            crc=run.crc,
-            crc_total=run.end.crc_total,
-            previous=previous,
-            shipped=shipped,
-            final=run.final,
-        )
-
-    def _acknowledge(self, prepared: _Prepared) -> None:
+    def _acknowledge(self, prepared: Prepared) -> None:
         self._queue.popleft()
-        self._advance(prepared.header, prepared.digest, prepared.run.after)
+        self._advance(prepared.header, prepared.digest, prepared.after)
         self._listener.shipped(Shipped(self._source.folder, self._client.url, prepared.header, prepared.size))
 
     def _advance(self, header: WalHeader, digest: str, place: Place) -> None:
@@ -301,10 +269,11 @@ class Replica:
             self._state, digest=digest, last=str(header.position), shipped=header.shipped, place=place
         )
 
-    def _resolve_refusal(self, prepared: _Prepared) -> None:
+    def _resolve_refusal(self, prepared: Prepared) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
         assert self._state is not None
         assert self._follower is not None
+        assert self._preparation is not None
         key = wal_key(prepared.header.position)
         body = self._client.read_wal_segment(prepared.header.position)
         there = wal_segment.decode(key, body)
@@ -314,11 +283,11 @@ class Replica:
             raise FencedError(f"{self._client.url}: generation {header.generation} was {by}; this daemon stops here")
         if header.previous != prepared.header.previous:
             raise DivergedError(key, "the replica holds another chain under this owner's name")
-        run = self._follower.read_again(prepared.run.start, header.length, final=header.final)
+        run = self._follower.read_again(prepared.start, header.length, final=header.final)
         if (run.crc, run.end.crc_total) != (header.crc, header.crc_total):
             raise DivergedError(key, "the replica holds other bytes under this owner's name")
         self._queue.clear()
-        self._follower.rewind(run.after)
+        self._preparation.rewind(run.after)
         self._advance(header, there.digest, run.after)
         self._listener.shipped(Shipped(self._source.folder, self._client.url, header, len(body)))
 

@@ -127,9 +127,14 @@ class WalSegment:
 
 def encode(header: WalHeader, data: Buffer, executor: Executor | None = None) -> list[bytes]:
     """The object as buffers to put together; frames are compressed side by side on ``executor``."""
+    return assemble(header, compress_frames(data, executor))
+
+
+def assemble(header: WalHeader, frames: list[bytes]) -> list[bytes]:
+    """The object as buffers to put together, from its header and its run's bytes, compressed."""
     fields = {"version": VERSION, **asdict(header)}
     text = json.dumps({name: value for name, value in fields.items() if value is not None}, separators=(",", ":"))
-    return [skippable_frame(text.encode()), *compress_frames(data, executor)]
+    return [skippable_frame(text.encode()), *frames]
 
 
 def digest(body: Sequence[Buffer]) -> str:

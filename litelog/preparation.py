@@ -1,0 +1,140 @@
+"""WAL segments in the making: runs of a log are read and compressed, one ahead of the one that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog import wal_segment
+from litelog.compression import compress_frame, compress_frames, cut_frames
+from litelog.errors import LitelogError
+from litelog.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.log.follower import Follower
+    from litelog.log.place import Place, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A WAL segment ready to be put: a retry sends these very bytes. The log's own are let go."""
+
+    start: Place
+    after: Place
+    """Where the run behind it starts."""
+    header: WalHeader
+    body: list[bytes]
+    digest: str
+
+    @property
+    def size(self) -> int:
+        """The object's bytes."""
+        return sum(map(len, self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A run whose frames are being compressed."""
+
+    run: Run
+    frames: list[Future[bytes]] | list[bytes]
+
+    def wait(self) -> list[bytes]:
+        return [frame if isinstance(frame, bytes) else frame.result() for frame in self.frames]
+
+
+class Preparation:
+    """Makes a generation's WAL segments from the runs of a log. Used by one thread at a time.
+
+    Where runs are large, the one behind is read while threads compress: two are in memory, and never more.
+    """
+
+    def __init__(self, follower: Follower, claim: Claim, compressing: Executor, clock: Clock, limit: int) -> None:
+        """``limit``: the bytes of the log that one WAL segment carries, but for a single commit that is larger."""
+        self._follower = follower
+        self._claim = claim
+        self._compressing = compressing
+        self._clock = clock
+        self._limit = limit
+        self._ahead: _Read | None = None
+        self._failure: LitelogError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the log that were read ahead."""
+        return len(self._ahead.run.data) if self._ahead is not None else 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was read ahead, or failed to be."""
+        return self._ahead is not None or self._failure is not None
+
+    def next(self, previous: str, shipped: int) -> Prepared | None:
+        """The next WAL segment; None if there is nothing new in the log. Raises what the follower raises.
+
+        ``previous``: the digest of the object before it; ``shipped``: when that was shipped.
+        """
+        read = self._ahead or self._read()
+        self._ahead = None
+        if read is None:
+            return None
+        if self.is_large(len(read.run.data)):
+            self._read_ahead()
+        header = self._make_header(read.run, previous, max(self._clock.now(), shipped))
+        body = wal_segment.assemble(header, read.wait())
+        return Prepared(read.run.start, read.run.after, header, body, wal_segment.digest(body))
+
+    def is_large(self, length: int) -> bool:
+        """Whether a run is so long that there is probably more behind it, and time to win."""
+        return length >= self._limit // 2
+
+    def rewind(self, place: Place) -> None:
+        """Go on at ``place``; what was read ahead is let go."""
+        self._ahead = self._failure = None
+        self._follower.rewind(place)
+
+    def _read(self) -> _Read | None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        run = self._follower.next_run(self._limit)
+        if run is None:
+            return None
+        pieces = cut_frames(run.data)
+        if len(pieces) < 2:
+            return _Read(run, compress_frames(run.data))
+        return _Read(run, [self._compressing.submit(compress_frame, piece) for piece in pieces])
+
+    def _read_ahead(self) -> None:
+        """Errors are kept until it is their turn: a failed fsync is told once."""
+        try:
+            self._ahead = self._read()
+        except LitelogError as error:
+            self._failure = error
+
+    def _make_header(self, run: Run, previous: str, shipped: int) -> WalHeader:
+        scan = run.scan
+        return WalHeader(
+            log=self._claim.log,
+            format=self._claim.format,
+            generation=self._claim.generation,
+            owner=self._claim.owner,
+            index=run.start.index,
+            offset=run.start.offset,
+            length=len(run.data),
+            file=run.start.file,
+            first=scan.first if scan is not None else None,
+            next=run.end.sequence,
+            records=scan.records if scan is not None else 0,
+            lowest=scan.lowest if scan is not None else None,
+            highest=scan.highest if scan is not None else None,
+            crc=run.crc,
+            crc_total=run.end.crc_total,
+            previous=previous,
+            shipped=shipped,
+            final=run.final,
+        )

@@ -1,0 +1,93 @@
+"""Ships a log to a file replica, durable, in a fresh process, against LZ4's own command on the same files.
+
+Yardsticks: ``cat | lz4 -1 > f; sync f``, and ``lz4 -1`` for each log segment on two processes, then a sync of all.
+Then the most memory that shipping takes, for a small log and for the large one.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import click
+from logs import make_log
+from measuring import (
+    Finding,
+    Report,
+    bench_folder,
+    empty,
+    folder_bytes,
+    interleave,
+    measure,
+    missing,
+    peak_memory,
+    rate,
+    ratios,
+    run,
+    sync_tree,
+)
+
+MAX_MEMORY = 150 << 20
+SHIP, ONE, TWO = "litelog replicate --once", "cat | lz4 -1", "lz4 -1, two processes"
+
+
+def ship_command(log: Path, place: Path) -> list[str | Path]:
+    """A new owner, a new replica, one process from start to end."""
+    empty(place)
+    command = Path(sys.executable).parent / "litelog"
+    return [command, "replicate", "--once", "--state-dir", place / "state", log, place / "replica"]
+
+
+def time_ship(log: Path, place: Path) -> float:
+    command = ship_command(log, place)
+    return measure(lambda: run(command))
+
+
+def time_one(log: Path, place: Path) -> float:
+    target = empty(place) / "all.lz4"
+    return measure(lambda: run(["sh", "-c", f"cat {log}/*.log | lz4 -1 > {target} && sync {target}"]))
+
+
+def time_two(log: Path, place: Path) -> float:
+    empty(place)
+    script = f"ls {log}/*.log | xargs -P2 -I FILE sh -c 'lz4 -1 -q FILE {place}/$(basename FILE).lz4' && sync {place}/*"
+    return measure(lambda: run(["sh", "-c", script]))
+
+
+@click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 3 times --size.")
+@click.option("--size", default=1024, help="MiB of log.")
+@click.option("--small", default=256, help="MiB of log for the first look at memory.")
+@click.option("--segment", default=64, help="MiB in a log segment.")
+@click.option("--rounds", default=5, help="Interleaved rounds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(folder: str | None, size: int, small: int, segment: int, rounds: int, as_json: bool) -> None:
+    report = Report(f"shipping {size} MiB")
+    with bench_folder(folder) as work:
+        log, place = work / "log", work / "place"
+        log_bytes = make_log(log, size << 20, segment_bytes=segment << 20)
+        sync_tree(log)
+        calls = {SHIP: partial(time_ship, log, place)}
+        if (reason := missing("lz4", "xargs")) is None:
+            calls |= {ONE: partial(time_one, log, place), TWO: partial(time_two, log, place)}
+        else:
+            report.skipped["lz4"] = reason
+        times = interleave(calls, rounds)
+        report.figures |= {name: rate(log_bytes, taken) for name, taken in times.items()}
+        for yardstick, target in ((ONE, 1.8), (TWO, 0.9)):
+            if yardstick in times:
+                report.findings.append(Finding(SHIP, yardstick, ratios(times[yardstick], times[SHIP]), target))
+        peaks = [peak_memory(ship_command(log, place))]
+        report.figures["log by replica, bytes"] = f"{log_bytes / folder_bytes(place / 'replica'):.2f}"
+        empty(log)
+        make_log(log, small << 20, segment_bytes=segment << 20)
+        peaks.append(peak_memory(ship_command(log, place)))
+        for mebibytes, peak in zip((size, small), peaks, strict=True):
+            found = Finding(f"peak memory, {mebibytes} MiB", "the limit", (peak / 2**20,), at_most=150, unit="MiB")
+            report.findings.append(found)
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""How a benchmark measures: interleaved rounds, medians of ratios, targets, and one way to print them.
+
+The disk and the neighbours drift by a factor of two or three, so a time says little and a ratio a lot: what is measured
+and its yardstick take turns in one run, each round gives one ratio, and the median of those is held against the target.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+MEMORY_POLL_SECONDS = 0.005
+"""How often a process is asked for its peak memory: what it allots in its last moment is missed."""
+
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One number held against a target: the median of ``values``."""
+
+    what: str
+    against: str
+    values: tuple[float, ...]
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = "x"
+    """``x``: a ratio, over 1 where ``what`` does better for ``at_least``, worse for ``at_most``."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def met(self) -> bool:
+        low = self.at_least is None or self.median >= self.at_least
+        return low and (self.at_most is None or self.median <= self.at_most)
+
+    @property
+    def target(self) -> str:
+        bounds = (("at least", self.at_least), ("at most", self.at_most))
+        return ", ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a benchmark found: figures to understand it by, findings to judge it by, and what was left out."""
+
+    title: str
+    figures: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Yardsticks that could not be used, and why."""
+
+    def print(self, *, as_json: bool) -> None:
+        """Print all of it: a table for people, one JSON document for programs."""
+        if as_json:
+            click.echo(json.dumps(self._fields(), indent=1))
+            return
+        console = Console(width=max(110, Console().width))
+        figures = Table("figure", "value", title=self.title)
+        for name, value in self.figures.items():
+            figures.add_row(name, value)
+        console.print(figures)
+        findings = Table("what", "against", "median", "min..max", "n", "target", "met")
+        for found in self.findings:
+            spread = f"{min(found.values):.3g}..{max(found.values):.3g}"
+            median = f"{found.median:.3g} {found.unit}"
+            met = "yes" if found.met else "[bold]no[/bold]"
+            findings.add_row(found.what, found.against, median, spread, str(len(found.values)), found.target, met)
+        console.print(findings)
+        for name, reason in self.skipped.items():
+            console.print(f"skipped: {name}: {reason}")
+
+    def _fields(self) -> dict[str, Any]:
+        findings = [asdict(found) | {"median": found.median, "met": found.met} for found in self.findings]
+        return {"title": self.title, "figures": self.figures, "findings": findings, "skipped": self.skipped}
+
+
+def measure(call: Callable[[], object]) -> float:
+    """How many seconds ``call`` takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def interleave(calls: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each call returns (its seconds), round by round; the first of a round goes last in the next.
+
+    A round before them warms caches, and is not counted.
+    """
+    names = list(calls)
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds + 1):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            value = calls[name]()
+            if number:
+                found[name].append(value)
+    return found
+
+
+def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
+    """``over`` by ``under``, round by round."""
+    return tuple(a / b for a, b in zip(over, under, strict=True))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest of ``values`` that ``percent`` of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def milliseconds(values: Sequence[float]) -> str:
+    """Seconds, for people: the median and the range."""
+    middle, low, high = (value * 1e3 for value in (statistics.median(values), min(values), max(values)))
+    return f"{middle:.2f} ms ({low:.2f}..{high:.2f})"
+
+
+def rate(size: int, seconds: Sequence[float]) -> str:
+    """MB/s, for people: the median and the range."""
+    middle, low, high = (size / 1e6 / value for value in (statistics.median(seconds), max(seconds), min(seconds)))
+    return f"{middle:.0f} MB/s ({low:.0f}..{high:.0f})"
+
+
+# --- folders
+
+
+@contextmanager
+def bench_folder(given: str | None) -> Iterator[Path]:
+    """An empty folder on a disk, in ``given`` or where temporary files go; removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="litelog-bench-", dir=given) as name:
+        kind = subprocess.run(["stat", "-f", "-c", "%T", name], capture_output=True, text=True, check=True).stdout
+        if kind.strip() in MEMORY_FILE_SYSTEMS:
+            raise click.UsageError(f"{name} is on {kind.strip()}, where nothing is durable: give --folder on a disk")
+        yield Path(name)
+
+
+def empty(folder: Path) -> Path:
+    """Have ``folder`` there, and nothing in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes of all files below ``folder``."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def sync_tree(folder: Path) -> None:
+    """Have all files and folders below ``folder`` on the disk, and nobody else's."""
+    for path in (folder, *folder.rglob("*")):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# --- processes
+
+
+def missing(*commands: str) -> str | None:
+    """Why commands cannot be used; None if all are there."""
+    absent = [command for command in commands if shutil.which(command) is None]
+    return f"not installed: {', '.join(absent)}" if absent else None
+
+
+def run(command: Sequence[str | Path]) -> None:
+    """Run a command in silence; its own words if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        _fail(command, done.returncode, done.stderr)
+
+
+def peak_memory(command: Sequence[str | Path]) -> int:
+    """The most memory, in bytes, that a command had resident at once."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, status_bytes(process.pid, "VmHWM"))
+        time.sleep(MEMORY_POLL_SECONDS)
+    _, errors = process.communicate()
+    if process.returncode:
+        _fail(command, process.returncode, errors)
+    return peak
+
+
+def status_bytes(pid: int, name: str) -> int:
+    """A size from /proc/PID/status, such as VmHWM or VmRSS; 0 where the process is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time, to the nanosecond, that a process has had, all its threads that still live together."""
+    stats = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(path.read_text().split()[0]) for path in stats) / 1e9
+
+
+def written_bytes(pid: int) -> int:
+    """The bytes that a process has handed to ``write`` and its kin."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
+
+
+def _fail(command: Sequence[str | Path], code: int, words: str) -> NoReturn:
+    raise click.ClickException(f"{' '.join(map(str, command))}: exit code {code}: {words.strip()[-2000:]}")
