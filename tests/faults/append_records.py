@@ -1,17 +1,20 @@
 """A writer to be killed: appends numbered records until then, and says after each batch what was appended.
 
-python append_records.py LOG SEED SEGMENT_BYTES [FSYNC]
+python append_records.py LOG SEED SEGMENT_BYTES [FSYNC] [PAUSE]
+
+PAUSE: seconds between two appends, so that a daemon keeps up.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+import time
 
 from litelog.log.writer import Fsync, LogWriter
 
 
-def main(folder: str, seed: int, segment_bytes: int, fsync: Fsync = "always") -> None:
+def main(folder: str, seed: int, segment_bytes: int, fsync: Fsync = "always", pause: str = "0") -> None:
     choose = random.Random(seed)
     with LogWriter(folder, segment_bytes=segment_bytes, fsync=fsync) as writer:
         number = writer.next_sequence
@@ -23,6 +26,7 @@ def main(folder: str, seed: int, segment_bytes: int, fsync: Fsync = "always") ->
             ]
             number = writer.append(values).next
             print(number, flush=True)  # noqa: T201
+            time.sleep(float(pause))
 
 
 if __name__ == "__main__":

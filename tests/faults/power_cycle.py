@@ -17,16 +17,19 @@ import struct
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.faults.processes import Spoken, assert_prefix, count_records, litelog, segments
+from tests.faults.processes import Spoken, assert_prefix, count_records, litelog, segments, shipped
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
 IMAGE_MEBIBYTES = 128
 MAX_RUN_SECONDS = 0.4
+PAUSE_SECONDS = "0.002"
+"""Between two appends: the daemon keeps up, so that it is at the log's very end when the power goes."""
 
 
 def run(*command: str) -> None:
@@ -58,6 +61,14 @@ class Disk:
         run("umount", str(self.path))
 
 
+def has_appended(writer: Spoken) -> bool:
+    return len(writer.lines) > 1
+
+
+def has_shipped(appended: int, daemon: Spoken) -> bool:
+    return shipped(daemon) >= appended
+
+
 def main(folder: Path, side: str, cycles: int) -> None:
     choose = random.Random(side)
     disk = Disk(folder)
@@ -69,13 +80,15 @@ def main(folder: Path, side: str, cycles: int) -> None:
     for _ in range(cycles):
         fsync = choose.choice(["never", "interval"])  # the page cache is far ahead of the disk
         script = str(Path(__file__).with_name("append_records.py"))
-        writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(choose.choice([20_000, 200_000])), fsync)
-        writer.wait_for_first()
+        size = choose.choice([50_000, 5_000_000])
+        writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(size), fsync, PAUSE_SECONDS)
+        writer.wait_for(has_appended)
         daemon = Spoken(
             *("-m", "litelog_cli", "replicate", "--json", "--state-dir", str(here / "state")),
             *("--sync-interval", "5ms", str(log), str(replica)),
         )
-        daemon.wait_for_first()
+        appended = int(writer.lines[-1])
+        daemon.wait_for(partial(has_shipped, appended))
         threading.Event().wait(choose.uniform(0.05, MAX_RUN_SECONDS))
         disk.cut_power()
         daemon.kill()
@@ -83,8 +96,7 @@ def main(folder: Path, side: str, cycles: int) -> None:
         disk.unmount()
         disk.mount()
 
-        events = [json.loads(line) for line in daemon.lines]
-        acknowledged = max((event["next"] for event in events if event["event"] == "shipped"), default=0)
+        acknowledged = shipped(daemon)
         restored = folder / "restored"
         litelog("restore", str(replica), "-o", str(restored))
         count = count_records(restored)

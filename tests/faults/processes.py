@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from litelog.log.reader import LogReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 START_SECONDS = 60
@@ -21,14 +23,19 @@ class Spoken:
     def __init__(self, *arguments: str) -> None:
         self.lines: list[str] = []
         self.process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._first = threading.Event()
+        self._news = threading.Condition()
+        self._over = False
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
-    def wait_for_first(self) -> None:
-        if not self._first.wait(START_SECONDS) or not self.lines:
-            self.kill()
-            raise AssertionError(f"said nothing: {self.errors}")
+    def wait_for(self, said: Callable[[Spoken], bool]) -> None:
+        """Wait until its lines are such that ``said`` holds."""
+        with self._news:
+            self._news.wait_for(lambda: said(self) or self._over, START_SECONDS)
+            if said(self):
+                return
+        self.kill()
+        raise AssertionError(f"said {self.lines[-3:]}, and: {self.errors}")
 
     def kill(self) -> None:
         self.process.kill()
@@ -43,9 +50,23 @@ class Spoken:
         with self.process.stdout as stream:
             for line in stream:
                 if line.endswith(b"\n"):
-                    self.lines.append(line.decode())
-                    self._first.set()
-        self._first.set()
+                    with self._news:
+                        self.lines.append(line.decode())
+                        self._news.notify_all()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+
+
+def anything(process: Spoken) -> bool:
+    """Whether a process has said anything."""
+    return bool(process.lines)
+
+
+def shipped(daemon: Spoken) -> int:
+    """The sequence behind the last record that a daemon said to be acknowledged; 0 if it said nothing of the kind."""
+    events = [json.loads(line) for line in list(daemon.lines)]
+    return max((event["next"] or 0 for event in events if event["event"] == "shipped"), default=0)
 
 
 def litelog(*arguments: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import threading
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.figures import report
-from tests.faults.processes import Spoken, assert_prefix, count_records, litelog, segments
+from tests.faults.processes import Spoken, anything, assert_prefix, count_records, litelog, segments, shipped
 
 CYCLES = 25
 """In each of the two tests; both together are at least 50."""
@@ -31,20 +30,19 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, seed: int) -> No
     records = losses = generations = 0
     for cycle in range(CYCLES):
         writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(choose.choice([20_000, 200_000])))
-        writer.wait_for_first()
+        writer.wait_for(anything)
         daemon = Spoken(
             *("-m", "litelog_cli", "replicate", "--json", "--state-dir", str(state), "--sync-interval", "5ms"),
             *(str(log), str(replica)),
         )
-        daemon.wait_for_first()
+        daemon.wait_for(anything)
         daemon_first = choose.random() < 0.5
         threading.Event().wait(choose.uniform(0, MAX_RUN_SECONDS))
         for process in (daemon, writer) if daemon_first else (writer, daemon):
             process.kill()
 
         written = int(writer.lines[-1])
-        events = [json.loads(line) for line in daemon.lines]
-        acknowledged = max((event["next"] for event in events if event["event"] == "shipped"), default=0)
+        acknowledged = shipped(daemon)
         restored = tmp_path / "restored"
         litelog("restore", str(replica), "-o", str(restored))
         assert_prefix(segments(restored), segments(log))
