@@ -14,16 +14,19 @@ from litelog import claim as claims
 from litelog import snapshot, wal_segment
 from litelog.errors import ExistsError, FencedError, NotFoundError, StoreError
 from litelog.lineage import find_tip, read_claim, read_forward
-from litelog.position import generation
+from litelog.position import Position, generation
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from litelog.claim import Claim
+    from litelog.clock import Clock
     from litelog.lineage import Tip
-    from litelog.position import Position
     from litelog.replica_client import ReplicaClient
+
+GRACE_SECONDS = 3600.0
+"""How long a WAL segment is kept at least, whatever retention says: who was suspended for longer knows nothing."""
 
 MAX_SLOTS_LOST = 1000
 """How many slots a closing owner may lose to the one that it closes: that one's next put fails once one is won."""
@@ -60,7 +63,7 @@ def create_claim(client: ReplicaClient, claim: Claim) -> None:
     raise NotCreateOnlyError(claim.key)
 
 
-def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim], now: int) -> dict[str, Tip]:
+def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim], clock: Clock) -> dict[str, Tip]:
     """End every open generation in ``below`` (newest first); their tips by generation. Idempotent.
 
     It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
@@ -68,7 +71,7 @@ def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim],
     """
     tips: dict[str, Tip] = {}
     for claim in below:
-        tip = _close(client, claim, successor, now)
+        tip = _close(client, claim, successor, clock)
         tips[claim.generation] = tip
         if tip.started:
             break
@@ -78,8 +81,8 @@ def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim],
 def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
     """Whether the object that ends at our position is there with our digest: two requests, this one and the claim's.
 
-    ``last`` is the last WAL segment's place, None where the snapshot is the last object. Raises FencedError where a
-    newer claim exists.
+    ``last`` is the last WAL segment's place, None where the snapshot is the last object: then a listing shows besides
+    that there was no WAL segment since. Raises FencedError where a newer claim exists.
     """
     try:
         newer = read_claim(client, claim.epoch + 1)
@@ -92,19 +95,30 @@ def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
         )
     try:
         if last is None:
-            return snapshot.digest(client.read_snapshot(generation(claim.generation), claim.first)) == digest
+            name = generation(claim.generation)
+            first = next((info.position for info in client.wal_segments(name)), Position(name, claim.first, 0))
+            there = snapshot.digest(client.read_snapshot(name, claim.first))
+            return there == digest and first == Position(name, claim.first, 0)
         return wal_segment.digest([client.read_wal_segment(last)]) == digest
     except NotFoundError:
         return False
 
 
-def _close(client: ReplicaClient, claim: Claim, successor: Claim, now: int) -> Tip:
+def _close(client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock) -> Tip:
+    looked = clock.monotonic()
     tip = find_tip(client, claim)
     for _ in range(MAX_SLOTS_LOST):
         if tip.terminal is not None:
             return tip
+        body = wal_segment.encode(_terminal(claim, successor, tip, clock.now()), b"")
+        if clock.monotonic() - looked > GRACE_SECONDS / 2:
+            # The owner may have gone on meanwhile, and deleted what it put there: the slot may be free again.
+            looked = clock.monotonic()
+            tip = find_tip(client, claim)
+            continue
         with suppress(ExistsError):  # its owner was faster, or this is our own put whose answer was lost
-            client.write_wal_segment(tip.slot, wal_segment.encode(_terminal(claim, successor, tip, now), b""))
+            client.write_wal_segment(tip.slot, body)
+        looked = clock.monotonic()
         tip = read_forward(client, tip)
     raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
 

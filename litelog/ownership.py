@@ -141,7 +141,7 @@ class Owner:
             self._folder.save(replace(state, claim=None))
             raise
         epochs = [epoch for epoch in self._client.epochs() if epoch < claim.epoch]
-        tips = close_below(self._client, claim, newest_claims(self._client, epochs), self._clock.now())
+        tips = close_below(self._client, claim, newest_claims(self._client, epochs), self._clock)
         try:
             end = self._predecessor_end(claim, tips)
         except _OutrunError:

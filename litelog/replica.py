@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from litelog import claim as claims
 from litelog import wal_segment
 from litelog.errors import DivergedError, ExistsError, FencedError, LitelogError
+from litelog.fencing import GRACE_SECONDS
 from litelog.layout import wal_key
 from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
-
-GRACE_SECONDS = 3600.0
-"""How long covered WAL segments are kept at least. After half of it without a put, ownership is proved anew."""
 
 SAVE_SECONDS = 1.0
 """How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
