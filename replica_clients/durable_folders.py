@@ -26,15 +26,22 @@ class DurableFolders:
         self._lock = threading.Lock()
 
     def open(self, folder: str) -> int:
-        """A descriptor of the folder with that key, which is durable; the caller closes it."""
+        """A descriptor of the folder with that key, which is durable; the caller closes it.
+
+        FileNotFoundError where somebody removes it at the same time: try again.
+        """
         with self._lock:
             if folder in self._known:
                 try:
                     return os.open(os.path.join(self._root, folder), _OPEN_FOLDER)
                 except FileNotFoundError:
                     self._known.clear()  # somebody removed it, and perhaps more
-            self._make(folder)
-            return os.open(os.path.join(self._root, folder), _OPEN_FOLDER)
+            try:
+                self._make(folder)
+                return os.open(os.path.join(self._root, folder), _OPEN_FOLDER)
+            except FileNotFoundError:
+                self._known.clear()
+                raise
 
     def settle(self, folder: str) -> None:
         """Make deletions in a folder durable; remove it, and those above it but the root, where nothing is left."""

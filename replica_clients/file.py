@@ -37,8 +37,8 @@ TEMPORARY = ".litelog-"
 MAX_BUFFERS = 1024
 """Buffers in one write: Linux's IOV_MAX."""
 
-FOLDER_ATTEMPTS = 3
-"""How often a put makes its folder anew when somebody removes it meanwhile: retention does so once at most."""
+FOLDER_ATTEMPTS = 10
+"""How often a put makes its folder anew when somebody removes it meanwhile: retention does so once, at most."""
 
 _OPEN_OBJECT = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a named pipe in an object's place must not block
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -85,17 +85,9 @@ class FileStore:
         parent, _, name = key.rpartition("/")
         with self._mapped("put", key):
             for _ in range(FOLDER_ATTEMPTS):
-                folder = self._folders.open(parent)
-                try:
-                    return self._publish(folder, name, body, create_only)
-                except FileNotFoundError:
-                    continue  # removed since it was opened
-                except FileExistsError:
-                    os.fsync(folder)  # its maker may have died before that
-                    raise ExistsError(key) from None
-                finally:
-                    os.close(folder)
-        raise StoreError("put", key, f"its folder in {self.root} is removed again and again")
+                with suppress(FileNotFoundError):  # the folder was removed meanwhile
+                    return self._put(key, parent, name, body, create_only)
+        raise StoreError("put", key, f"{self.root}: its folder is removed again and again, or is a link to nothing")
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         _require_ours(key)
@@ -124,6 +116,16 @@ class FileStore:
 
     def close(self) -> None:
         """Nothing is held between calls."""
+
+    def _put(self, key: str, parent: str, name: str, body: Sequence[Buffer], create_only: bool) -> None:
+        folder = self._folders.open(parent)
+        try:
+            self._publish(folder, name, body, create_only)
+        except FileExistsError:
+            os.fsync(folder)  # its maker may have died before that
+            raise ExistsError(key) from None
+        finally:
+            os.close(folder)
 
     def _publish(self, folder: int, name: str, body: Sequence[Buffer], create_only: bool) -> None:
         """Make the file ``name`` of ``body``. FileExistsError, FileNotFoundError: of the name, of the folder."""
@@ -155,9 +157,10 @@ class FileStore:
             try:
                 return os.open(".", flags | self._flags, 0o666, dir_fd=folder), None
             except OSError as error:
-                if error.errno not in _NO_UNNAMED_FILES:
-                    raise
-                self._flags = 0
+                if error.errno in _NO_UNNAMED_FILES:
+                    self._flags = 0
+                elif error.errno != errno.EPERM:  # what ext4 says in a folder that was removed, as does a real lack of
+                    raise  # rights: a named file tells them apart
         name = f"{TEMPORARY}{os.getpid()}-{self._token}-{next(self._count)}.tmp"
         return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder), name
 

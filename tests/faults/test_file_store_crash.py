@@ -7,6 +7,7 @@ through all of them. Then the object must be whole or not there, and putting it 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,11 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def put_with(root: Path, unnamed: str, injection: str, warm: str = "cold") -> tuple[int, str]:
     """A child's put under ``injection``: (exit status, negative for a signal; what it said)."""
     call = injection.partition(":")[0]
+    return put_under(root, unnamed, warm, ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={injection}"])
+
+
+def put_under(root: Path, unnamed: str, warm: str, options: list[str]) -> tuple[int, str]:
+    """A child's put under strace with ``options``: (exit status, what it said)."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(root), unnamed, warm, KEY],
         stdin=subprocess.PIPE,
@@ -74,18 +80,7 @@ def put_with(root: Path, unnamed: str, injection: str, warm: str = "cold") -> tu
         assert child.stdout is not None
         assert child.stdout.read(5) == b"ready"
         tracer = subprocess.Popen(
-            [
-                "strace",
-                "-f",
-                "-o",
-                os.devnull,
-                "-e",
-                f"trace={call}",
-                "-e",
-                f"inject={injection}",
-                "-p",
-                str(child.pid),
-            ],
+            ["strace", "-f", *options, "-p", str(child.pid)],
             stderr=subprocess.PIPE,
         )
         assert tracer.stderr is not None
@@ -93,12 +88,55 @@ def put_with(root: Path, unnamed: str, injection: str, warm: str = "cold") -> tu
         if b"attached" not in line:
             pytest.skip(f"strace may not attach here: {line.decode().strip()}")
         _, said = child.communicate(b"x", timeout=WAIT_SECONDS)
+        tracer.communicate(timeout=WAIT_SECONDS)  # its trace is whole when it has ended
         return child.returncode, said.decode()
     finally:
         for process in (child, tracer):
             if process is not None:
                 process.kill()
                 process.communicate()
+
+
+CALL = re.compile(r"(\w+)\(")
+
+
+@pytest.mark.parametrize(
+    ("unnamed", "wanted"),
+    [
+        ("unnamed", "openat openat writev fdatasync linkat close fsync close"),
+        ("named", "openat openat writev fdatasync linkat close unlinkat fsync close"),
+    ],
+)
+def test_bytes_are_synced_before_their_name_is_made_and_the_folder_after(
+    tmp_path: Path, unnamed: str, wanted: str
+) -> None:
+    trace = tmp_path / "trace"
+    status, _ = put_under(tmp_path / "root", unnamed, "warm", ["-o", str(trace), "-y"])
+    lines = [line for line in trace.read_text().splitlines() if CALL.search(line) and "getpid" not in line]
+    calls = [CALL.findall(line)[0] for line in lines]
+    first = next(number for number, line in enumerate(lines) if "openat(" in line)
+    last = len(calls) - calls[::-1].index("close")
+    assert status == 0
+    assert calls[first:last] == wanted.split()
+    folder = str(tmp_path / "root" / os.path.dirname(KEY))
+    assert f"<{folder}>)" in next(line for line in lines[first:] if "fsync(" in line and "fdatasync" not in line)
+
+
+@pytest.mark.parametrize("unnamed", ["unnamed", "named"])
+def test_each_new_folder_is_synced_into_its_parent_before_it_is_used(tmp_path: Path, unnamed: str) -> None:
+    trace = tmp_path / "trace"
+    status, _ = put_under(
+        tmp_path / "root", unnamed, "cold", ["-o", str(trace), "-y", "-e", "trace=mkdir,fsync,writev"]
+    )
+    text = trace.read_text()
+    assert status == 0
+    at = 0
+    parts = KEY.split("/")[:-1]
+    for count in range(len(parts) + 1):
+        made = tmp_path.joinpath("root", *parts[:count])
+        at = text.index(f'mkdir("{made}"', at)
+        at = text.index(f"<{made.parent}>)", at)
+    assert text.index("writev(") > at
 
 
 def body_of(store: FileStore, key: str) -> bytes | None:

@@ -1,0 +1,236 @@
+"""What the file store does beyond what every store does: folders, leftovers, laziness, rights."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litelog.errors import ConfigError, NotFoundError, StoreError
+from litelog.object_store import ByteRange
+from replica_clients.conformance.checks import listed, read
+from replica_clients.durable_folders import MAX_KNOWN_FOLDERS, DurableFolders
+from replica_clients.file import FOLDER_ATTEMPTS, TEMPORARY, FileStore
+from replica_clients.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(str(tmp_path / "root"))
+
+
+parts = st.text(st.sampled_from("ab./-0"), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(parts, max_size=12), parts | st.just(""), parts | st.none())
+def test_a_listing_is_the_memory_stores(
+    tmp_path_factory: pytest.TempPathFactory, keys: set[str], prefix: str, start_after: str | None
+) -> None:
+    files, memory = FileStore(str(tmp_path_factory.mktemp("root"))), MemoryStore()
+    for key in sorted(keys):
+        try:
+            files.put(key, [key.encode()])
+        except (ValueError, StoreError):
+            continue  # no key, or below or above another object
+        memory.put(key, [key.encode()])
+    try:
+        wanted = list(memory.list(prefix, start_after))
+    except ValueError:
+        with pytest.raises(ValueError, match="key"):
+            files.list(prefix, start_after)
+        return
+    assert list(files.list(prefix, start_after)) == wanted
+
+
+def test_folders_before_the_start_of_a_listing_are_not_read(store: FileStore) -> None:
+    for index in range(5):
+        store.put(f"wal/{index}/0", [b"x"])
+    read_folders: list[str] = []
+    watching = [True]
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if watching and event == "os.scandir":
+            read_folders.append(os.path.relpath(str(arguments[0]), store.root))
+
+    sys.addaudithook(watch)
+    try:
+        assert listed(store, "wal/", "wal/3") == ["wal/3/0", "wal/4/0"]
+        assert read_folders == ["wal", "wal/3", "wal/4"]
+        read_folders.clear()
+        assert [info.key for info in islice(store.list("wal/"), 1)] == ["wal/0/0"]
+        assert read_folders == ["wal", "wal/0"]
+        read_folders.clear()
+        assert listed(store, "wal/2/") == ["wal/2/0"]
+        assert read_folders == ["wal/2"]
+    finally:
+        watching.clear()
+
+
+def test_what_vanishes_during_a_listing_is_passed_over(store: FileStore) -> None:
+    for key in ("a/1", "a/2", "b/1", "c/1"):
+        store.put(key, [b"x"])
+    listing = store.list("")
+    assert next(listing).key == "a/1"
+    FileStore(store.root).delete(["a/2", "b/1"])
+    assert [info.key for info in listing] == ["c/1"]
+
+
+def test_temporary_files_and_what_is_no_file_do_not_show(store: FileStore, tmp_path: Path) -> None:
+    store.put("a/1", [b"x"])
+    folder = tmp_path / "root" / "a"
+    (folder / f"{TEMPORARY}1-2-3.tmp").write_bytes(b"half")
+    (folder / "empty").mkdir()
+    (folder / "loop").symlink_to("..")
+    os.mkfifo(folder / "pipe")
+    (tmp_path / "root" / os.fsdecode(b"caf\xe9")).write_bytes(b"not UTF-8")
+    assert listed(store) == ["a/1"]
+    for key in ("a/pipe", "a/empty", "a/loop"):
+        with pytest.raises(NotFoundError):
+            store.open(key)
+
+
+def test_a_temporary_name_is_no_key(store: FileStore) -> None:
+    for key in (f"{TEMPORARY}x", f"a/{TEMPORARY}x", f"{TEMPORARY}x/a"):
+        for call in (lambda key=key: store.put(key, [b"x"]), lambda key=key: store.open(key)):
+            with pytest.raises(ValueError, match=TEMPORARY):
+                call()
+
+
+def test_emptied_folders_go_and_the_root_stays(store: FileStore) -> None:
+    store.put("a/b/c", [b"x"])
+    store.put("a/d", [b"x"])
+    store.delete(["a/b/c"])
+    assert os.listdir(store.root + "/a") == ["d"]
+    store.delete(["a/d"])
+    assert os.listdir(store.root) == []
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_replica_that_is_moved_away_is_begun_anew_in_its_place(tmp_path: Path, unnamed: bool) -> None:
+    store = FileStore(str(tmp_path / "root"), unnamed=unnamed)
+    store.put("a/b/1", [b"x"])
+    (tmp_path / "root").rename(tmp_path / "moved")
+    store.put("a/b/2", [b"y"])
+    assert listed(store) == ["a/b/2"]
+    assert listed(FileStore(str(tmp_path / "moved"))) == ["a/b/1"]
+
+
+class VanishingFolders:
+    """Hands out folders and removes them at once, so many times."""
+
+    def __init__(self, root: str, times: int) -> None:
+        self._inner = DurableFolders(root)
+        self._root = root
+        self.times = times
+
+    def open(self, folder: str) -> int:
+        descriptor = self._inner.open(folder)
+        if self.times:
+            self.times -= 1
+            os.rmdir(os.path.join(self._root, folder))
+        return descriptor
+
+
+@pytest.mark.parametrize("create_only", [True, False])
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_put_whose_folder_is_removed_meanwhile_succeeds(tmp_path: Path, unnamed: bool, create_only: bool) -> None:
+    store = FileStore(str(tmp_path), unnamed=unnamed)
+    store._folders = VanishingFolders(store.root, FOLDER_ATTEMPTS - 1)  # type: ignore[assignment]
+    store.put("a/b/1", [b"x"], create_only=create_only)
+    assert listed(FileStore(store.root)) == ["a/b/1"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_folder_that_never_stays_is_an_error(tmp_path: Path, unnamed: bool) -> None:
+    store = FileStore(str(tmp_path), unnamed=unnamed)
+    store._folders = VanishingFolders(store.root, 1000)  # type: ignore[assignment]
+    with pytest.raises(StoreError, match="again and again"):
+        store.put("a/b/1", [b"x"])
+    assert listed(store) == []
+
+
+def test_more_folders_than_are_remembered_are_still_found(store: FileStore) -> None:
+    store._folders._known.update(f"other/{number}" for number in range(MAX_KNOWN_FOLDERS + 1))
+    store.put("a/b", [b"x"])
+    assert len(store._folders._known) < 5
+    assert listed(store) == ["a/b"]
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(store: FileStore) -> None:
+    store.put("a", [b"x"])
+    with pytest.raises(StoreError, match="in the place of a folder"):
+        store.put("a/b", [b"x"])
+    with pytest.raises(NotFoundError):
+        store.open("a/b")
+
+
+def test_a_reader_takes_ranges_by_readinto_too(store: FileStore) -> None:
+    store.put("key", [bytes(range(200))])
+    with store.open("key", ByteRange(50, 100)) as stream:
+        buffer = bytearray(60)
+        assert stream.readinto(buffer) == 60  # type: ignore[attr-defined]
+        assert stream.readinto(buffer) == 40  # type: ignore[attr-defined]
+        assert stream.readinto(buffer) == 0  # type: ignore[attr-defined]
+        assert buffer[:40] == bytes(range(110, 150))
+
+
+def test_a_file_that_shrinks_under_its_reader_is_an_error(store: FileStore) -> None:
+    store.put("key", [bytes(100)])
+    with closing(store.open("key")) as stream:
+        assert len(stream.read(10)) == 10
+        os.truncate(f"{store.root}/key", 50)
+        with pytest.raises(OSError, match="file ends at byte 50, 50 bytes early"):
+            stream.read()
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+def test_no_descriptor_is_left_open(store: FileStore) -> None:
+    before = open_descriptors()
+    for number in range(5):
+        store.put(f"a/{number}", [b"x"])
+        with pytest.raises(StoreError):
+            store.put(f"a/{number}", [b"x"])
+        read(store, f"a/{number}")
+        with pytest.raises(NotFoundError):
+            store.open("a")
+    listed(store)
+    store.delete(["a/0"])
+    assert open_descriptors() == before
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[None]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody without rights")
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_missing_rights_are_named(tmp_path: Path, as_nobody: None) -> None:
+    assert as_nobody is None
+    with pytest.raises(StoreError, match="the right to read and write"):
+        FileStore(str(tmp_path / "root")).put("a/b", [b"x"])
+
+
+@pytest.mark.parametrize("root", ["", "a\0b"])
+def test_a_root_that_is_no_path_is_refused(root: str) -> None:
+    with pytest.raises(ConfigError):
+        FileStore(root)

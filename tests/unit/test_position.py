@@ -1,0 +1,61 @@
+"""Positions print one way, parse strictly, and order by age, index and offset."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litelog.position import MAX_EPOCH, MAX_INDEX, Position, epoch_of, generation, new_generation
+
+epochs = st.integers(0, MAX_EPOCH)
+positions = st.builds(
+    Position,
+    st.builds(new_generation, epochs, st.integers(0)),
+    st.integers(0, MAX_INDEX),
+    st.integers(0, MAX_INDEX),
+)
+
+
+@given(positions)
+def test_what_is_printed_parses_to_the_same_position(position: Position) -> None:
+    assert Position.parse(str(position)) == position
+
+
+@given(positions, positions)
+def test_positions_order_as_their_texts_do(one: Position, other: Position) -> None:
+    assert (one < other) == (str(one) < str(other))
+
+
+@given(epochs, epochs, st.integers(0), st.integers(0))
+def test_generations_sort_by_epoch_whatever_their_random_bits(one: int, other: int, bits: int, more: int) -> None:
+    first, second = new_generation(one, bits), new_generation(other, more)
+    assert generation(first) == first
+    assert epoch_of(first) == one
+    if one != other:
+        assert (first < second) == (one < other)
+
+
+@pytest.mark.parametrize("epoch", [-1, MAX_EPOCH + 1])
+def test_an_epoch_that_has_no_eight_digits_is_refused(epoch: int) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        new_generation(epoch, 0)
+
+
+GOOD = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "text", ["", GOOD[:-1], GOOD + "0", GOOD.upper(), f"{GOOD}\n", "\u0660" * 16, "../../../../../.."]
+)
+def test_what_is_not_a_generation_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a generation"):
+        generation(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", GOOD, f"{GOOD}/0/0", f"{GOOD}/{GOOD}/{GOOD}/", f"{GOOD}/{GOOD}/-{GOOD[1:]}", f"{GOOD}/{GOOD}/{GOOD}\n"]
+)
+def test_what_is_not_a_position_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a position"):
+        Position.parse(text)
