@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litelog.clock import SystemClock
 from litelog.errors import (
     ConfigError,
     CorruptCommitError,
@@ -19,11 +20,14 @@ from litelog.errors import (
     SourceMissingError,
     TruncatedError,
 )
-from litelog.formats import Tail
+from litelog.formats import Expectation, Tail
 from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
+from litelog.log.cursor import LogCursor
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
+from litelog.log.source import SegmentNames
 from litelog.log.writer import LogWriter
 from litelog.watcher import Watcher
 
@@ -356,6 +360,57 @@ def test_closing_wakes_a_blocked_reader(tmp_path: Path, watcher: Watcher) -> Non
         thread.join(PATIENCE_SECONDS)
         assert reader.read() is None
     assert ended == [[], []]
+
+
+class LateNames(SegmentNames):
+    """A listing that is late: just before it is made, the log grows, and goes on in a new log segment."""
+
+    writer: LogWriter | None = None
+
+    def all(self) -> list[str]:
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.append(b"1")
+            writer.roll()
+            writer.append(b"2")
+        return super().all()
+
+
+def test_what_is_appended_between_the_end_of_file_and_the_listing_is_not_skipped(tmp_path: Path) -> None:
+    log_format = LitelogFormat()
+    names = LateNames(str(tmp_path), log_format, SystemClock())
+    cursor = LogCursor(str(tmp_path), log_format, names)
+    with LogWriter(str(tmp_path), fsync="never") as writer:
+        writer.append(b"0")
+        cursor.place(names.open(names.all()[0]), 0, Expectation())
+        got = []
+        names.writer = writer
+        while (columns := cursor.next_records()) is not None:
+            got += columns.sequences.tolist()
+    cursor.close()
+    assert got == [0, 1, 2]
+
+
+class SilentWatcher(Watcher):
+    """A watcher that wakes nobody; the log grows just before it is armed."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        super().__init__()
+        self.writer = writer
+
+    def arm(self, folder: str, wake: Callable[[], None]) -> bool:  # noqa: ARG002
+        self.writer.append(b"x")
+        return True
+
+
+def test_what_is_appended_before_the_watch_is_set_is_seen_without_a_wake_up(tmp_path: Path) -> None:
+    with LogWriter(str(tmp_path), fsync="never") as writer:
+        watcher = SilentWatcher(writer)
+        with LogReader(
+            str(tmp_path), follow=True, timeout=PATIENCE_SECONDS, poll_interval=2 * PATIENCE_SECONDS, watcher=watcher
+        ) as reader:
+            assert [next(reader).sequence for _ in range(3)] == [0, 1, 2]
+        watcher.close()
 
 
 def test_a_deleted_log_segment_is_read_to_its_end_and_left_for_the_next(tmp_path: Path) -> None:
