@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from litelog import claim as claims
 from litelog import wal_segment
-from litelog.errors import DivergedError, ExistsError, FencedError, LitelogError
+from litelog.errors import (
+    DivergedError,
+    ExistsError,
+    FencedError,
+    GenerationMismatchError,
+    LitelogError,
+    NotYetAvailableError,
+)
 from litelog.fencing import GRACE_SECONDS
 from litelog.layout import wal_key
 from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
 from litelog.preparation import Preparation
+from litelog.replica_client import WalSegmentInfo
+from litelog.segment_iterator import SegmentFeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
     from litelog.preparation import Prepared
     from litelog.replica_client import ReplicaClient
     from litelog.replica_state import ReplicaState, StateFolder
+    from litelog.segment_iterator import SegmentIterator
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
@@ -103,6 +113,7 @@ class Replica:
         self._claim: Claim | None = None
         self._follower: Follower | None = None
         self._preparation: Preparation | None = None
+        self._feed: SegmentFeed | None = None
         self._queue: deque[Prepared] = deque()
         self._proved_at = 0.0
         self._saved_at = 0.0
@@ -122,6 +133,17 @@ class Replica:
     def sequence(self) -> int | None:
         """The sequence behind the last acknowledged record."""
         return self._state.place.sequence if self._state is not None else None
+
+    def subscribe(self, start: Position | None = None) -> SegmentIterator:
+        """The WAL segments of the generation at hand, from the slot ``start`` (its first) on, and then each as it is
+        acknowledged. From any thread.
+
+        A new generation ends it with GenerationMismatchError. NotYetAvailableError before the first sync.
+        """
+        feed = self._feed
+        if feed is None:
+            raise NotYetAvailableError(f"{self._client.url}: no generation yet; the first sync has not been")
+        return feed.subscribe(self._client.wal_segments, start)
 
     @property
     def settled(self) -> bool:
@@ -158,6 +180,8 @@ class Replica:
             if self._follower is not None:
                 self._follower.close()
                 self._follower = None
+            if self._feed is not None:
+                self._feed.close()
             self._folder.close()
 
     # --- generations
@@ -176,6 +200,9 @@ class Replica:
         self._queue.clear()
         self._state = self._saved = state
         self._claim = claims.parse(state.claim)
+        if self._feed is not None:
+            self._feed.fail(GenerationMismatchError(self._feed.generation, self._claim.generation))
+        self._feed = SegmentFeed(generation(self._claim.generation))
         self._follower = Follower(self._source.folder, self._source.format, state.place, self._clock)
         self._preparation = Preparation(
             self._follower, self._claim, self._workers.compressing, self._clock, self._limit
@@ -258,7 +285,7 @@ class Replica:
     def _acknowledge(self, prepared: Prepared) -> None:
         self._queue.popleft()
         self._advance(prepared.header, prepared.digest, prepared.after)
-        self._listener.shipped(Shipped(self._source.folder, self._client.url, prepared.header, prepared.size))
+        self._tell(prepared.header, prepared.size)
 
     def _advance(self, header: WalHeader, digest: str, place: Place) -> None:
         assert self._state is not None
@@ -266,6 +293,12 @@ class Replica:
         self._state = replace(
             self._state, digest=digest, last=str(header.position), shipped=header.shipped, place=place
         )
+
+    def _tell(self, header: WalHeader, size: int) -> None:
+        """Say that a WAL segment is durable: before the next one is put, as iterators need it."""
+        assert self._feed is not None
+        self._feed.publish(WalSegmentInfo(header.position, size))
+        self._listener.shipped(Shipped(self._source.folder, self._client.url, header, size))
 
     def _resolve_refusal(self, prepared: Prepared) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
@@ -287,7 +320,7 @@ class Replica:
         self._queue.clear()
         self._preparation.rewind(run.after)
         self._advance(header, there.digest, run.after)
-        self._listener.shipped(Shipped(self._source.folder, self._client.url, header, len(body)))
+        self._tell(header, len(body))
 
     # --- state
 

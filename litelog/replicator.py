@@ -13,7 +13,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import FinalSyncError, LitelogError, SourceError, SourceMissingError
+from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
 from litelog.ownership import Owner, Source
 from litelog.registry import open_client, open_format, redact
 from litelog.replica import Replica, Workers
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.position import Position
     from litelog.replica import Listener, Shipped
     from litelog.replica_client import ReplicaClient
+    from litelog.segment_iterator import SegmentIterator
 
 _logger = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class Replicator:
         self._watcher = watcher or Watcher()
         self._changed = threading.Condition()
         self._tasks: list[ReplicaTask] = []
+        self._by_place: dict[tuple[str, str], ReplicaTask] = {}
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
         self._clients: list[ReplicaClient] = []
         self._pool = ThreadPoolExecutor(SYNCING_THREADS, "sync")
@@ -132,6 +135,14 @@ class Replicator:
         """Where every replica stands."""
         return [_status(task) for task in self._tasks]
 
+    def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
+        """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
+        configuration names them."""
+        task = self._by_place.get((log, url))
+        if task is None or task.replica is None:
+            raise ConfigError(f"{log} is not replicated to {redact(url)} here")
+        return task.replica.subscribe(start)
+
     @property
     def abandoned(self) -> bool:
         """Whether threads were left behind that wait for a store: then the process can only be ended hard."""
@@ -145,6 +156,7 @@ class Replicator:
             for replica in log.replicas:
                 task = self._open_task(source, log, replica)
                 self._tasks.append(task)
+                self._by_place[log.path, replica.url] = task
                 self._wakes[task] = partial(self._wake, task)
 
     def _open_task(self, source: Source, log: LogConfig, replica: ReplicaConfig) -> ReplicaTask:

@@ -1,0 +1,75 @@
+"""Programs read what the daemon ships, as it is acknowledged, through the daemon itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog import wal_segment
+from litelog.config import Config, LogConfig, ReplicaConfig
+from litelog.errors import ConfigError
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
+from litelog.layout import wal_key
+from litelog.log.writer import LogWriter
+from litelog.registry import open_client
+from litelog.replicator import Replicator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.claim import Claim
+    from litelog.replica import Shipped
+
+
+class Began:
+    """A listener that knows when a generation begins."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        self.event.set()
+
+    def shipped(self, event: Shipped) -> None: ...
+
+
+def make_replicator(tmp_path: Path, listener: Began | None = None) -> Replicator:
+    replica = ReplicaConfig(url=str(tmp_path / "replica"), sync_interval=0.001)
+    config = Config(logs=(LogConfig(path=str(tmp_path / "log"), replicas=(replica,)),))
+    return Replicator(config, state_dir=str(tmp_path / "state"), host="here", listener=listener)
+
+
+def test_a_subscriber_reads_every_record_once_while_they_are_appended(tmp_path: Path) -> None:
+    log, url = str(tmp_path / "log"), str(tmp_path / "replica")
+    began = Began()
+    replicator = make_replicator(tmp_path, began)
+    client = open_client(url)
+    values: list[bytes] = []
+    with LogWriter(log, segment_bytes=2000) as writer:
+        writer.append(b"0")
+        running = threading.Thread(target=replicator.run)
+        running.start()
+        assert began.event.wait(30)
+        with replicator.subscribe(log, url) as segments:
+            for number in range(1, 200):
+                writer.append(b"%d" % number)
+            while len(values) < 200:
+                assert segments.wait(30)
+                info = segments.next()
+                assert info is not None
+                segment = wal_segment.decode(wal_key(info.position), client.read_wal_segment(info.position))
+                header = segment.header
+                data = memoryview(segment.data())
+                columns = LitelogFormat().decode(header.file, data, header.offset, Expectation(header.first))
+                values += [record.value for record in columns.records()]
+        replicator.stop()
+        running.join()
+    assert values == [b"%d" % number for number in range(200)]
+
+
+def test_what_is_not_replicated_cannot_be_subscribed_to(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not replicated"):
+        make_replicator(tmp_path).subscribe(str(tmp_path / "log"), "elsewhere")
