@@ -391,6 +391,34 @@ def test_what_is_appended_between_the_end_of_file_and_the_listing_is_not_skipped
     assert got == [0, 1, 2]
 
 
+class LateFiles(SegmentNames):
+    """The same for lines, which do not tell what came before them."""
+
+    late: Path | None = None
+
+    def all(self) -> list[str]:
+        folder, self.late = self.late, None
+        if folder is not None:
+            with (folder / "a.1").open("ab") as stream:
+                stream.write(b"one\n")
+            (folder / "a.2").write_bytes(b"two\n")
+        return super().all()
+
+
+def test_lines_that_come_before_the_next_file_are_not_skipped(tmp_path: Path) -> None:
+    log_format = LinesFormat("a.*")
+    names = LateFiles(str(tmp_path), log_format, SystemClock())
+    cursor = LogCursor(str(tmp_path), log_format, names)
+    (tmp_path / "a.1").write_bytes(b"zero\n")
+    cursor.place(names.open("a.1"), 0, Expectation(0))
+    names.late = tmp_path
+    got = []
+    while (columns := cursor.next_records()) is not None:
+        got += [record.value for record in columns.records()]
+    cursor.close()
+    assert got == [b"zero", b"one", b"two"]
+
+
 class SilentWatcher(Watcher):
     """A watcher that wakes nobody; the log grows just before it is armed."""
 
@@ -398,7 +426,7 @@ class SilentWatcher(Watcher):
         super().__init__()
         self.writer = writer
 
-    def arm(self, folder: str, wake: Callable[[], None]) -> bool:  # noqa: ARG002
+    def arm(self, folder: str, wake: Callable[[], None]) -> bool:
         self.writer.append(b"x")
         return True
 

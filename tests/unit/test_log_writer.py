@@ -34,6 +34,7 @@ from litelog.formats.encoding import MAX_RECORDS
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
+from litelog.log.sparse_index import IndexWriter
 from litelog.log.writer import LogWriter
 
 if TYPE_CHECKING:
@@ -660,7 +661,7 @@ def test_any_index_whatsoever_changes_nothing(tmp_path_factory: pytest.TempPathF
     index = segment.with_suffix(".index")
     body = index.read_bytes()
     assert len(body) >= 3 * 32
-    kind = data.draw(st.sampled_from(["flip", "shuffle", "noise", "cut", "gone"]))
+    kind = data.draw(st.sampled_from(["flip", "shuffle", "noise", "cut", "gone", "lies"]))
     if kind == "flip":
         flipped = bytearray(body)
         flipped[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -670,6 +671,13 @@ def test_any_index_whatsoever_changes_nothing(tmp_path_factory: pytest.TempPathF
         index.write_bytes(b"".join(data.draw(st.permutations(entries))))
     elif kind == "noise":
         index.write_bytes(data.draw(st.binary(max_size=200)))
+    elif kind == "lies":
+        with LogWriter(str(folder)) as writer:
+            lying = IndexWriter(str(segment), writer.log_id)
+        place = st.tuples(st.integers(0, 9), st.integers(0, 400).map(lambda word: 64 + 8 * word), st.integers(0, 9))
+        for number, (sequence, offset, highest) in enumerate(data.draw(st.lists(place, min_size=1, max_size=4))):
+            lying.add(sequence, offset + 4096 * number, highest)
+        lying.close()
     elif kind == "cut":
         index.write_bytes(body[: data.draw(st.integers(0, len(body)))])
     else:
