@@ -214,7 +214,8 @@ class Owner:
         if last is None:
             return 0
         return find_shift(
-            self._source.folder, self._source.format, self._clock, last.file, last.index, last.end, last.crc_total
+            self._source.folder, self._source.format, self._clock, last.file, last.index, last.end, last.crc_total,
+            final=last.final,
         )
 
     # --- which log

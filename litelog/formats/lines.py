@@ -27,6 +27,8 @@ class LinesFormat:
     name = "lines"
     finished_tail = FinishedTail.SHIP
     has_timestamps = False
+    self_numbered = False
+    has_log_id = False
 
     def __init__(self, pattern: str = "*") -> None:
         self.pattern = pattern

@@ -7,19 +7,21 @@ before each read the descriptor is synced, so that what is shipped is never ahea
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
 from litelog.errors import (
     CorruptCommitError,
+    CorruptionError,
     DivergedError,
     SequenceGapError,
     SourceMissingError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.log.place import Place, Run, make_run
-from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentNames
+from litelog.log.place import CHECKED_BYTES, Place, Run, make_run
+from litelog.log.source import GROWTH_BYTES, SETTLED_MICROSECONDS, OpenSegment, SegmentNames
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -56,6 +58,8 @@ class Follower:
         self._clock = clock
         self._current: OpenSegment | None = None
         self._finished: OpenSegment | None = None
+        self._newer: OpenSegment | None = None
+        self._rest: int | None = None
         self._names = SegmentNames(folder, log_format, clock)
         self._seen: tuple[tuple[int, ...], ...] | None = None
         self.settled = False
@@ -73,14 +77,14 @@ class Follower:
 
     def close(self) -> None:
         """Let go of the descriptors. Idempotent."""
-        for segment in (self._current, self._finished):
+        for segment in (self._current, self._finished, self._newer):
             if segment is not None:
                 segment.close()
-        self._current = self._finished = None
+        self._current = self._finished = self._newer = None
 
     def changed(self) -> bool:
-        """Whether anything may have happened since the last run was looked for: three calls, and no read."""
-        return self._seen is None or self._signature() != self._seen
+        """Whether anything may have happened since the last run was looked for: three calls and, at most, one read."""
+        return self._seen is None or self._signature() != self._seen or self._rest_changed()
 
     def pending_bytes(self) -> int:
         """About how many bytes of the current log segment are not read yet."""
@@ -91,6 +95,7 @@ class Follower:
         self._seen = self._signature()
         newest = max((part[-1] for part in self._seen or ()), default=0)
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
+        self._rest = None
         run = self._find_run(limit)
         if run is not None:
             self._place = run.after
@@ -119,11 +124,12 @@ class Follower:
             self._current.close()
             self._current = None
         self._place = place
-        self._seen = None
+        self._seen = self._rest = None
 
     # --- one run
 
     def _find_run(self, limit: int) -> Run | None:
+        self._check_finished()
         if self._current is None:
             if not self._choose_segment():
                 return None
@@ -135,34 +141,54 @@ class Follower:
         if size > self._place.offset:
             self._sync_current()
         data, scan = self._read_run(size, limit)
-        if scan is not None and scan.end > self._place.offset and scan.end < size and scan.tail is not Tail.ZEROS:
+        seen = self._place.offset + len(data)
+        if scan is not None and self._place.offset < scan.end < size and (scan.tail is not Tail.ZEROS or seen < size):
             return make_run(self._place, data, scan, final=False)  # more lies behind it: look at that next
-        return self._run_at_end(size, data, scan)
+        run = self._run_at_end(size, data, scan)
+        if run is None and size > self._place.offset:
+            self._rest = crc32c(data[:CHECKED_BYTES])
+        return run
 
     def _run_at_end(self, size: int, data: memoryview, scan: Scan | None) -> Run | None:
         """The run at what seems to be the log segment's end: finished, if a newer one continues it."""
-        assert self._current is not None
-        expect = self._place.expectation if scan is None else scan.expectation
-        shipped = self._place.offset if scan is None else scan.end
-        whole = shipped >= size or scan is None or scan.tail is Tail.ZEROS
-        finished = self._find_successor(expect, may_be_gap=whole and shipped == self._place.offset)
-        if self._current.size() != size or not finished:
-            # Not finished, or it grew while the newer one was looked at: its own bytes come first.
-            return make_run(self._place, data, scan, final=False) if shipped > self._place.offset else None
-        if scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS):
-            return make_run(self._place, data, scan, final=True)
+        place = self._place
+        end = place.offset if scan is None else scan.end
+        refusal: GapError | CorruptionError | None = None
+        finished = False
+        try:
+            finished = self._successor_name(place.expectation if scan is None else scan.expectation) is not None
+        except (GapError, CorruptionError) as error:
+            refusal = error
+        if not (finished or refusal) or self._went_on(size, data[end - place.offset :], end):
+            # Not finished, or its writer went on while the newer one was looked at: its own bytes come first.
+            return make_run(place, data, scan, final=False) if end > place.offset else None
+        clean = scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS)
+        if refusal is not None:
+            if end > place.offset:
+                return make_run(place, data, scan, final=False)  # the newer one's fault is told when it is its turn
+            if clean or self._format.finished_tail is not FinishedTail.ERROR or not isinstance(refusal, GapError):
+                raise refusal
+        if scan is None or clean:
+            return make_run(place, data, scan, final=True)
         if self._format.finished_tail is FinishedTail.ERROR:
-            damage = scan.damage
-            raise CorruptCommitError(
-                self._path,
-                shipped,
-                damage.what if damage else "commit",
-                damage.expected if damage else "whole, as a newer log segment follows",
-                damage.actual if damage else "cut off",
-            )
+            if end > place.offset:
+                return make_run(place, data, scan, final=False)
+            raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
-            return make_run(self._place, data, replace(scan, end=scan.start + len(data)), final=True)
-        return make_run(self._place, data, scan, final=True)
+            return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
+        return make_run(place, data, scan, final=True)
+
+    def _went_on(self, size: int, rest: memoryview, end: int) -> bool:
+        """Read the older log segment again: whether it is longer, or its bytes from ``end`` on are not ``rest``."""
+        assert self._current is not None
+        return self._current.size() != size or self._current.read(end, len(rest)) != rest
+
+    def _cut_off(self, scan: Scan) -> CorruptCommitError:
+        """What an unfinished tail of a finished log segment is, where writers leave none."""
+        damage = scan.damage
+        if damage is None:
+            return CorruptCommitError(self._path, scan.end, "commit", "whole, as a newer one follows", "cut off")
+        return CorruptCommitError(self._path, scan.end, damage.what, damage.expected, damage.actual)
 
     def _read_run(self, size: int, limit: int) -> tuple[memoryview, Scan | None]:
         assert self._current is not None
@@ -172,11 +198,25 @@ class Follower:
         length = min(limit, size - place.offset)
         while True:
             data = memoryview(self._current.read(place.offset, length))
-            scan = self._format.scan(self._path, data, place.offset, place.expectation)
+            try:
+                scan = self._format.scan(self._path, data, place.offset, place.expectation)
+            except (CorruptCommitError, SequenceGapError) as error:
+                return self._read_before(error, data)
             longer = min(size - place.offset, max(scan.wanted, 2 * length), MAX_COMMIT_BYTES + PROBE_BYTES)
             if scan.end > place.offset or longer <= length:
                 return data, scan
             length = longer  # a commit larger than the limit
+
+    def _read_before(self, error: CorruptCommitError | SequenceGapError, data: memoryview) -> tuple[memoryview, Scan]:
+        """The whole commits before the bad one; the error itself if there are none."""
+        place = self._place
+        good = data[: max(0, error.offset - place.offset)]
+        if len(good) == len(data):
+            raise error
+        scan = self._format.scan(self._path, good, place.offset, place.expectation)
+        if scan.end == place.offset:
+            raise error
+        return good, scan
 
     # --- the log segment at hand
 
@@ -190,6 +230,7 @@ class Follower:
         if not place.file:
             name = self._successor_name(place.expectation) if place.behind else self._first_segment()
             if name is None:
+                self._names.require_folder()
                 return False
             self._place = replace(place, file=name)
         return True
@@ -198,7 +239,7 @@ class Follower:
         """Open the log segment of the place. False: it is not there."""
         place = self._place
         try:
-            self._current = self._names.open(place.file)
+            self._current = self._take_newer(place.file) or self._names.open(place.file)
         except FileNotFoundError:
             return False
         if place.offset and self._current.checksum(place.offset) != place.crc_total:
@@ -206,11 +247,7 @@ class Follower:
         return True
 
     def _first_segment(self) -> str | None:
-        for name in self._names.all():
-            with self._names.open(name) as segment:
-                if segment.size() > 0:
-                    return name
-        return None
+        return next((segment.name for segment in self._names.each() if segment.size() > 0), None)
 
     def _pass_vanished(self) -> Run:
         """The log segment is gone. Where commits are numbered, one that continues proves that nothing is missing."""
@@ -218,16 +255,29 @@ class Follower:
         following = self._names.after(place.file)
         if not following and not self._names.all():
             raise SourceMissingError(self._folder, "holds no log segment any more")
-        if self._format.self_numbered and place.offset and self._find_successor(place.expectation, may_be_gap=False):
-            return make_run(place, memoryview(b""), None, final=True)
+        if self._format.self_numbered and place.offset:
+            with suppress(GapError):
+                if self._successor_name(place.expectation) is not None:
+                    return make_run(place, memoryview(b""), None, final=True)
         raise DivergedError(self._path, "vanished before all of it was shipped")
+
+    def _check_finished(self) -> None:
+        """The log segment before may not grow any more, not even while nobody looked."""
+        place = self._place
+        if self._finished is not None and self._finished.name != place.behind:
+            self._finished.close()
+            self._finished = None
+        if self._finished is None and place.behind_end is not None and not self._skips_garbage:
+            with suppress(FileNotFoundError):
+                self._finished = self._names.open(place.behind)
+                self._finished.finish(place.behind_end)
+        if self._finished is not None and self._finished.grew():
+            raise DivergedError(os.path.join(self._folder, self._finished.name), "grew after it was finished")
 
     def _check_continuity(self) -> None:
         """Compare the source with what was shipped: size, inode, and the last commit's bytes."""
         assert self._current is not None
         place = self._place
-        if self._finished is not None and self._finished.grew():
-            raise DivergedError(os.path.join(self._folder, self._finished.name), "grew after it was finished")
         if (inode := self._names.inode_of(place.file)) not in (None, self._current.inode):
             self._reopen_replaced()
         if inode is None:
@@ -241,8 +291,13 @@ class Follower:
     def _reopen_replaced(self) -> None:
         assert self._current is not None
         place = self._place
+        try:
+            segment = self._names.open(place.file)
+        except FileNotFoundError:
+            return  # gone again: the descriptor still has what it was
         self._current.close()
-        self._current = self._names.open(place.file)
+        self._current = segment
+        self._names.sync_folder()
         if self._current.size() < place.offset or self._current.checksum(place.offset) != place.crc_total:
             raise DivergedError(self._path, "was replaced by a file with other bytes")
 
@@ -257,18 +312,19 @@ class Follower:
             self._finished.close()
         self._finished, self._current = self._current, None
         if self._finished is not None:
-            skips_garbage = self._format.finished_tail is FinishedTail.PREFIX
-            self._finished.finish(self._finished.size() if skips_garbage else end)
+            self._finished.finish(self._finished.size() if self._skips_garbage else end)
+
+    @property
+    def _skips_garbage(self) -> bool:
+        return self._format.finished_tail is FinishedTail.PREFIX
+
+    def _rest_changed(self) -> bool:
+        """Whether the bytes behind the place are others than when they were no commit: mmap may leave all times."""
+        if self._rest is None or self._current is None:
+            return False
+        return crc32c(self._current.read(self._place.offset, CHECKED_BYTES)) != self._rest
 
     # --- the log segments behind it
-
-    def _find_successor(self, expect: Expectation, *, may_be_gap: bool) -> bool:
-        try:
-            return self._successor_name(expect) is not None
-        except GapError:
-            if may_be_gap:
-                raise
-            return False  # the older one has bytes of its own left: those decide first
 
     def _successor_name(self, expect: Expectation) -> str | None:
         """The next log segment, once it (or one behind it) holds a whole commit that continues."""
@@ -285,28 +341,49 @@ class Follower:
         return None
 
     def _probe(self, name: str, expect: Expectation) -> tuple[Scan | None, int]:
-        path = os.path.join(self._folder, name)
         try:
-            segment = self._names.open(name)
+            segment = self._take_newer(name) or self._names.open(name)
         except FileNotFoundError:
             return None, 0
-        with segment:
-            size = segment.size()
-            if size == 0:
-                return None, 0
-            self._names.sync_folder()
-            segment.sync(path)
-            length = min(size, PROBE_BYTES)
-            while True:
-                data = memoryview(segment.read(0, length))
-                try:
-                    scan = self._format.scan(path, data, 0, expect)
-                except SequenceGapError as error:
-                    raise GapError(path, name, f"the log jumps from {error.expected} to {error.actual}") from error
-                longer = min(size, max(scan.wanted, 2 * length), MAX_COMMIT_BYTES + PROBE_BYTES)
-                if scan.commits or longer <= length:
-                    return scan, size
-                length = longer
+        size = segment.size()
+        if size == 0 or self._newer is not None:
+            with segment:
+                return (self._probe_open(segment, size, expect) if size else None), size
+        self._newer = segment  # it becomes the current one: its descriptor is kept
+        return self._probe_open(segment, size, expect), size
+
+    def _probe_open(self, segment: OpenSegment, size: int, expect: Expectation) -> Scan:
+        path = os.path.join(self._folder, segment.name)
+        self._names.sync_folder()
+        segment.sync(path)
+        length = min(size, PROBE_BYTES)
+        while True:
+            data = memoryview(segment.read(0, length))
+            try:
+                scan = self._format.scan(path, data, 0, expect)
+            except (CorruptCommitError, SequenceGapError) as error:
+                scan = self._format.scan(path, data[: error.offset], 0, expect)
+                if scan.commits:
+                    return scan  # the fault behind them is told when it is its turn
+                if isinstance(error, CorruptCommitError):
+                    raise
+                reason = f"the log jumps from {error.expected} to {error.actual}"
+                raise GapError(path, segment.name, reason) from error
+            longer = min(size, max(scan.wanted, 2 * length), MAX_COMMIT_BYTES + PROBE_BYTES)
+            if scan.commits or longer <= length:
+                return scan
+            length = longer
+
+    def _take_newer(self, name: str) -> OpenSegment | None:
+        """The descriptor that a newer log segment was probed with, if it still is that file."""
+        segment = self._newer
+        if segment is None or segment.name != name:
+            return None
+        self._newer = None
+        if self._names.inode_of(name) == segment.inode:
+            return segment
+        segment.close()
+        return None
 
     def _signature(self) -> tuple[tuple[int, ...], ...] | None:
         """What changes when the log does: sizes and times of change, the time last; None before it is open."""
@@ -317,21 +394,22 @@ class Follower:
 
 
 def find_shift(
-    folder: str, log_format: LogFormat, clock: Clock, file: str, index: int, end: int, crc_total: int
+    folder: str, log_format: LogFormat, clock: Clock, file: str, index: int, end: int, crc_total: int, *, final: bool
 ) -> int | None:
     """What to add to another generation's index to get this log's; None if it does not hold what that one shipped.
 
     To hold it is to have ``file``, there at ``index``, with CRC-32C ``crc_total`` over its
-    bytes [0, ``end``).
+    bytes [0, ``end``), and, if that was ``final``, nothing behind them.
     """
-    names = SegmentNames(folder, log_format, clock)
+    ends_there = final and log_format.finished_tail is not FinishedTail.PREFIX
     ours = 0
-    for name in names.all():
-        with names.open(name) as segment:
-            if name == file:
-                held = segment.size() >= end and segment.checksum(end) == crc_total
-                return ours - index if held else None
-            ours += segment.size() > 0
+    for segment in SegmentNames(folder, log_format, clock).each():
+        if segment.name == file:
+            held = segment.size() >= end and segment.checksum(end) == crc_total
+            if held and ends_there:
+                held = not segment.read(end, GROWTH_BYTES).strip(b"\0")
+            return ours - index if held else None
+        ours += segment.size() > 0
     return None
 
 
@@ -340,9 +418,8 @@ def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None
     names = SegmentNames(folder, log_format, clock)
     if not names.all():
         raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}")
-    for name in names.all():
-        with names.open(name) as segment:
-            found = log_format.log_id(os.path.join(folder, name), memoryview(segment.read(0, HEAD_BYTES)))
+    for segment in names.each():
+        found = log_format.log_id(os.path.join(folder, segment.name), memoryview(segment.read(0, HEAD_BYTES)))
         if found is not None:
             return found
     return None

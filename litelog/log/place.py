@@ -24,6 +24,8 @@ class Place:
     """Empty at the start of an index that has no log segment yet."""
     behind: str = ""
     """The log segment of the index before it, which is finished."""
+    behind_end: int | None = None
+    """The offset at which that one was finished: it may not grow any more."""
     offset: int = 0
     crc_total: int = 0
     """CRC-32C of [0, offset)."""
@@ -60,7 +62,8 @@ class Run:
         """Where the next run starts."""
         if not self.final:
             return self.end
-        return Place(self.end.index + 1, "", behind=self.end.file, sequence=self.end.sequence, epoch=self.end.epoch)
+        end = self.end
+        return Place(end.index + 1, "", end.file, end.offset, sequence=end.sequence, epoch=end.epoch)
 
 
 def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) -> Run:
@@ -73,6 +76,7 @@ def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) 
         index=place.index,
         file=place.file,
         behind=place.behind,
+        behind_end=place.behind_end,
         offset=scan.end,
         crc_total=crc32c(data, place.crc_total),
         sequence=scan.next,

@@ -13,6 +13,8 @@ from litelog.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from litelog.clock import Clock
     from litelog.formats import LogFormat
 
@@ -21,7 +23,7 @@ _logger = logging.getLogger(__name__)
 _READ_BYTES = 4 << 20
 """How much is read at a time where only a checksum is wanted."""
 
-_GROWTH_BYTES = 1 << 20
+GROWTH_BYTES = 1 << 20
 """How much is read behind a finished log segment's end to tell growth from preallocation."""
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")
@@ -40,6 +42,8 @@ class OpenSegment:
         self.inode = os.fstat(descriptor).st_ino
         self._end = 0
         self._checked: tuple[int, int] | None = None
+        self._grew = False
+        self._sync_failure: OSError | None = None
 
     def __enter__(self) -> OpenSegment:
         return self
@@ -66,10 +70,10 @@ class OpenSegment:
     def grew(self) -> bool:
         """Whether bytes were written behind the end that it was finished with."""
         signature = self.signature()
-        if signature == self._checked:
-            return False
-        self._checked = signature
-        return bool(self.read(self._end, _GROWTH_BYTES).strip(b"\0"))
+        if signature != self._checked:
+            self._checked = signature
+            self._grew = bool(self.read(self._end, GROWTH_BYTES).strip(b"\0"))
+        return self._grew
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` on; fewer at the end."""
@@ -92,10 +96,16 @@ class OpenSegment:
         return value
 
     def sync(self, path: str) -> None:
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise SourceSyncError(f"{path}: cannot be synced, so what it holds may not be durable: {error}") from error
+        """Make what it holds durable. After a failure it fails for good: the kernel tells of lost bytes only once."""
+        if self._sync_failure is None:
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                self._sync_failure = error
+            else:
+                return
+        failure = self._sync_failure
+        raise SourceSyncError(f"{path}: cannot be synced, so what it holds may not be durable: {failure}") from failure
 
 
 class SegmentNames:
@@ -153,6 +163,16 @@ class SegmentNames:
         except OSError as error:
             raise SourceError(f"{path}: cannot be opened: {error.strerror}") from error
         return OpenSegment(name, descriptor)
+
+    def each(self) -> Iterator[OpenSegment]:
+        """The log segments, oldest first, open while they are looked at; those that vanish before are passed over."""
+        for name in self.all():
+            try:
+                segment = self.open(name)
+            except FileNotFoundError:
+                continue
+            with segment:
+                yield segment
 
     def inode_of(self, name: str) -> int | None:
         with suppress(FileNotFoundError):

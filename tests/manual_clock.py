@@ -1,0 +1,28 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+import time
+
+
+class ManualClock:
+    """Starts at the machine's time, as files' time stamps are compared with it."""
+
+    def __init__(self, now: int | None = None) -> None:
+        self._now = time.time_ns() // 1000 if now is None else now
+        self._monotonic = 1000.0
+
+    def now(self) -> int:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._monotonic += seconds
+        self._now += int(seconds * 1_000_000)
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock, as an administrator does: monotonic time does not see it."""
+        self._now += int(seconds * 1_000_000)

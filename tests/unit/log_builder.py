@@ -1,0 +1,165 @@
+"""Hostile writers: they write log segments directly, as crashed, careless or malicious programs leave them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from litelog.formats.raw import RawFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import Commit, Expectation, LogFormat, Scan
+    from litelog.formats.columns import Columns
+
+LOG_ID = UUID("0123456789abcdef0123456789abcdef")
+SECOND = 1_000_000
+
+
+@dataclass
+class LogBuilder:
+    """One log in a folder. ``texts`` is what each file holds, as the writer meant it."""
+
+    folder: str
+    format: LogFormat
+    next: int = 0
+    name: str = ""
+    epoch: int = 1
+    texts: dict[str, bytes] = field(default_factory=dict)
+
+    def path(self, name: str = "") -> str:
+        return os.path.join(self.folder, name or self.name)
+
+    def commit(self, size: int = 10, tag: bytes = b"r") -> bytes:
+        """The bytes of the next commit, which then counts as written."""
+        if isinstance(self.format, LitelogFormat):
+            value = (tag + b"%d" % self.next).ljust(size, b".")
+            data = bytes(encode_commit(self.next, self.epoch, self.next * SECOND, [value]))
+            self.next += 1
+            return data
+        text = (tag + b"%d" % self.next).ljust(size, b".")
+        self.next += 1
+        return text + (b"\n" if isinstance(self.format, LinesFormat) else b"")
+
+    def header(self, log_id: UUID = LOG_ID) -> bytes:
+        """What a log segment that starts now begins with."""
+        if isinstance(self.format, LitelogFormat):
+            return SegmentHeader(log_id, self.next, 0).encode()
+        return b""
+
+    def roll(self, commits: int = 1, size: int = 10) -> str:
+        """Begin a new log segment, with so many commits."""
+        litelog = isinstance(self.format, LitelogFormat)
+        self.name = segment_name(self.next) if litelog else f"app.{len(self.texts):06d}"
+        self.write(self.header())
+        return self.append(commits, size)
+
+    def append(self, commits: int = 1, size: int = 10) -> str:
+        """Append whole commits to the newest log segment; its name."""
+        self.write(b"".join(self.commit(size) for _ in range(commits)))
+        return self.name
+
+    def write(self, data: bytes, name: str = "") -> None:
+        """Append bytes, whatever they are."""
+        name = name or self.name
+        with open(self.path(name), "ab") as file:
+            file.write(data)
+        self.texts[name] = self.texts.get(name, b"") + data
+
+    def overwrite(self, offset: int, data: bytes, name: str = "") -> None:
+        """Write in place."""
+        name = name or self.name
+        with open(self.path(name), "r+b") as file:
+            file.seek(offset)
+            file.write(data)
+        self.reread(name)
+
+    def map(self, offset: int, data: bytes) -> None:
+        """Write in place through memory: no event, and on some file systems no new time."""
+        with open(self.path(), "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            memory[offset : offset + len(data)] = data
+        self.reread(self.name)
+
+    def truncate(self, size: int, name: str = "") -> None:
+        os.truncate(self.path(name), size)
+        self.reread(name or self.name)
+
+    def preallocate(self, size: int) -> None:
+        """Let the newest log segment have zeros up to ``size``."""
+        os.truncate(self.path(), size)
+
+    def replace(self, data: bytes | None = None, name: str = "") -> None:
+        """Put another file, with the same bytes or with ``data``, in a log segment's place."""
+        name = name or self.name
+        if data is None:
+            with open(self.path(name), "rb") as file:
+                data = file.read()
+        temporary = self.path(".replacement")
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.rename(temporary, self.path(name))
+        self.texts[name] = data
+
+    def delete(self, name: str) -> None:
+        os.unlink(self.path(name))
+
+    def reread(self, name: str) -> None:
+        with open(self.path(name), "rb") as file:
+            self.texts[name] = file.read()
+
+    def files(self) -> dict[str, bytes]:
+        """What is in the folder now, oldest first."""
+        found = {}
+        for name in sorted(os.listdir(self.folder)):
+            if self.format.segment_order(name) is not None:
+                with open(self.path(name), "rb") as file:
+                    found[name] = file.read()
+        return found
+
+
+def make_log(folder: object, name: str = "litelog") -> LogBuilder:
+    """An empty log of that format in ``folder``, which is made if it is not there."""
+    path = str(folder)
+    os.makedirs(path, exist_ok=True)
+    formats: dict[str, LogFormat] = {"litelog": LitelogFormat(), "lines": LinesFormat(), "raw": RawFormat()}
+    return LogBuilder(path, formats[name])
+
+
+class Interrupted:
+    """A LogFormat that lets somebody else act after each scan: between a follower's looks, the writer goes on."""
+
+    def __init__(self, inner: LogFormat) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.finished_tail = inner.finished_tail
+        self.has_timestamps = inner.has_timestamps
+        self.self_numbered = inner.self_numbered
+        self.has_log_id = inner.has_log_id
+        self.acts: list[Callable[[], object]] = []
+
+    def check_names(self, names: list[str]) -> None:
+        self.inner.check_names(names)
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        return self.inner.segment_order(name)
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:
+        return self.inner.log_id(name, head)
+
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+        found = self.inner.scan(name, data, offset, expect)
+        if self.acts:
+            self.acts.pop(0)()
+        return found
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        return self.inner.commits(name, data, offset, expect)
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        return self.inner.decode(name, data, offset, expect)
