@@ -44,6 +44,10 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
 """
 
 
+class OutputGoneError(Exception):
+    """Nobody reads our output any more. A name of its own, as click ends the process with 1 where it meets EPIPE."""
+
+
 class VerbGroup(click.Group):
     """Imports a verb's module when it is asked for, so that a small verb does not wait for a large one."""
 
@@ -55,6 +59,12 @@ class VerbGroup(click.Group):
             return None
         command: click.Command = getattr(import_module(f"litelog_cli.{cmd_name}"), cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise OutputGoneError from error
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -113,7 +123,7 @@ def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # n
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputGoneError):
         return _give_up_output()
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), trace=_verbose(arguments))

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ def replicate(
 
     LOG_DIR is a folder of log segments; each REPLICA_URL is a replica of it.
     """
-    if once and command:
+    if once and command is not None:
         raise click.UsageError("--once and --exec do not go together")
     settings = {"format": format_name, "pattern": pattern, "sync-interval": sync_interval}
     given = {name: value for name, value in settings.items() if value is not None}
@@ -129,7 +130,7 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
     from litelog.replicator import Replicator
 
     keep_freed_memory()
-    if command:
+    if command is not None:
         _check_names(config)
     listener = _JsonLines() if as_json else None
     replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname(), listener=listener)
@@ -156,11 +157,15 @@ class _Session:
         self._timeout = timeout
         self._command = command
         self._signals = 0
+        self._starting = threading.Lock()  # a signal that comes while the program starts is meant for it
+        self._child: Child | None = None
 
     def run(self, once: bool) -> int:
         """Replicate until a signal or the program's end; the exit code."""
-        self._child = Child(self._command, self._replicator.stop) if self._command else None
         with acting_on_signals(self._act):
+            with self._starting:
+                if self._command is not None:
+                    self._child = Child(self._command, self._replicator.stop)
             try:
                 self._replicator.run(once=once)
             except FinalSyncError as error:
@@ -179,13 +184,15 @@ class _Session:
 
     def _act(self, number: int) -> None:
         self._signals += 1
+        with self._starting:
+            child = self._child
         if self._signals > 1:
-            if self._child is not None:
-                self._child.kill()
+            if child is not None:
+                child.kill()
             os._exit(128 + number)
-        if self._child is not None:
+        if child is not None:
             _logger.info("signal %d: forwarded; a second one ends at once", number)
-            self._child.forward(number)
+            child.forward(number)
         else:
             _logger.info("signal %d: final sync, at most %gs; a second one ends at once", number, self._timeout)
             self._replicator.stop()

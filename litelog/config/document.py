@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from yaml.composer import ComposerError
 
+from litelog.registry import redact
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,7 +18,6 @@ MAX_DEPTH = 16
 """How deep a document may nest: the configuration has five levels, the composer calls itself for each."""
 
 _EXPANSION = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$\$)*))?\})?")
-_CREDENTIALS = re.compile(r"://[^/@\s]*@")
 
 
 class Expanded(str):
@@ -144,7 +145,7 @@ class _Reader:
 
     def _read_scalar(self, node: yaml.Node, location: tuple[str | int, ...]) -> Any:
         text: str = node.value
-        self._document.shown[location] = _CREDENTIALS.sub("://***@", text)
+        self._document.shown[location] = redact(text)
         kind = node.tag.rpartition(":")[2]
         if kind == "null":
             return None

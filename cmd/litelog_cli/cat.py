@@ -1,0 +1,112 @@
+"""``litelog cat``: the records of a log or a replica, on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog_cli.output import format_time, json_bytes
+from litelog_cli.places import GENERATION, is_replica
+from litelog_cli.sources import log_batches, replica_batches
+from litelog_cli.start import Kind, Start, parse_start
+
+if TYPE_CHECKING:
+    from litelog.formats.columns import Columns
+    from litelog.position import Generation
+
+RECORDS_AT_A_TIME = 4096
+"""Records that are turned into Python objects at once, so that a batch takes little memory."""
+
+DEFAULT_FORMAT = "litelog"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog cat /var/lib/events
+  litelog cat --from latest --follow /var/lib/events
+  litelog cat --from 10s --json /var/lib/events
+  litelog cat --from 1000 --to 2000 file:///backup/events
+  litelog cat --from 2month3days --to 1day /var/lib/events
+  litelog cat --format lines --pattern '*.log' /var/log/app
+\b
+A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
+a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
+(in UTC where no zone is given).
+"""
+)
+@click.argument("place", metavar="LOG_DIR|REPLICA_URL")
+@click.option("--from", "start_text", default="beginning", show_default=True, help="Where to begin.")
+@click.option("--to", "end_text", help="Where to stop, just before it: a sequence or a time.  [default: the end]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended later.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
+@click.option("--format", "format_name", help="A log's format; a replica knows its own.  [default: litelog]")
+@click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
+@click.option("--generation", "name", type=GENERATION, help="Which generation of a replica.  [default: the latest]")
+def cat(
+    place: str,
+    start_text: str,
+    end_text: str | None,
+    follow: bool,
+    as_json: bool,
+    format_name: str | None,
+    pattern: str | None,
+    name: Generation | None,
+) -> None:
+    """Print the records of a log or a replica.
+
+    Values are printed as they are, each with a newline; with --json each record is an object with its sequence,
+    timestamp, key and value, where bytes that are not UTF-8 are {"base64": ...}.
+    """
+    now = datetime.now(UTC)
+    start, end = parse_start(start_text, now), _parse_end(end_text, now)
+    write = _write_json if as_json else _write_values
+    with ExitStack() as stack:
+        if is_replica(place):
+            if format_name is not None:
+                raise click.UsageError("a replica knows its format; --format is for logs")
+            batches = replica_batches(stack, place, name, pattern, start, end, follow)
+        else:
+            if name is not None:
+                raise click.UsageError("--generation is for replicas")
+            batches = log_batches(stack, place, format_name or DEFAULT_FORMAT, pattern, start, end, follow)
+        for columns in batches:
+            write(columns)
+            sys.stdout.flush()
+
+
+def _parse_end(text: str | None, now: datetime) -> Start | None:
+    if text is None:
+        return None
+    end = parse_start(text, now)
+    if end.kind not in (Kind.SEQUENCE, Kind.TIME):
+        raise click.BadParameter(f"{text!r} is neither a sequence nor a time", param_hint="--to")
+    return end
+
+
+def _write_values(columns: Columns) -> None:
+    data = columns.data
+    starts = columns.value_starts
+    ends = starts + columns.value_lengths
+    out = sys.stdout.buffer
+    for at in range(0, len(columns), RECORDS_AT_A_TIME):
+        part = slice(at, at + RECORDS_AT_A_TIME)
+        values = [data[start:end] for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True)]
+        values.append(data[:0])  # so that the last one has its newline too
+        out.write(b"\n".join(values))
+
+
+def _write_json(columns: Columns) -> None:
+    for record in columns.records():
+        fields = {
+            "sequence": record.sequence,
+            "timestamp": None if record.timestamp is None else format_time(record.timestamp),
+            "key": json_bytes(record.key),
+            "value": json_bytes(record.value),
+        }
+        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")

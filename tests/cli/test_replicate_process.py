@@ -1,0 +1,206 @@
+"""``litelog replicate`` as a process: signals, the program beside it, configuration, exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from litelog.errors import ExitCode
+from litelog_cli.main import run
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from conftest import Command
+
+needs_other_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read what the process logs until a line holds ``text``."""
+    assert process.stderr
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"the process ended before it said {text!r}: {said}")
+
+
+def sequences(litelog: Command, replica: str) -> int | None:
+    """The sequence behind the last record that a replica holds."""
+    done = litelog("generations", "--json", replica)
+    return done.lines[-1]["next_sequence"] if done.code == 0 else None
+
+
+def test_once_ships_what_is_there_to_every_replica(litelog: Command) -> None:
+    litelog.lines(2500)
+    done = litelog("replicate", "--once", "--json", "log", "one", f"file://{litelog.folder}/two")
+    assert done.code == ExitCode.DONE
+    states = [line for line in done.lines if line["event"] == "status"]
+    assert [(state["phase"], state["sequence"]) for state in states] == [("done", 2500)] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals) -> None:
+    litelog.lines(10)
+    # With an interval of a day, only the final sync can ship what comes after the first WAL segment.
+    process = litelog.start("replicate", "--sync-interval", "1d", "log", "replica")
+    wait_for_line(process, "begins")
+    litelog.lines(10)
+    process.send_signal(number)
+    assert process.wait(60) == ExitCode.DONE
+    assert sequences(litelog, "replica") == 20
+
+
+def test_a_second_signal_ends_at_once_and_the_program_with_it(litelog: Command) -> None:
+    litelog.lines(1)
+    stubborn = "sh -c \"trap '' TERM; echo $$; exec 2>/dev/null; while :; do sleep 0.05; done\""
+    process = litelog.start("replicate", "--exec", stubborn, "log", "replica")
+    assert process.stdout
+    child = int(process.stdout.readline())
+    process.send_signal(signal.SIGTERM)
+    wait_for_line(process, "forwarded")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert not process.stdout.read()  # its other end is closed: the program is gone
+    assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize(("program", "code"), [("true", 0), ("sh -c 'exit 7'", 7), ("sh -c 'kill -9 $$'", 137)])
+def test_with_exec_the_exit_code_is_the_programs(litelog: Command, program: str, code: int) -> None:
+    litelog.lines(3)
+    done = litelog("replicate", "--exec", program, "log", "replica")
+    assert done.code == code
+    assert sequences(litelog, "replica") == 3
+
+
+def test_what_the_program_wrote_last_is_in_the_final_sync(litelog: Command) -> None:
+    program = "sh -c 'echo last words | python -m litelog_cli append log'"
+    litelog.lines(3)
+    assert litelog("replicate", "--exec", program, "log", "replica").code == 0
+    assert sequences(litelog, "replica") == 4
+
+
+def test_a_signal_is_forwarded_to_the_program(litelog: Command) -> None:
+    litelog.lines(3)
+    program = "sh -c \"trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done\""
+    process = litelog.start("replicate", "--exec", program, "log", "replica")
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 42
+    assert sequences(litelog, "replica") == 3
+
+
+def test_a_final_sync_that_fails_has_its_own_code_unless_the_program_failed_too(litelog: Command) -> None:
+    assert litelog("replicate", "--exec", "true", "missing", "replica").code == ExitCode.FINAL_SYNC_FAILED
+    assert litelog("replicate", "--exec", "sh -c 'exit 7'", "missing", "replica").code == 7
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [("no-such-program", "No such file"), ("", "names no program"), ("'unclosed", "No closing quotation")],
+)
+def test_a_program_that_cannot_run_is_a_usage_error(litelog: Command, program: str, message: str) -> None:
+    litelog.lines(1)
+    done = litelog("replicate", "--exec", program, "log", "replica")
+    assert done.code == ExitCode.USAGE
+    assert message in done.err
+    assert sequences(litelog, "replica") is None
+
+
+def test_a_program_is_not_started_where_the_configuration_cannot_work(litelog: Command) -> None:
+    done = litelog("replicate", "--exec", "touch started", "log", "nowhere://x")
+    assert done.code == ExitCode.USAGE
+    assert not (litelog.folder / "started").exists()
+
+
+def test_another_owners_replica_is_not_touched_unasked(litelog: Command) -> None:
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == 0
+    litelog.lines(3)
+    done = litelog("replicate", "--once", "--state-dir", "other", "log", "replica")
+    assert done.code == ExitCode.FENCED
+    assert "--takeover" in done.err
+    assert sequences(litelog, "replica") == 3
+    assert litelog("replicate", "--once", "--takeover", "--state-dir", "other", "log", "replica").code == 0
+    assert sequences(litelog, "replica") == 6
+
+
+def test_an_unknown_scheme_or_format_lists_the_known_ones(litelog: Command) -> None:
+    litelog.lines(1)
+    done = litelog("replicate", "--once", "log", "nowhere://x")
+    assert (done.code, "known: file, memory" in done.err) == (ExitCode.USAGE, True)
+    done = litelog("replicate", "--once", "log", "s3://bucket/x")
+    assert (done.code, "litelog[s3]" in done.err) == (ExitCode.USAGE, True)
+    done = litelog("replicate", "--once", "--format", "nonsense", "log", "replica")
+    assert (done.code, "litelog" in done.err and "raw" in done.err) == (ExitCode.USAGE, True)
+
+
+# --- configuration
+
+CONFIG = "logs: [{path: log, replicas: [{url: '%s'}]}]"
+
+
+def test_the_configuration_comes_from_the_option_before_the_environment(litelog: Command) -> None:
+    litelog.lines(3)
+    (litelog.folder / "one.yml").write_text(CONFIG % "${TARGET}")
+    (litelog.folder / "two.yml").write_text(CONFIG % "two")
+    both = {"LITELOG_CONFIG": "one.yml", "TARGET": "one"}
+    assert litelog("replicate", "--once", **both).code == 0
+    assert sequences(litelog, "one") == 3
+    assert litelog("replicate", "--once", "--config", "two.yml", **both).code == 0
+    assert sequences(litelog, "two") == 3
+
+
+def test_the_state_folder_is_the_configurations_unless_the_command_line_says_another(litelog: Command) -> None:
+    litelog.lines(3)
+    (litelog.folder / "c.yml").write_text("state-dir: own-state\n" + CONFIG % "replica")
+    assert litelog("replicate", "--once", "--config", "c.yml").code == 0
+    assert (litelog.folder / "own-state").is_dir()
+    assert not (litelog.folder / "state").exists()
+    assert litelog("replicate", "--once", "--takeover", "--config", "c.yml", "--state-dir", "third").code == 0
+    assert (litelog.folder / "third").is_dir()
+
+
+def test_a_wrong_configuration_exits_with_2_and_all_that_is_wrong(litelog: Command) -> None:
+    (litelog.folder / "c.yml").write_text("logs:\n  - path: ${NO}\n    replicas: [{url: x, sync-intervall: 1s}]\n")
+    done = litelog("replicate", "--config", "c.yml")
+    assert done.code == ExitCode.USAGE
+    assert done.err == (
+        "litelog: c.yml: 2 errors in the configuration\n"
+        "  line 2, column 11: logs[0].path: the variable NO is not set\n"
+        "  line 3, column 25: logs[0].replicas[0].sync-intervall: unknown key; did you mean sync-interval?\n"
+    )
+
+
+def test_no_configuration_at_all_says_where_it_is_looked_for(litelog: Command) -> None:
+    if Path("/etc/litelog.yml").exists():
+        pytest.skip("this machine has a configuration")
+    done = litelog("replicate")
+    assert done.code == ExitCode.USAGE
+    assert "/etc/litelog.yml is not there" in done.err
+
+
+def test_the_command_lines_own_mistakes_are_told_without_a_line(litelog: Command) -> None:
+    done = litelog("replicate", "--sync-interval", "soon", "log", "a", "./a")
+    assert done.code == ExitCode.USAGE
+    assert "sync_interval: must be a duration such as 10s" in done.err
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(body=st.binary(max_size=80) | st.text(alphabet=":-[]{}#&*!|>'\"%@` \nlogspath", max_size=80).map(str.encode))
+def test_no_file_gives_a_trace(tmp_path: Path, body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "any.yml"
+    file.write_bytes(body)
+    assert run(["replicate", "--once", "--config", str(file)]) == ExitCode.USAGE
+    message = capsys.readouterr().err
+    assert message.startswith("litelog: ")
+    assert "unexpected error" not in message
