@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     import subprocess
 
     from conftest import Command
-
-needs_other_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
