@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from litelog import wal_segment
-from litelog.compression import FRAME_BYTES
-from litelog.errors import CorruptObjectError, LitelogError, NotFoundError, ReplicaGapError
+from litelog.errors import LitelogError, NotFoundError, ReplicaGapError
 from litelog.layout import wal_key
+from litelog.restore_run import WINDOW_BYTES, Buffers, RunWriter
 from litelog.wal_chain import check_run, expectation, next_link
+from litelog.write_back import begin_write_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from litelog.formats import LogFormat, Scan
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
     from litelog.wal_chain import Link
     from litelog.wal_segment import WalSegment
-
-BUFFER_BYTES = 16 << 20
-"""A worker's buffer: the most that one WAL segment carries, but for a single larger commit."""
 
 
 class StoppedError(LitelogError):
@@ -65,7 +60,7 @@ class PieceWriter:
         self._format = log_format
         self._end = end
         self._files = _SegmentFiles(create, indexes)
-        self._buffers = _Buffers()
+        self._buffers = Buffers()
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -101,21 +96,21 @@ class PieceWriter:
         except NotFoundError as error:
             raise ReplicaGapError(str(position)) from error
 
-    def _write_data(self, file: int, segment: WalSegment, link: Link) -> tuple[int, Scan]:
+    def _write_data(self, file: int, segment: WalSegment, link: Link) -> tuple[int, Scan | None]:
         header = segment.header
-        expect = expectation(link, header)
-        with self._buffers.fill(segment, self._check_stop) as data:
-            scan = self._format.scan(header.file, data, header.offset, expect)
-            check_run(header, segment.key, scan, self._format)
-            wanted = header.length
-            if header.index == self._end.index and header.end > self._end.offset:
-                wanted = self._end.offset - header.offset
-                scan = self._format.scan(header.file, data[:wanted], header.offset, expect)
-                if scan.end != self._end.offset:
-                    raise CorruptObjectError(segment.key, "end of the last whole commit", self._end.offset, scan.end)
-            self._check_stop()
-            _write_all(file, data[:wanted], header.offset)
-            return wanted, scan
+        stop = self._end.offset if header.index == self._end.index else header.end
+        buffer = self._buffers.take()
+        run = RunWriter(segment, file, self._format, expectation(link, header), stop, buffer)
+        try:
+            for data in segment.pieces():
+                run.put(data)
+                self._check_stop()
+            check_run(header, segment.key, run.finish(), self._format)
+        finally:
+            self._buffers.give_back(run.buffer)
+        if run.written > WINDOW_BYTES:
+            begin_write_back(file, header.offset, run.written)
+        return run.written, run.kept
 
     def _check_stop(self) -> None:
         if self._stopped.is_set():
@@ -154,42 +149,3 @@ class _SegmentFiles:
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])
-
-
-class _Buffers:
-    """Memory for whole WAL segments, kept from one to the next: fresh memory costs more than decompressing into it."""
-
-    def __init__(self) -> None:
-        self._free: SimpleQueue[mmap.mmap] = SimpleQueue()
-
-    @contextmanager
-    def fill(self, segment: WalSegment, check_stop: Callable[[], None]) -> Iterator[memoryview]:
-        """The segment's bytes, checked; valid inside the context."""
-        length = segment.header.length
-        if length <= FRAME_BYTES:
-            yield memoryview(segment.data())
-            return
-        buffer = self._take(length)
-        try:
-            at = 0
-            for piece in segment.pieces():
-                buffer[at : at + len(piece)] = piece
-                at += len(piece)
-                check_stop()
-            yield memoryview(buffer)[:length]
-        finally:
-            self._free.put(buffer)
-
-    def _take(self, length: int) -> mmap.mmap:
-        try:
-            buffer = self._free.get_nowait()
-        except Empty:
-            buffer = mmap.mmap(-1, max(length, BUFFER_BYTES))
-        return buffer if len(buffer) >= length else mmap.mmap(-1, length)
-
-
-def _write_all(file: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(file, data, offset)
-        data = data[written:]
-        offset += written

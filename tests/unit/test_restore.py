@@ -24,6 +24,8 @@ from litelog.errors import (
     ReplicaGapError,
 )
 from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import encode_commit
+from litelog.formats.raw import RawFormat
 from litelog.layout import parse_wal, wal_key
 from litelog.restore import restore
 from litelog.restore_output import OutputError
@@ -152,8 +154,6 @@ def test_parallelism_changes_no_byte(tmp_path, parallelism):
 
 
 def test_commits_that_cross_frames_come_back(tmp_path):
-    from litelog.formats.litelog import encode_commit
-
     segment = make_segment(0, [1])
     data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [os.urandom(700_000)])) for n in range(6))
     builder = ReplicaBuilder()
@@ -162,7 +162,7 @@ def test_commits_that_cross_frames_come_back(tmp_path):
     assert files_in(tmp_path / "out") == {segment.name: data}
 
 
-def test_few_files_are_open_however_many_pieces_there_are(simple, tmp_path):
+def test_few_files_are_open_however_many_pieces_there_are(tmp_path):
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log([[1] * 3 for _ in range(60)])
@@ -197,6 +197,47 @@ def test_an_unfinished_last_line_of_a_finished_log_segment_is_restored(tmp_path)
     plan = find_plan(builder.client, Target(), lines)
     restore(builder.client, plan, str(tmp_path / "out"), log_format=lines)
     assert files_in(tmp_path / "out") == {"a-1.log": b"one\ntwo\nthr", "a-2.log": b"four\n"}
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
+def test_large_pieces_of_formats_without_sequences_come_back(tmp_path, log_format):
+    data = b"".join(os.urandom(50_000).hex().encode() + b"\n" for _ in range(60))
+    builder = ReplicaBuilder(log_format)
+    built = builder.add()
+    half = data.index(b"\n", len(data) // 2) + 1
+    built.ship(data[:half], "a.log")
+    built.ship(data[half:], "a.log")
+    plan = find_plan(builder.client, Target(), log_format)
+    restore(builder.client, plan, str(tmp_path / "out"), log_format=log_format)
+    assert files_in(tmp_path / "out") == {"a.log": data}
+
+
+@pytest.mark.parametrize("kept", [1, 2, 40, 79, 80])
+def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path, kept):
+    segment = make_segment(0, [1])
+    data, ends = segment.data, [len(segment.data)]
+    for number in range(1, 80):
+        data += bytes(encode_commit(number, 1, number, [os.urandom(90_000)]))
+        ends.append(len(data))
+    builder = ReplicaBuilder()
+    builder.add().ship(data, segment.name)
+    result = restore_to(builder.client, tmp_path / "out", Target(sequence=kept - 1))
+    assert files_in(tmp_path / "out") == {segment.name: data[: ends[kept - 1]]}
+    assert (result.commits, result.next) == (kept, kept)
+
+
+@pytest.mark.parametrize("size", [3 << 20, 9 << 20, 20 << 20])
+def test_commits_larger_than_a_window_come_back(tmp_path, size):
+    segment = make_segment(0, [1])
+    values = [os.urandom(size), b"small", os.urandom(size), b"last"]
+    data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [value])) for n, value in enumerate(values[:2]))
+    rest = b"".join(bytes(encode_commit(3 + n, 1, n, [value])) for n, value in enumerate(values[2:]))
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship(data, segment.name)
+    built.ship(rest, segment.name)
+    restore_to(builder.client, tmp_path / "out", parallelism=2)
+    assert files_in(tmp_path / "out") == {segment.name: data + rest}
 
 
 # --- damaged replicas

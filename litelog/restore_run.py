@@ -1,0 +1,146 @@
+"""Scans and writes the bytes of one WAL segment as they are decompressed, a window of a few MiB at a time."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from litelog.compression import MAX_FRAME_BYTES
+from litelog.errors import CorruptObjectError
+
+if TYPE_CHECKING:
+    from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.wal_segment import WalSegment
+
+WINDOW_BYTES = 2 << 20
+"""How much is gathered before it is scanned and written: it is still in the processor's cache, and few commits cross
+its end."""
+
+BUFFER_BYTES = WINDOW_BYTES + MAX_FRAME_BYTES
+"""What a buffer has room for; it grows where a commit is larger than a window."""
+
+
+class Buffers:
+    """Memory for windows, kept from one object to the next: fresh memory costs more than decompressing into it."""
+
+    def __init__(self) -> None:
+        self._free: SimpleQueue[mmap.mmap] = SimpleQueue()
+
+    def take(self) -> mmap.mmap:
+        """A buffer of BUFFER_BYTES or more."""
+        try:
+            return self._free.get_nowait()
+        except Empty:
+            return mmap.mmap(-1, BUFFER_BYTES)
+
+    def give_back(self, buffer: mmap.mmap) -> None:
+        """Keep a buffer for the next ``take``, unless it grew."""
+        if len(buffer) == BUFFER_BYTES:
+            self._free.put(buffer)
+
+
+class RunWriter:
+    """One WAL segment's bytes: put in as they come, scanned from commit to commit, written up to ``stop``."""
+
+    def __init__(
+        self, segment: WalSegment, file: int, log_format: LogFormat, expect: Expectation, stop: int, buffer: mmap.mmap
+    ) -> None:
+        self._segment = segment
+        self._file = file
+        self._format = log_format
+        self._expect = expect
+        self._stop = stop
+        self._start = segment.header.offset
+        self._filled = 0
+        # Where commits carry no sequence, what one commit is may depend on how much is looked at: then all at once.
+        self._window = WINDOW_BYTES if log_format.self_numbered else max(WINDOW_BYTES, segment.header.length)
+        self._threshold = self._window
+        self.buffer = buffer
+        self.written = 0
+        """Bytes."""
+        self.scan: Scan | None = None
+        """Of all that was put in so far, but for the rest of a window."""
+        self.kept: Scan | None = None
+        """Of what was written."""
+
+    def put(self, data: bytes) -> None:
+        """Take the next bytes."""
+        end = self._filled + len(data)
+        if end > len(self.buffer):
+            larger = mmap.mmap(-1, max(end, 2 * len(self.buffer)))
+            larger[: self._filled] = self.buffer[: self._filled]
+            self.buffer = larger
+        self.buffer[self._filled : end] = data
+        self._filled = end
+        if end >= self._threshold:
+            self._scan_window()
+
+    def finish(self) -> Scan:
+        """Scan and write the rest; the scan of all. Bytes behind the last commit are written too: they were checked
+        to be allowed there, or are an error of the caller's."""
+        if self._filled or self.scan is None:
+            self._scan_window()
+        if self._start < self._stop:
+            self._write(min(self._filled, self._stop - self._start))
+        assert self.scan is not None
+        return self.scan
+
+    def _scan_window(self) -> None:
+        if self._start < self._stop < self._start + self._filled:
+            cut = self._stop - self._start
+            if self._scan(cut) != cut:
+                raise CorruptObjectError(self._segment.key, "end of the last whole commit", self._stop, self._start)
+        self._scan(self._filled)
+
+    def _scan(self, length: int) -> int:
+        """Scan the first ``length`` bytes of the window, write the commits there, and move on behind them."""
+        name = self._segment.header.file
+        scan = self._format.scan(name, memoryview(self.buffer)[:length], self._start, self._expect)
+        done = scan.end - self._start
+        self._expect = scan.expectation
+        self.scan = scan if self.scan is None else _joined(self.scan, scan)
+        if self._start < self._stop:
+            self._write(done)
+            self.kept = self.scan
+        rest = self._filled - done
+        if done and rest:
+            self.buffer.move(0, done, rest)
+        self._start, self._filled = scan.end, rest
+        # A commit that is larger than what is there is not looked at again before twice as much is.
+        self._threshold = max(self._window, 2 * rest)
+        return done
+
+    def _write(self, length: int) -> None:
+        data, offset = memoryview(self.buffer)[:length], self._start
+        while data:
+            written = os.pwrite(self._file, data, offset)
+            data, offset = data[written:], offset + written
+        self.written += length
+
+
+def _joined(one: Scan, two: Scan) -> Scan:
+    """The scan of two runs, the second right behind the first."""
+    if not two.commits:
+        return replace(one, tail=two.tail, damage=two.damage, wanted=two.wanted)
+    if not one.commits:
+        return replace(two, start=one.start)
+    return replace(
+        two,
+        start=one.start,
+        commits=one.commits + two.commits,
+        records=one.records + two.records,
+        first=one.first,
+        lowest=_least(one.lowest, two.lowest),
+        highest=_most(one.highest, two.highest),
+    )
+
+
+def _least(one: int | None, two: int | None) -> int | None:
+    return two if one is None else one if two is None else min(one, two)
+
+
+def _most(one: int | None, two: int | None) -> int | None:
+    return two if one is None else one if two is None else max(one, two)
