@@ -6,8 +6,8 @@ import dataclasses
 import logging
 import os
 import socket
-import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,12 @@ import click
 
 from litelog.errors import FinalSyncError, LitelogError
 from litelog_cli.child import Child
+from litelog_cli.event_lines import EventLines
 from litelog_cli.output import print_json
 from litelog_cli.signals import acting_on_signals
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
     from litelog.config import Config
-    from litelog.replica import Shipped
     from litelog.replicator import Replicator
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
@@ -132,9 +131,9 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
     keep_freed_memory()
     if command is not None:
         _check_names(config)
-    listener = _JsonLines() if as_json else None
-    replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname(), listener=listener)
-    code = _Session(replicator, config.shutdown_timeout, command).run(once)
+    with EventLines() if as_json else nullcontext() as listener:
+        replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname(), listener=listener)
+        code = _Session(replicator, config.shutdown_timeout, command).run(once)
     _print_status(replicator, as_json)
     return code
 
@@ -196,24 +195,6 @@ class _Session:
         else:
             _logger.info("signal %d: final sync, at most %gs; a second one ends at once", number, self._timeout)
             self._replicator.stop()
-
-
-class _JsonLines:
-    """Prints each event as it happens: a line that is there was acknowledged, whatever becomes of this process."""
-
-    def began(self, log: str, replica: str, claim: Claim) -> None:
-        """A generation is ours to write."""
-        self._print({"event": "began", "log": log, "replica": replica, "generation": claim.generation})
-
-    def shipped(self, event: Shipped) -> None:
-        """A WAL segment is durable in the replica."""
-        facts = {"event": "shipped", "log": event.log, "replica": event.replica, "end": str(event.end)}
-        header = event.header
-        self._print(facts | {"next": header.next, "bytes": header.length, "object_bytes": event.size})
-
-    def _print(self, facts: dict[str, Any]) -> None:
-        print_json(facts)
-        sys.stdout.flush()
 
 
 def _print_status(replicator: Replicator, as_json: bool) -> None:

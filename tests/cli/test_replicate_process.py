@@ -56,6 +56,19 @@ def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals
     assert sequences(litelog, "replica") == 20
 
 
+def test_replication_goes_on_when_nobody_reads_its_events(litelog: Command) -> None:
+    litelog.lines(10)
+    process = litelog.start("replicate", "--json", "--sync-interval", "1ms", "log", "replica")
+    assert process.stdout
+    assert '"began"' in process.stdout.readline()
+    process.stdout.close()
+    litelog.lines(10)
+    litelog.lines(10)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 141
+    assert sequences(litelog, "replica") == 30
+
+
 def test_a_second_signal_ends_at_once_and_the_program_with_it(litelog: Command) -> None:
     litelog.lines(1)
     stubborn = "sh -c \"trap '' TERM; echo $$; exec 2>/dev/null; while :; do sleep 0.05; done\""

@@ -1,0 +1,68 @@
+"""What ``litelog replicate --json`` prints while it runs: one JSON line per event, from a thread of its own."""
+
+from __future__ import annotations
+
+import sys
+from queue import Full, Queue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Self
+
+from litelog_cli.output import print_json
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from litelog.claim import Claim
+    from litelog.replica import Shipped
+
+MAX_QUEUED_EVENTS = 10_000
+"""Events that wait for a slow reader; more are counted and left out, as replication waits for nobody."""
+
+
+class EventLines:
+    """A listener that prints: a line that is there was acknowledged, whatever becomes of this process."""
+
+    def __init__(self) -> None:
+        self._queue: Queue[dict[str, Any] | None] = Queue(MAX_QUEUED_EVENTS)
+        self._left_out = 0
+        self._reader_is_gone = False
+        self._thread = Thread(target=self._print_all, name="events", daemon=True)
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        """A generation is ours to write."""
+        self._put({"event": "began", "log": log, "replica": replica, "generation": claim.generation})
+
+    def shipped(self, event: Shipped) -> None:
+        """A WAL segment is durable in the replica."""
+        facts = {"event": "shipped", "log": event.log, "replica": event.replica, "end": str(event.end)}
+        header = event.header
+        self._put(facts | {"next": header.next, "bytes": header.length, "object_bytes": event.size})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if self._reader_is_gone and kind is None:
+            raise BrokenPipeError
+
+    def _put(self, facts: dict[str, Any]) -> None:
+        try:
+            self._queue.put_nowait(facts)
+        except Full:
+            self._left_out += 1
+
+    def _print_all(self) -> None:
+        while (facts := self._queue.get()) is not None:
+            if self._left_out:
+                facts["left_out_before"], self._left_out = self._left_out, 0
+            try:
+                if not self._reader_is_gone:
+                    print_json(facts)
+                    sys.stdout.flush()
+            except BrokenPipeError:
+                self._reader_is_gone = True  # replication goes on all the same
