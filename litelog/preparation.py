@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog import wal_segment
 from litelog.compression import compress_frame, compress_frames, cut_frames
-from litelog.errors import LitelogError
+from litelog.errors import LitelogError, SourceSyncError
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
@@ -68,11 +68,6 @@ class Preparation:
         """Bytes of the log that were read ahead."""
         return len(self._ahead.run.data) if self._ahead is not None else 0
 
-    @property
-    def pending(self) -> bool:
-        """Whether something was read ahead, or failed to be."""
-        return self._ahead is not None or self._failure is not None
-
     def next(self, previous: str, shipped: int) -> Prepared | None:
         """The next WAL segment; None if there is nothing new in the log. Raises what the follower raises.
 
@@ -93,9 +88,11 @@ class Preparation:
         return length >= self._limit // 2
 
     def rewind(self, place: Place) -> None:
-        """Go on at ``place``; what was read ahead is let go."""
-        self._ahead = self._failure = None
+        """Go on at ``place``; what was read ahead is read again. A failed fsync is told, as it is told once."""
+        failure, self._ahead, self._failure = self._failure, None, None
         self._follower.rewind(place)
+        if isinstance(failure, SourceSyncError):
+            raise failure
 
     def _read(self) -> _Read | None:
         if self._failure is not None:

@@ -115,11 +115,17 @@ class Replica:
         self._preparation: Preparation | None = None
         self._feed: SegmentFeed | None = None
         self._queue: deque[Prepared] = deque()
+        self._drained = False
         self._proved_at = 0.0
         self._saved_at = 0.0
         self._saved: ReplicaState | None = None
 
     # --- what the replicator asks
+
+    @property
+    def started(self) -> bool:
+        """Whether it has a generation, and so a position."""
+        return self._state is not None
 
     @property
     def position(self) -> Position | None:
@@ -154,7 +160,7 @@ class Replica:
         """Whether there may be something to ship: cheap, and no request."""
         if self._follower is None or self._preparation is None:
             return True
-        return bool(self._queue) or self._preparation.pending or self._follower.changed()
+        return not self._drained or self._follower.changed()
 
     def pending_bytes(self) -> int:
         """Bytes of the log at hand that are not acknowledged, as far as one look at it tells."""
@@ -164,7 +170,10 @@ class Replica:
         return queued + self._preparation.pending_bytes + self._follower.pending_bytes()
 
     def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
-        """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false."""
+        """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false.
+
+        What is appended meanwhile may be left to the next sync; ``changed`` tells.
+        """
         try:
             return self._ship(going_on)
         except DivergedError as error:
@@ -227,11 +236,16 @@ class Replica:
             self._start()
         shipped = False
         while going_on():
-            if not self._queue and not self._prepare():
+            self._drained = not self._queue and not self._prepare()
+            if self._drained:
                 break
             self._prove_if_due()
+            last = self._queue[0].header
             self._put_first()
             shipped = True
+            assert self._preparation is not None
+            if not last.final and not self._preparation.is_large(last.length):
+                break  # what came meanwhile waits for the next sync, or a busy log would be put without a pause
         self._save_if_due()
         return shipped
 

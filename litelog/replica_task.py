@@ -71,6 +71,11 @@ class ReplicaTask:
         self.failures = 0
         self.delay = FIRST_DELAY_SECONDS
 
+    def rest(self, now: float) -> None:
+        """Be idle until the next poll: at a multiple of its interval, so that one sweep looks at many logs."""
+        self.phase = Phase.IDLE
+        self.due = (now // self.poll_interval + 1) * self.poll_interval
+
     def fail(self, error: LitelogError, now: float, random: Random) -> None:
         """Take note of a failure: for good, or until a capped, jittered delay is over."""
         self.error = error

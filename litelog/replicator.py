@@ -230,7 +230,11 @@ class Replicator:
         now = self._clock.monotonic()
         polled: list[ReplicaTask] = []
         next_due = now + 3600.0 if self._deadline is None else self._deadline
+        idle = Phase.IDLE
         for task in self._tasks:
+            if task.phase is idle and task.due > now:  # nearly all of them, nearly always
+                next_due = min(next_due, task.due)
+                continue
             if task.phase in OVER or task.phase is Phase.SYNCING:
                 continue
             if task.phase is Phase.SPACING and task.due > now:
@@ -239,7 +243,7 @@ class Replicator:
                     task.due = now
                 next_due = min(next_due, max(now, min(task.due, now + LIMIT_CHECK_SECONDS)))
             if task.due <= now:
-                if task.phase is Phase.IDLE and task.replica is not None and task.replica.position is not None:
+                if task.phase is idle and task.replica is not None and task.replica.started:
                     task.phase = Phase.SYNCING
                     polled.append(task)
                 else:
@@ -282,8 +286,7 @@ class Replicator:
                 if task in dirty or task.woken or self._final:
                     self._submit(task)
                 else:
-                    task.phase = Phase.IDLE
-                    task.due = now + task.poll_interval
+                    task.rest(now)
             self._changed.notify_all()
 
     def _sync(self, task: ReplicaTask) -> None:
@@ -312,7 +315,7 @@ class Replicator:
             elif self._final:
                 task.phase = Phase.DONE
             else:
-                task.phase, task.due = Phase.IDLE, self._clock.monotonic() + task.poll_interval
+                task.rest(self._clock.monotonic())
             self._changed.notify_all()
 
     def _failed(self, task: ReplicaTask, error: LitelogError) -> None:

@@ -218,10 +218,10 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(path.read_text().split()[0]) for path in stats) / 1e9
 
 
-def written_bytes(pid: int) -> int:
-    """The bytes that a process has handed to ``write`` and its kin."""
+def process_io(pid: int, name: str) -> int:
+    """A counter from /proc/PID/io: ``wchar``, bytes handed to write calls; ``write_bytes``, pages made dirty; ..."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def _fail(command: Sequence[str | Path], code: int, words: str) -> NoReturn:

