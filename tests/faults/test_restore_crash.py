@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.restore import restore
 from litelog.restore_plan import Target, find_plan
 from replica_clients.file import FileStore
+from tests.faults.tracing import why_not_traced
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 ROOT = Path(__file__).parents[2]
@@ -40,14 +40,7 @@ MOST_STEPS = 200
 """More than a restore of so small a log takes."""
 
 
-def _why_not() -> str | None:
-    if sys.platform != "linux" or shutil.which("strace") is None:
-        return "strace is not installed"
-    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
-    return None if tried.returncode == 0 else "strace may not trace here"
-
-
-pytestmark = pytest.mark.skipif(_why_not() is not None, reason=_why_not() or "")
+pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
 
 @pytest.fixture(scope="module")

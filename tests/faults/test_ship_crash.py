@@ -1,0 +1,107 @@
+"""Kills the daemon at every system call that changes the disk, then starts it again: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.log.writer import LogWriter
+from litelog.registry import open_client, open_format
+from litelog.restore import restore
+from litelog.restore_plan import Target, find_plan
+from tests.faults.figures import report
+from tests.faults.processes import count_records, segments
+from tests.faults.tracing import why_not_traced
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
+
+CALLS = ("write,writev", "linkat,link", "rename", "fsync,fdatasync", "mkdir")
+MOST_STEPS = 100
+"""More than it takes to ship so small a log."""
+
+SCRIPT = """
+import sys
+from litelog.config import Config, LogConfig, ReplicaConfig
+from litelog.replicator import Replicator
+
+class Teller:
+    def began(self, log, replica, claim): pass
+    def shipped(self, event): print(event.header.next, flush=True)
+
+log, replica, state = sys.argv[1:]
+config = Config(logs=(LogConfig(path=log, replicas=(ReplicaConfig(url=replica, max_segment_bytes=4096),)),))
+Replicator(config, state_dir=state, host="here", listener=Teller()).run(once=True)
+"""
+
+
+def append(log: Path, first: int, stop: int) -> None:
+    with LogWriter(str(log), segment_bytes=6000) as writer:
+        for number in range(first, stop):
+            writer.append(b"%d:" % number + bytes(500))
+
+
+def make_fresh(place: Path) -> None:
+    """A log of three log segments that nothing was shipped of."""
+    append(place / "log", 0, 25)
+
+
+def make_diverged(place: Path) -> None:
+    """A log that was shipped, then set back and written anew: the next run ends a generation and begins one."""
+    append(place / "log", 0, 5)
+    shutil.copytree(place / "log", place / "earlier")
+    append(place / "log", 5, 15)
+    assert ship(place).returncode == 0
+    for path in (place / "log").iterdir():
+        path.unlink()
+    for path in (place / "earlier").iterdir():
+        path.rename(place / "log" / path.name)
+    append(place / "log", 5, 12)
+
+
+def ship(place: Path, *tracing: str) -> subprocess.CompletedProcess[str]:
+    folders = [str(place / name) for name in ("log", "replica", "state")]
+    command = [*tracing, sys.executable, "-c", SCRIPT, *folders]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def restored(place: Path) -> Path:
+    client = open_client(str(place / "replica"))
+    log_format = open_format("litelog")
+    restore(client, find_plan(client, Target(), log_format), str(place / "restored"), log_format=log_format)
+    return place / "restored"
+
+
+@pytest.mark.parametrize("make", [make_fresh, make_diverged])
+@pytest.mark.parametrize("calls", CALLS)
+def test_a_daemon_killed_at_any_call_goes_on_where_it_was(tmp_path: Path, make, calls: str) -> None:
+    place, template = tmp_path / "place", tmp_path / "template"  # state is kept by the paths of log and replica
+    place.mkdir()
+    make(place)
+    place.rename(template)
+    killed = 0
+    for step in range(1, MOST_STEPS):
+        shutil.copytree(template, place)
+        tracing = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}")
+        died = ship(place, *tracing, "-e", f"inject={calls}:signal=KILL:when={step}")
+        acknowledged = max(map(int, died.stdout.split()), default=0)
+        if died.returncode == 0:
+            break
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        killed += 1
+        again = ship(place)
+        assert again.returncode == 0, again.stderr
+        assert segments(restored(place)) == segments(place / "log"), (calls, step)
+        assert count_records(place / "restored") >= acknowledged
+        shutil.rmtree(place)
+    else:
+        pytest.fail(f"still killed at call {MOST_STEPS}")
+    report(f"ship_crash_{make.__name__}_{calls.replace(',', '_')}", crash_points=killed, failures=0)
+    assert killed > 0
