@@ -1,0 +1,68 @@
+"""The README's commands and code do what they show."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str, after: str) -> list[str]:
+    """The code blocks of a language behind a heading, up to the next one."""
+    section = README.split(f"\n## {after}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.M | re.S)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A shell in which the command is this one."""
+    command = tmp_path / "bin" / "litelog"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m litelog_cli "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def test_the_commands_of_use_run_one_after_the_other(tmp_path: Path, environment: dict[str, str]) -> None:
+    commands = blocks("sh", "Use")
+    assert len(commands) >= 4
+    script = "\n".join(commands).replace("/tmp/litelog-second", str(tmp_path / "second"))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path / "work",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\n100000\n" in done.stdout  # the last record, from the restored log
+    assert (tmp_path / "work" / "events-then").is_dir()
+
+
+def test_the_python_example_holds_what_it_asserts(tmp_path: Path, environment: dict[str, str]) -> None:
+    (example,) = blocks("python", "In Python")
+    assert example.count("assert") >= 3
+    command = [sys.executable, "-c", example]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    command = README.split("<!-- test command -->\n```sh\n", 1)[1].split("\n```", 1)[0]
+    assert "pytest" in command
+    assert "README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_demo_command_is_there() -> None:
+    command = README.split("<!-- demo command -->\n```sh\n", 1)[1].split("\n```", 1)[0]
+    assert command.endswith("litelog demo")
