@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from litelog.log.follower import Follower
     from litelog.log.place import Place, Run
 
+SIDE_BY_SIDE_BYTES = 4 << 20
+"""Shorter runs are compressed where they are: on a busy machine other threads may start later than we are done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -101,10 +104,9 @@ class Preparation:
         run = self._follower.next_run(self._limit)
         if run is None:
             return None
-        pieces = cut_frames(run.data)
-        if len(pieces) < 2:
+        if len(run.data) < SIDE_BY_SIDE_BYTES:
             return _Read(run, compress_frames(run.data))
-        return _Read(run, [self._compressing.submit(compress_frame, piece) for piece in pieces])
+        return _Read(run, [self._compressing.submit(compress_frame, piece) for piece in cut_frames(run.data)])
 
     def _read_ahead(self) -> None:
         """Errors are kept until it is their turn: a failed fsync is told once."""

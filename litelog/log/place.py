@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.checksum import combine, crc32c
 from litelog.formats import Expectation
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) 
     if scan is None or scan.end == place.offset:
         return Run(place, memoryview(b""), None, 0, place, final)
     data = data[: scan.end - place.offset]
+    crc = crc32c(data)
     check_start = max(scan.last_commit, scan.end - CHECKED_BYTES, place.offset)
     end = Place(
         index=place.index,
@@ -78,10 +79,10 @@ def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) 
         behind=place.behind,
         behind_end=place.behind_end,
         offset=scan.end,
-        crc_total=crc32c(data, place.crc_total),
+        crc_total=combine(place.crc_total, crc, len(data)),
         sequence=scan.next,
         epoch=scan.epoch,
         check_start=check_start,
         check_crc=crc32c(data[check_start - place.offset :]),
     )
-    return Run(place, data, scan, crc32c(data), end, final)
+    return Run(place, data, scan, crc, end, final)

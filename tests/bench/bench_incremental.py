@@ -103,6 +103,7 @@ def main(folder: str | None, size: int, append_bytes: int, rounds: int, rclone: 
     with bench_folder(folder) as work:
         log, place = work / "log", work / "place"
         make_log(log, size << 20)
+        empty(place)
         copies: dict[str, Callable[[], Cost]] = {}
         for name, command in copy_commands(log, place, rclone).items():
             if (reason := missing(command[0])) is not None:
@@ -113,7 +114,8 @@ def main(folder: str | None, size: int, append_bytes: int, rounds: int, rclone: 
             copies[name] = partial(time_copy, command, target)
         with LogWriter(str(log)) as writer, running(work, [log]) as daemon:
             daemon.wait_for(writer.next_sequence)
-            sync_tree(work)
+            sync_tree(log)
+            sync_tree(place)
             costs = measure_rounds(writer, daemon, copies, append_bytes, rounds)
     for name, found in costs.items():
         written = sorted(cost[1] for cost in found)[len(found) // 2]
