@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

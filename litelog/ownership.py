@@ -112,12 +112,12 @@ class Owner:
         owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
         epochs = self._client.epochs()
         top = read_claim(self._client, epochs[-1]) if epochs else None
+        latest = find_latest(self._client, epochs)
+        log = self._choose_log(top, latest, known=state.log if state is not None else "")
         if top is not None and top.owner != owner and not self._takeover:
             raise ForeignClaimError(
                 self._client.url, top.owner, top.host, top.generation, "its claim is the newest and not this daemon's"
             )
-        latest = find_latest(self._client, epochs)
-        log = self._choose_log(top, latest, known=state.log if state is not None else "")
         claim = self._make_claim(
             owner, log, (epochs[-1] if epochs else FIRST_EPOCH - 1) + 1, latest, reason, start_file
         )
@@ -214,7 +214,13 @@ class Owner:
         if last is None:
             return 0
         return find_shift(
-            self._source.folder, self._source.format, self._clock, last.file, last.index, last.end, last.crc_total,
+            self._source.folder,
+            self._source.format,
+            self._clock,
+            last.file,
+            last.index,
+            last.end,
+            last.crc_total,
             final=last.final,
         )
 

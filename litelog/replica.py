@@ -45,8 +45,8 @@ _logger = logging.getLogger(__name__)
 SAVE_SECONDS = 1.0
 """How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
 
-_AHEAD = 2
-"""WAL segments in memory at a time: one on its way, one being made."""
+_AHEAD = 4
+"""Large WAL segments in memory at a time, compressed: one on its way, and some for when the store is faster again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,16 +250,17 @@ class Replica:
         return shipped
 
     def _put_first(self) -> None:
-        """Put the first of the queue; while a large one is on its way, make the next."""
+        """Put the first of the queue; while a large one is on its way, make those behind it."""
         prepared = self._queue[0]
         assert self._preparation is not None
-        if not self._preparation.is_large(prepared.header.length) or len(self._queue) >= _AHEAD:
+        if not self._preparation.is_large(prepared.header.length):
             self._put(prepared)
             return
         put = self._workers.putting.submit(self._put_object, prepared)
         failure: LitelogError | None = None
         try:
-            self._prepare()
+            while len(self._queue) < _AHEAD and self._prepare() and not put.done():
+                pass
         except LitelogError as error:
             failure = error  # it comes behind what is on its way
         finally:

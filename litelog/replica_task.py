@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, FencedError, LitelogError, SourceSyncError
+from litelog.errors import ConfigError, CorruptionError, FencedError, LitelogError, OtherLogError, SourceSyncError
 
 if TYPE_CHECKING:
     from random import Random
@@ -33,13 +33,19 @@ class Phase(Enum):
     """Another owner has the replica. For good."""
     FROZEN = "frozen"
     """Bytes are not what they should be. For good."""
+    REFUSED = "refused"
+    """What was asked for cannot be: another log's replica, names that cannot be replicated. For good."""
     DONE = "done"
     """Its final sync has reached the log's end."""
     FAILED = "failed"
     """Its final sync did not."""
 
 
-OVER = frozenset({Phase.FENCED, Phase.FROZEN, Phase.DONE, Phase.FAILED})
+LASTING = (Phase.FROZEN, Phase.FENCED, Phase.REFUSED)
+"""What cannot be tried again, the worst first."""
+
+OVER = frozenset({*LASTING, Phase.DONE, Phase.FAILED})
+"""What needs no turn any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +97,8 @@ def lasting_phase(error: LitelogError) -> Phase | None:
         return Phase.FENCED
     if isinstance(error, (CorruptionError, SourceSyncError)):
         return Phase.FROZEN
+    if isinstance(error, (ConfigError, OtherLogError)):
+        return Phase.REFUSED
     return None
 
 

@@ -18,7 +18,7 @@ from litelog.ownership import Owner, Source
 from litelog.registry import open_client, open_format, redact
 from litelog.replica import Replica, Workers
 from litelog.replica_state import StateFolder
-from litelog.replica_task import OVER, Phase, ReplicaTask
+from litelog.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -324,10 +324,12 @@ class Replicator:
             task.fail(error, now, self._random)
             if isinstance(error, SourceMissingError) and task.phase is Phase.BACKING_OFF:
                 task.due = min(task.due, now + task.poll_interval)  # a look costs nothing
-            if task.phase in OVER:
+            if len(self._tasks) == 1 and (task.phase in OVER or (self._deadline is None and self._final)):
+                pass  # the run ends with this error, and whoever called it says so
+            elif task.phase in OVER:
                 _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error)
             elif task.failures & (task.failures - 1) == 0:  # the first, the second, the fourth, ...
-                _logger.warning("%s to %s: failed %d times: %s", task.log, task.url, task.failures, error)
+                _logger.warning("%s to %s: failure %d in a row: %s", task.log, task.url, task.failures, error)
             if self._final and task.phase is Phase.BACKING_OFF:
                 late = self._deadline is not None and task.due >= self._deadline
                 hopeless = self._deadline is None and task.failures >= MAX_ONCE_FAILURES
@@ -359,15 +361,15 @@ class Replicator:
         """Raise what the run ended with, the worst first."""
         if self._bug is not None:
             raise self._bug
-        lasting = [task for task in self._tasks if task.phase in (Phase.FROZEN, Phase.FENCED)]
-        unfinished = [task for task in self._tasks if task.phase not in (Phase.DONE, Phase.FROZEN, Phase.FENCED)]
+        unfinished = [task for task in self._tasks if task.phase not in LASTING and task.phase is not Phase.DONE]
         if unfinished:
             if once and unfinished[0].error is not None:
                 raise unfinished[0].error
             raise FinalSyncError("; ".join(_unfinished(task) for task in unfinished))
-        for task in sorted(lasting, key=lambda task: task.phase is not Phase.FROZEN):
-            assert task.error is not None
-            raise task.error
+        for phase in LASTING:
+            for task in self._tasks:
+                if task.phase is phase and task.error is not None:
+                    raise task.error
 
 
 def _status(task: ReplicaTask) -> ReplicaStatus:

@@ -415,9 +415,9 @@ def find_shift(
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
     """The log's own id, from its first log segment that has one. SourceMissingError where there is no log segment."""
-    names = SegmentNames(folder, log_format, clock)
+    names = SegmentNames(folder, log_format, clock, reports=False)
     if not names.all():
-        raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}")
+        raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}{names.others()}")
     for segment in names.each():
         found = log_format.log_id(os.path.join(folder, segment.name), memoryview(segment.read(0, HEAD_BYTES)))
         if found is not None:

@@ -111,13 +111,16 @@ class OpenSegment:
 class SegmentNames:
     """The folder: which log segments it lists, in order."""
 
-    def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, clock: Clock, *, reports: bool = True) -> None:
+        """``reports``: say which files are passed over, each once."""
         self._folder = folder
         self._format = log_format
+        self._reports = reports
         self._clock = clock
         self._orders: list[tuple[object, ...]] = []
         self._listed: list[str] = []
         self._listed_at: int | None = None
+        self._foreign: set[str] = set()
         self._reported: set[str] = set()
 
     def inode(self) -> int:
@@ -140,6 +143,14 @@ class SegmentNames:
             settled = self._clock.now() - modified // 1000 >= SETTLED_MICROSECONDS
             self._listed_at = modified if settled else None
         return self._listed
+
+    def others(self) -> str:
+        """What to add to a message that the folder holds no log segment: what it holds instead."""
+        names = sorted(self._foreign)
+        if not names:
+            return ""
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return f" (but {names[0]}{more}; are they of another --format?)"
 
     def after(self, name: str) -> list[str]:
         """The log segments behind ``name``; all of them where it is empty."""
@@ -210,10 +221,12 @@ class SegmentNames:
         ordered = sorted((order, name) for name in names if (order := self._format.segment_order(name)) is not None)
         self._orders = [order for order, _ in ordered]
         self._listed = [name for _, name in ordered]
-        self._report(set(names) - set(self._listed))
+        foreign = set(names) - set(self._listed)
+        self._foreign = {name for name in foreign if not name.startswith(".") and not name.endswith(INDEX_SUFFIXES)}
+        if self._reports and self._listed:
+            self._report()
 
-    def _report(self, foreign: set[str]) -> None:
-        for name in sorted(foreign - self._reported):
-            if not name.startswith(".") and not name.endswith(INDEX_SUFFIXES):
-                _logger.warning("%s: not a %s log segment, passed over: %s", self._folder, self._format.name, name)
-        self._reported |= foreign
+    def _report(self) -> None:
+        for name in sorted(self._foreign - self._reported):
+            _logger.warning("%s: not a %s log segment, passed over: %s", self._folder, self._format.name, name)
+        self._reported |= self._foreign
