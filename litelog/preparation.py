@@ -86,6 +86,15 @@ class Preparation:
         body = wal_segment.assemble(header, read.wait())
         return Prepared(read.run.start, read.run.after, header, body, wal_segment.digest(body))
 
+    @property
+    def failed(self) -> bool:
+        """Whether the next call of ``next``, once what was read ahead is taken, will raise."""
+        return self._failure is not None and self._ahead is None
+
+    def postpone(self, error: LitelogError) -> None:
+        """Have the next call of ``next`` raise ``error``."""
+        self._failure = error
+
     def is_large(self, length: int) -> bool:
         """Whether a run is so long that there is probably more behind it, and time to win."""
         return length >= self._limit // 2

@@ -257,20 +257,17 @@ class Replica:
             self._put(prepared)
             return
         put = self._workers.putting.submit(self._put_object, prepared)
-        failure: LitelogError | None = None
         try:
-            while len(self._queue) < _AHEAD and self._prepare() and not put.done():
+            while len(self._queue) < _AHEAD and not self._preparation.failed and self._prepare() and not put.done():
                 pass
         except LitelogError as error:
-            failure = error  # it comes behind what is on its way
+            self._preparation.postpone(error)  # it comes behind what is queued
         finally:
             wait([put])
         if _was_refused(put):
             self._resolve_refusal(prepared)  # what was made meanwhile is made again, behind what is there
             return
         self._acknowledge(prepared)
-        if failure is not None:
-            raise failure
 
     def _put(self, prepared: Prepared) -> None:
         try:
