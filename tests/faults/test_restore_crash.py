@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from litelog.restore_plan import Target, find_plan
 from replica_clients.file import FileStore
 from tests.faults.tracing import why_not_traced
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 CALLS = ("mkdir", "openat", "flock", "pwrite64", "fsync", "rename", "close", "unlinkat")
@@ -36,6 +40,9 @@ try:
 except LitelogError as error:
     sys.exit(f"refused: {error}")
 """
+AT_LEAST = {"fsync": 4, "pwrite64": 3, "unlinkat": 0}
+"""Each file, the folder and the one that it lies in are synced; three pieces are written; nothing was left behind."""
+
 MOST_STEPS = 200
 """More than a restore of so small a log takes."""
 
@@ -65,12 +72,15 @@ def held(output: Path) -> dict[str, bytes] | None:
     return {path.name: path.read_bytes() for path in output.iterdir()} if output.is_dir() else None
 
 
-def run_with(inject: str, place: Path, replica: Path) -> subprocess.CompletedProcess[str]:
-    """Restore in a process of its own, with a fault in the calls that name ``place``, or a descriptor in it."""
-    paths = [place, place / "out", place / ".out.litelog-restoring"]
-    paths += [place / ".out.litelog-restoring" / name for name in EXPECTED]
-    watch = [argument for path in paths for argument in ("-P", str(path))]
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", *watch, "-e", f"inject={inject}"]
+TEMPORARY = ".out.litelog-restoring"
+TOUCHED = (".", "out", TEMPORARY, *(f"{TEMPORARY}/{name}" for name in EXPECTED))
+"""What a restore touches, below the place it writes to. strace counts calls for each thread on its own, so each path is
+walked by itself: one is always the same thread's."""
+
+
+def run_with(inject: str, place: Path, touched: str, replica: Path) -> subprocess.CompletedProcess[str]:
+    """Restore in a process of its own, with a fault in the calls that name ``touched``, or a descriptor of it."""
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(place / touched), "-e", f"inject={inject}"]
     return subprocess.run(
         [*command, sys.executable, "-c", SCRIPT, str(replica), str(place / "out")],
         capture_output=True,
@@ -81,6 +91,21 @@ def run_with(inject: str, place: Path, replica: Path) -> subprocess.CompletedPro
     )
 
 
+def walk(call: str, fault: str, folder: Path, replica: Path) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
+    """A restore for each of its calls, which meets the fault there; not the ones that meet none."""
+    for touched in TOUCHED:
+        for step in range(1, MOST_STEPS):
+            place = folder / f"{TOUCHED.index(touched)}-{step}"
+            place.mkdir()
+            done = run_with(f"{call}:{fault}:when={step}", place, touched, replica)
+            if done.returncode == 0:
+                assert held(place / "out") == EXPECTED
+                break
+            yield place, done
+        else:
+            pytest.fail(f"a fault in call {MOST_STEPS} of {touched} still shows")
+
+
 def restore_again(place: Path, replica: Path) -> None:
     client = ObjectReplicaClient(FileStore(str(replica)))
     restore(client, find_plan(client, Target(), FORMAT), str(place / "out"), log_format=FORMAT)
@@ -89,46 +114,30 @@ def restore_again(place: Path, replica: Path) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_restore_killed_at_any_call_leaves_all_or_nothing_and_can_be_run_again(tmp_path, replica, call):
     killed = 0
-    for step in range(1, MOST_STEPS):
-        place = tmp_path / str(step)
-        place.mkdir()
-        done = run_with(f"{call}:signal=KILL:when={step}", place, replica)
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
+    for place, done in walk(call, "signal=KILL", tmp_path, replica):
         killed += 1
-        found = held(place / "out")
-        assert found in (None, EXPECTED), (call, step)
-        if found is None:
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert held(place / "out") in (None, EXPECTED), place
+        if held(place / "out") is None:
             restore_again(place, replica)
         assert held(place / "out") == EXPECTED
         assert os.listdir(place) == ["out"]
-    else:
-        pytest.fail(f"still killed at call {MOST_STEPS}")
-    assert killed or call == "unlinkat"  # nothing is unlinked where nothing was left
+    assert killed >= AT_LEAST.get(call, 1)
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize("call", [call for call in CALLS if call not in ("close", "unlinkat")])
 def test_a_restore_that_fails_at_any_call_says_so_and_leaves_nothing(tmp_path, replica, call, error):
     failed = 0
-    for step in range(1, MOST_STEPS):
-        place = tmp_path / str(step)
-        place.mkdir()
-        done = run_with(f"{call}:error={error}:when={step}", place, replica)
-        if done.returncode == 0:
-            assert held(place / "out") == EXPECTED
-            break
+    for place, done in walk(call, f"error={error}", tmp_path, replica):
         failed += 1
         assert done.stderr.startswith("refused: "), done.stderr
-        assert held(place / "out") in (None, EXPECTED), (call, step)
+        assert held(place / "out") in (None, EXPECTED), place
         if held(place / "out") is None:
-            assert os.listdir(place) == [], (call, step)
+            assert os.listdir(place) == [], place
             restore_again(place, replica)
         assert held(place / "out") == EXPECTED
-    else:
-        pytest.fail(f"still failing at call {MOST_STEPS}")
-    assert failed
+    assert failed >= AT_LEAST.get(call, 1)
 
 
 def test_a_leftover_is_removed_though_removing_was_killed_too(tmp_path, replica):
@@ -137,7 +146,7 @@ def test_a_leftover_is_removed_though_removing_was_killed_too(tmp_path, replica)
     for name in ("a", "b", "c"):
         (left / name).write_text("half")
     for step in (1, 2):
-        done = run_with(f"unlinkat:signal=KILL:when={step}", tmp_path, replica)
+        done = run_with(f"unlinkat:signal=KILL:when={step}", tmp_path, TEMPORARY, replica)
         assert done.returncode == -signal.SIGKILL
         assert held(tmp_path / "out") is None
     restore_again(tmp_path, replica)

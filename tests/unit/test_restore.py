@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litelog import claim as claims
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -290,6 +291,19 @@ def test_a_flipped_bit_in_any_byte_is_found_or_harmless(whole, tmp_path, bit):
     assert read > harmless
 
 
+def test_every_flipped_bit_of_a_claim_is_found_or_harmless():
+    body = claims.encode(claim := ReplicaBuilder().claim())
+    found = 0
+    for at in range(8 * len(body)):
+        damaged = bytearray(body)
+        damaged[at // 8] ^= 1 << at % 8
+        try:
+            assert claims.decode(claim.key, bytes(damaged)) == claim
+        except CorruptObjectError:
+            found += 1
+    assert found > 6 * len(body)
+
+
 def test_every_truncated_object_is_found_or_harmless(whole, tmp_path):
     objects, expected = whole
     for key, body in objects.items():
@@ -418,6 +432,16 @@ def test_a_piece_that_the_listing_lacked_is_looked_for_again(simple, tmp_path):
     restore(simple.client, behind, str(tmp_path / "out"), log_format=FORMAT)
     log = make_log([[2, 1], [1, 3]])
     assert files_in(tmp_path / "out") == {segment.name: segment.data for segment in log}
+
+
+def test_a_plan_that_cuts_inside_a_commit_is_refused(simple, tmp_path):
+    plan = find_plan(simple.client, Target(), FORMAT)
+    cut = plan.end.offset - 8
+    files = (plan.files[0], replace(plan.files[1], size=cut))
+    torn = replace(plan, end=replace(plan.end, offset=cut), files=files)
+    with pytest.raises(CorruptObjectError, match="last whole commit"):
+        restore(simple.client, torn, str(tmp_path / "out"), log_format=FORMAT)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_piece_that_vanished_since_the_plan_is_a_gap(simple, tmp_path):
