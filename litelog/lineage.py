@@ -1,4 +1,4 @@
-"""The generations of a replica: who claimed them, how far each has come, and which one to read."""
+"""The generations of a replica, one at a time: who claimed it, and how far it has come."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
-from litelog.claim import Relation
 from litelog.errors import NotFoundError
 from litelog.layout import claim_key, wal_key
-from litelog.position import Position, epoch_of, generation
+from litelog.position import Position, generation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,30 +67,6 @@ def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
             break
         tip = _step(tip, segment)
     return tip
-
-
-def has_reached(claim: Claim, tip: Tip, predecessor: Tip) -> bool:
-    """Whether a generation holds all that its predecessor ended with, so that readers may leave that one."""
-    if claim.relation is not Relation.CONTINUES:
-        return True
-    end = predecessor.slot
-    return (tip.slot.index, tip.slot.offset) >= (end.index + claim.shift, end.offset)
-
-
-def find_latest(client: ReplicaClient, epochs: Sequence[int]) -> tuple[Claim, Tip] | None:
-    """The generation to read: the newest that has reached its predecessor's end, or diverged; None if none started."""
-    for newest in newest_claims(client, epochs):
-        claim, tip = newest, find_tip(client, newest)
-        if not tip.started:
-            continue
-        while claim.predecessor is not None and claim.relation is Relation.CONTINUES:
-            predecessor = read_claim(client, epoch_of(generation(claim.predecessor)))
-            end = find_tip(client, predecessor)
-            if has_reached(claim, tip, end):
-                break
-            claim, tip = predecessor, end
-        return claim, tip
-    return None
 
 
 def _read(client: ReplicaClient, position: Position) -> WalSegment:

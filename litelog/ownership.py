@@ -16,11 +16,13 @@ from litelog.errors import (
     ExistsError,
     FencedError,
     ForeignClaimError,
+    NothingToRestoreError,
     OtherLogError,
     SourceMissingError,
 )
 from litelog.fencing import LostRaceError, close_below, create_claim, prove_ownership
-from litelog.lineage import find_latest, find_tip, newest_claims, read_claim
+from litelog.generation_choice import find_latest
+from litelog.lineage import find_tip, newest_claims, read_claim
 from litelog.log.follower import find_shift, read_log_id
 from litelog.log.place import Place
 from litelog.position import Position, epoch_of, generation, new_generation
@@ -112,7 +114,7 @@ class Owner:
         owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
         epochs = self._client.epochs()
         top = read_claim(self._client, epochs[-1]) if epochs else None
-        latest = find_latest(self._client, epochs)
+        latest = self._find_latest()
         log = self._choose_log(top, latest, known=state.log if state is not None else "")
         if top is not None and top.owner != owner and not self._takeover:
             raise ForeignClaimError(
@@ -132,6 +134,14 @@ class Owner:
         return self._settle(state, claim)
 
     # --- steps
+
+    def _find_latest(self) -> tuple[Claim, Tip] | None:
+        """What a reader would read now: that is what a new generation continues, or diverges from."""
+        try:
+            claim = find_latest(self._client)
+        except NothingToRestoreError:
+            return None
+        return claim, find_tip(self._client, claim)
 
     def _settle(self, state: ReplicaState, claim: Claim) -> ReplicaState:
         """Create the claim, close what is below, write the first snapshot; whatever of it was done before."""
