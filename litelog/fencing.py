@@ -39,6 +39,17 @@ class LostRaceError(FencedError):
         super().__init__(f"{replica}: another daemon has just created {key}; only one may write")
 
 
+class SucceededError(FencedError):
+    """A newer claim exists. ``owner`` made it."""
+
+    def __init__(self, replica: str, generation: str, newer: Claim) -> None:
+        self.owner = newer.owner
+        super().__init__(
+            f"{replica}: generation {generation} was succeeded by {newer.generation} "
+            f"of owner {newer.owner} on {newer.host}"
+        )
+
+
 class NotCreateOnlyError(StoreError):
     """The store let a key be written twice, so it cannot keep two writers apart."""
 
@@ -82,17 +93,14 @@ def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
     """Whether the object that ends at our position is there with our digest: two requests, this one and the claim's.
 
     ``last`` is the last WAL segment's place, None where the snapshot is the last object: then a listing shows besides
-    that there was no WAL segment since. Raises FencedError where a newer claim exists.
+    that there was no WAL segment since. Raises SucceededError where a newer claim exists.
     """
     try:
         newer = read_claim(client, claim.epoch + 1)
     except NotFoundError:
         pass
     else:
-        raise FencedError(
-            f"{client.url}: generation {claim.generation} was succeeded by {newer.generation} "
-            f"of owner {newer.owner} on {newer.host}"
-        )
+        raise SucceededError(client.url, claim.generation, newer)
     try:
         if last is None:
             name = generation(claim.generation)

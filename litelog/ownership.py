@@ -14,16 +14,15 @@ from litelog.claim import Claim, Relation
 from litelog.errors import (
     CorruptObjectError,
     ExistsError,
-    FencedError,
     ForeignClaimError,
     NothingToRestoreError,
     OtherLogError,
     SourceMissingError,
 )
-from litelog.fencing import LostRaceError, close_below, create_claim, prove_ownership
+from litelog.fencing import LostRaceError, SucceededError, close_below, create_claim, prove_ownership
 from litelog.generation_choice import find_latest
 from litelog.lineage import find_tip, newest_claims, read_claim
-from litelog.log.follower import find_shift, read_log_id
+from litelog.log.follower import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
 from litelog.position import Position, epoch_of, generation, new_generation
 from litelog.replica_state import ReplicaState
@@ -52,7 +51,7 @@ class Source:
 
 
 class _OutrunError(Exception):
-    """The predecessor went on, after it was looked at, to an end that this log does not hold."""
+    """The predecessor went on, or the log was rewound, since they were looked at: it does not hold that end."""
 
 
 class Owner:
@@ -76,6 +75,7 @@ class Owner:
         self._random = random
         self._host = host
         self._takeover = takeover
+        self._unsettled: ReplicaState | None = None
 
     def resume(self) -> ReplicaState:
         """Go on in the generation that the state folder names, if it is still ours; else begin a new one.
@@ -86,13 +86,14 @@ class Owner:
         state = self._folder.load()
         if state is None or state.claim is None:
             return self.begin(state, None)
-        claim = claims.parse(state.claim)
         inode = _folder_inode(self._source.folder)
         if not state.closed:
-            return self._settle(replace(state, folder_inode=inode), claim)
+            return self._settle(replace(state, folder_inode=inode))
         try:
             stale = None if self.prove(state) else "the replica no longer holds the last WAL segment that was shipped"
-        except FencedError:
+        except SucceededError as error:
+            if error.owner == state.owner:  # the state folder was rolled back
+                return self.begin(state, "the state that was kept is older than the replica")
             if not self._takeover:
                 raise
             return self.begin(state, None)
@@ -106,11 +107,16 @@ class Owner:
         last = Position.parse(state.last) if state.last else None
         return prove_ownership(self._client, claims.parse(state.claim), last, state.digest)
 
-    def begin(self, state: ReplicaState | None, reason: str | None, start_file: str = "") -> ReplicaState:
+    def begin(
+        self, state: ReplicaState | None, reason: str | None, start_file: str = "", *, forked: bool = False
+    ) -> ReplicaState:
         """Claim a new generation, which ships the log from ``start_file`` (its first log segment) on.
 
-        ``reason`` says why the last one cannot go on; where the log still holds all of that, it is continued.
+        ``reason`` says why the last one cannot go on. Where the log still holds all of that, it is continued, unless it
+        is the log's history that ``forked``. To be called again after a failure: it finishes what it began.
         """
+        if self._unsettled is not None:
+            return self._settle(self._unsettled)
         owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
         epochs = self._client.epochs()
         top = read_claim(self._client, epochs[-1]) if epochs else None
@@ -121,7 +127,7 @@ class Owner:
                 self._client.url, top.owner, top.host, top.generation, "its claim is the newest and not this daemon's"
             )
         claim = self._make_claim(
-            owner, log, (epochs[-1] if epochs else FIRST_EPOCH - 1) + 1, latest, reason, start_file
+            owner, log, (epochs[-1] if epochs else FIRST_EPOCH - 1) + 1, latest, reason, start_file, forked
         )
         state = ReplicaState(
             owner=owner,
@@ -131,7 +137,7 @@ class Owner:
             place=Place(claim.first, start_file),
         )
         self._folder.save(state)
-        return self._settle(state, claim)
+        return self._settle(state)
 
     # --- steps
 
@@ -143,11 +149,15 @@ class Owner:
             return None
         return claim, find_tip(self._client, claim)
 
-    def _settle(self, state: ReplicaState, claim: Claim) -> ReplicaState:
+    def _settle(self, state: ReplicaState) -> ReplicaState:
         """Create the claim, close what is below, write the first snapshot; whatever of it was done before."""
+        assert state.claim is not None
+        claim = claims.parse(state.claim)
+        self._unsettled = state
         try:
             create_claim(self._client, claim)
         except LostRaceError:
+            self._unsettled = None
             self._folder.save(replace(state, claim=None))
             raise
         epochs = [epoch for epoch in self._client.epochs() if epoch < claim.epoch]
@@ -155,10 +165,12 @@ class Owner:
         try:
             end = self._predecessor_end(claim, tips)
         except _OutrunError:
-            return self.begin(state, "the predecessor went on to an end that this log does not hold")
+            self._unsettled = None
+            return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)
         digest = self._write_snapshot(claim, end)
         state = replace(state, closed=True, digest=digest, last=None)
         self._folder.save(state)
+        self._unsettled = None
         _logger.info("%s: generation %s begins (%s)", self._client.url, claim.generation, _describe(claim))
         return state
 
@@ -168,8 +180,7 @@ class Owner:
         tip = tips.get(claim.predecessor)
         if tip is None:
             tip = find_tip(self._client, read_claim(self._client, epoch_of(generation(claim.predecessor))))
-        moved = str(tip.slot) != claim.predecessor_end
-        if claim.relation is Relation.CONTINUES and moved and self._shift(tip) != claim.shift:
+        if claim.relation is Relation.CONTINUES and self._shift(tip) != claim.shift:
             raise _OutrunError
         return str(tip.slot)
 
@@ -196,7 +207,14 @@ class Owner:
         return snapshot.digest(body)
 
     def _make_claim(
-        self, owner: str, log: str, epoch: int, latest: tuple[Claim, Tip] | None, reason: str | None, start_file: str
+        self,
+        owner: str,
+        log: str,
+        epoch: int,
+        latest: tuple[Claim, Tip] | None,
+        reason: str | None,
+        start_file: str,
+        forked: bool,
     ) -> Claim:
         claim = Claim(
             log=log,
@@ -212,7 +230,7 @@ class Owner:
             return claim
         predecessor, tip = latest
         claim = replace(claim, predecessor=predecessor.generation, predecessor_end=str(tip.slot))
-        shift = None if start_file else self._shift(tip)
+        shift = None if start_file or forked else self._shift(tip)
         if shift is not None:
             return replace(claim, relation=Relation.CONTINUES, shift=shift)
         reason = reason or "the log does not hold what the predecessor ended with"
@@ -223,16 +241,10 @@ class Owner:
         last = tip.last
         if last is None:
             return 0
-        return find_shift(
-            self._source.folder,
-            self._source.format,
-            self._clock,
-            last.file,
-            last.index,
-            last.end,
-            last.crc_total,
-            final=last.final,
+        shipped = ShippedEnd(
+            last.file, last.index, last.end, last.crc_total, last.check_start, last.check_digest, last.final
         )
+        return find_shift(self._source.folder, self._source.format, self._clock, shipped)
 
     # --- which log
 

@@ -32,6 +32,8 @@ class Prepared:
     header: WalHeader
     body: list[bytes]
     digest: str
+    more: bool
+    """Whether something lay behind it already when it was read."""
 
     @property
     def size(self) -> int:
@@ -80,11 +82,11 @@ class Preparation:
         self._ahead = None
         if read is None:
             return None
-        if self.is_large(len(read.run.data)):
+        if read.run.more and self.is_large(len(read.run.data)):
             self._read_ahead()
         header = self._make_header(read.run, previous, max(self._clock.now(), shipped))
         body = wal_segment.assemble(header, read.wait())
-        return Prepared(read.run.start, read.run.after, header, body, wal_segment.digest(body))
+        return Prepared(read.run.start, read.run.after, header, body, wal_segment.digest(body), read.run.more)
 
     @property
     def failed(self) -> bool:
@@ -145,4 +147,6 @@ class Preparation:
             previous=previous,
             shipped=shipped,
             final=run.final,
+            check_start=run.end.check_start if run.end.check_digest else None,
+            check_digest=run.end.check_digest or None,
         )

@@ -84,6 +84,10 @@ class Workers:
     putting: Executor
 
 
+class _LostSegmentError(DivergedError):
+    """It is the replica that lacks something, and not the log: a new generation may continue this one."""
+
+
 class Replica:
     """Ships one log to one replica. Used by one thread at a time.
 
@@ -114,6 +118,7 @@ class Replica:
         self._follower: Follower | None = None
         self._preparation: Preparation | None = None
         self._feed: SegmentFeed | None = None
+        self._fork: DivergedError | None = None
         self._queue: deque[Prepared] = deque()
         self._drained = False
         self._proved_at = 0.0
@@ -158,7 +163,7 @@ class Replica:
 
     def changed(self) -> bool:
         """Whether there may be something to ship: cheap, and no request."""
-        if self._follower is None or self._preparation is None:
+        if self._follower is None or self._preparation is None or self._fork is not None:
             return True
         return not self._drained or self._follower.changed()
 
@@ -174,11 +179,17 @@ class Replica:
 
         What is appended meanwhile may be left to the next sync; ``changed`` tells.
         """
+        if self._fork is None:
+            try:
+                return self._ship(going_on)
+            except DivergedError as error:
+                self._fork = error
+        self._begin_anew(self._fork)
         try:
             return self._ship(going_on)
         except DivergedError as error:
-            self._begin_anew(error.reason, error.file if isinstance(error, GapError) else "")
-            return self._ship(going_on)
+            self._fork = error
+            raise
 
     def close(self) -> None:
         """Save the position and let go of everything but the client."""
@@ -198,9 +209,13 @@ class Replica:
     def _start(self) -> None:
         self._take(self._owner.resume())
 
-    def _begin_anew(self, reason: str, start_file: str) -> None:
-        _logger.warning("%s: %s; a new generation begins in %s", self._source.folder, reason, self._client.url)
-        self._take(self._owner.begin(self._state, reason, start_file))
+    def _begin_anew(self, fork: DivergedError) -> None:
+        """The fork is kept in mind until the new generation has begun: the old one may be closed by then."""
+        _logger.warning("%s: %s; a new generation begins in %s", self._source.folder, fork.reason, self._client.url)
+        start_file = fork.file if isinstance(fork, GapError) else ""
+        forked = not isinstance(fork, _LostSegmentError)
+        self._take(self._owner.begin(self._state, fork.reason, start_file, forked=forked))
+        self._fork = None
 
     def _take(self, state: ReplicaState) -> None:
         assert state.claim is not None
@@ -224,7 +239,7 @@ class Replica:
             return
         assert self._state is not None
         if not self._owner.prove(self._state):
-            raise DivergedError(
+            raise _LostSegmentError(
                 self._source.folder, "the replica no longer holds the last WAL segment that was shipped"
             )
         self._proved_at = self._clock.monotonic()
@@ -234,31 +249,27 @@ class Replica:
     def _ship(self, going_on: Callable[[], bool]) -> bool:
         if self._follower is None:
             self._start()
-        shipped = False
-        while going_on():
-            self._drained = not self._queue and not self._prepare()
-            if self._drained:
-                break
-            self._prove_if_due()
-            last = self._queue[0].header
-            self._put_first()
-            shipped = True
-            assert self._preparation is not None
-            if not last.final and not self._preparation.is_large(last.length):
-                break  # what came meanwhile waits for the next sync, or a busy log would be put without a pause
+        self._drained = False
+        shipped, more = False, True
+        while (more or self._queue) and going_on():
+            more = bool(self._queue) or self._prepare()
+            if more:
+                self._prove_if_due()
+                more = self._put_first()  # what comes meanwhile waits, or a busy log would be put without a pause
+                shipped = True
+        self._drained = not (more or self._queue)
         self._save_if_due()
         return shipped
 
-    def _put_first(self) -> None:
-        """Put the first of the queue; while a large one is on its way, make those behind it."""
+    def _put_first(self) -> bool:
+        """Put the first of the queue; while a large one is on its way, make those behind it. Whether more is there."""
         prepared = self._queue[0]
         assert self._preparation is not None
-        if not self._preparation.is_large(prepared.header.length):
-            self._put(prepared)
-            return
+        if not (prepared.more and self._preparation.is_large(prepared.header.length)):
+            return self._put(prepared)
         put = self._workers.putting.submit(self._put_object, prepared)
         try:
-            while len(self._queue) < _AHEAD and not self._preparation.failed and self._prepare() and not put.done():
+            while self._may_prepare() and self._prepare() and not put.done():
                 pass
         except LitelogError as error:
             self._preparation.postpone(error)  # it comes behind what is queued
@@ -266,16 +277,23 @@ class Replica:
             wait([put])
         if _was_refused(put):
             self._resolve_refusal(prepared)  # what was made meanwhile is made again, behind what is there
-            return
+            return True
         self._acknowledge(prepared)
+        return prepared.more
 
-    def _put(self, prepared: Prepared) -> None:
+    def _may_prepare(self) -> bool:
+        """Whether there is room, and something that was there already, behind what is queued."""
+        assert self._preparation is not None
+        return len(self._queue) < _AHEAD and self._queue[-1].more and not self._preparation.failed
+
+    def _put(self, prepared: Prepared) -> bool:
         try:
             self._put_object(prepared)
         except ExistsError:
             self._resolve_refusal(prepared)
-        else:
-            self._acknowledge(prepared)
+            return True
+        self._acknowledge(prepared)
+        return prepared.more
 
     def _put_object(self, prepared: Prepared) -> None:
         self._client.write_wal_segment(prepared.header.position, prepared.body)
@@ -326,8 +344,10 @@ class Replica:
             raise FencedError(f"{self._client.url}: generation {header.generation} was {by}; this daemon stops here")
         if header.previous != prepared.header.previous:
             raise DivergedError(key, "the replica holds another chain under this owner's name")
+        if header.file != prepared.header.file:
+            raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
         run = self._follower.read_again(prepared.start, header.length, final=header.final)
-        if (run.crc, run.end.crc_total) != (header.crc, header.crc_total):
+        if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
             raise DivergedError(key, "the replica holds other bytes under this owner's name")
         self._queue.clear()
         self._preparation.rewind(run.after)

@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.checksum import crc32c
 from litelog.errors import LitelogError, LockedError
 from litelog.log.place import Place
 
@@ -68,7 +69,7 @@ class StateFolder:
         try:
             with open(os.path.join(self._path, "state.json"), encoding="utf-8") as file:
                 fields: dict[str, Any] = json.load(file)
-            if fields.pop("version") != VERSION:
+            if fields.pop("version") != VERSION or fields.pop("checksum") != _checksum(fields):
                 return None
             return ReplicaState(**{**fields, "place": Place(**fields["place"])})
         except FileNotFoundError:
@@ -81,7 +82,8 @@ class StateFolder:
         temporary = os.path.join(self._path, ".state.json.tmp")
         try:
             with open(temporary, "w", encoding="utf-8") as file:
-                json.dump({"version": VERSION, **asdict(state)}, file)
+                fields = asdict(state)
+                json.dump({"version": VERSION, "checksum": _checksum(fields), **fields}, file)
                 file.flush()
                 os.fdatasync(file.fileno())
             os.rename(temporary, os.path.join(self._path, "state.json"))
@@ -106,3 +108,8 @@ class StateFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    """A flipped digit is another position or owner, and may look well: such a file is as good as lost."""
+    return crc32c(json.dumps(fields, sort_keys=True).encode())

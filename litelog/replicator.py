@@ -116,7 +116,10 @@ class Replicator:
         try:
             self._open()
             if once:
-                self._final = True
+                with self._changed:
+                    self._final = True
+                    if self._stopping:
+                        self._set_deadline()
             self._follow()
             if not once and any(task.phase not in OVER for task in self._tasks):
                 self._begin_final()
@@ -126,14 +129,17 @@ class Replicator:
             self._close()
 
     def stop(self) -> None:
-        """Begin the final sync. Idempotent."""
+        """Begin the final sync; where that is all there is (``once``), bound it. Idempotent."""
         with self._changed:
             self._stopping = True
+            if self._final and self._deadline is None:
+                self._set_deadline()
             self._changed.notify_all()
 
     def status(self) -> list[ReplicaStatus]:
         """Where every replica stands."""
-        return [_status(task) for task in self._tasks]
+        with self._changed:  # no thread begins to use a replica that is asked here
+            return [_status(task) for task in self._tasks]
 
     def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
         """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
@@ -292,13 +298,21 @@ class Replicator:
     def _sync(self, task: ReplicaTask) -> None:
         assert task.replica is not None
         started = self._clock.monotonic()
+        final = self._final
+        cut = False
+
+        def may_go_on() -> bool:
+            nonlocal cut
+            cut = not self._may_go_on()
+            return not cut
+
         try:
             try:
-                shipped = task.replica.sync(self._may_go_on)
-                quiet = self._final or not shipped or started + task.sync_interval <= self._clock.monotonic()
+                shipped = task.replica.sync(may_go_on)
+                quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
                 if quiet and not self._final:
                     self._watcher.arm(task.log, self._wakes[task])
-                more = quiet and task.replica.changed() and (shipped or not self._final)
+                more = quiet and task.replica.changed()
             except OSError as error:
                 raise SourceError(f"{task.log}: {error}") from error
         except LitelogError as error:
@@ -308,12 +322,16 @@ class Replicator:
             if task.failures:
                 _logger.info("%s to %s: goes on after %d failures", task.log, task.url, task.failures)
             task.succeed()
-            if not quiet:
-                task.phase, task.due = Phase.SPACING, started + task.sync_interval
-            elif more or task.woken:
-                self._submit(task)
-            elif self._final:
+            if self._final and final and not cut:
                 task.phase = Phase.DONE
+            elif self._final and self._may_go_on():
+                self._submit(task)  # this one began, or was cut short, before the last one was due
+            elif self._final:
+                task.phase = Phase.FAILED
+            elif not quiet:
+                task.phase, task.due = Phase.SPACING, started + task.sync_interval
+            elif not cut and (more or task.woken):
+                self._submit(task)
             else:
                 task.rest(self._clock.monotonic())
             self._changed.notify_all()
@@ -355,7 +373,10 @@ class Replicator:
     def _begin_final(self) -> None:
         with self._changed:
             self._final = True
-            self._deadline = self._clock.monotonic() + self._config.shutdown_timeout
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        self._deadline = self._clock.monotonic() + self._config.shutdown_timeout
 
     def _judge(self, *, once: bool) -> None:
         """Raise what the run ended with, the worst first."""

@@ -67,6 +67,10 @@ class WalHeader:
     """The last one of its index."""
     sealed: str | None = None
     """For a log segment that went up sealed: the sealed segment's SHA-256."""
+    check_start: int | None = None
+    check_digest: str | None = None
+    """SHA-256, hex, of [check_start, offset + length) of the log segment, the end of its last commit: what tells one
+    history from another, which a CRC-32C does not where commits end with their own."""
     successor: str | None = None
     """In a terminal, which ends a generation: the key of its successor's claim."""
 
@@ -182,8 +186,8 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
     return header
 
 
-_OPTIONAL = {"first", "next", "lowest", "highest", "sealed", "successor"}
-_TEXTS = {"log", "format", "generation", "owner", "file", "previous", "sealed", "successor"}
+_OPTIONAL = {"first", "next", "lowest", "highest", "sealed", "successor", "check_start", "check_digest"}
+_TEXTS = {"log", "format", "generation", "owner", "file", "previous", "sealed", "successor", "check_digest"}
 _SIGNED = {"lowest", "highest"}
 
 
@@ -206,6 +210,7 @@ def _header(fields: dict[str, Any]) -> WalHeader:
     generation(header.generation)
     _require(header.index < MAX_INDEX and header.end <= MAX_OFFSET, "index or end", f"{header.index}/{header.end}")
     _require(header.length <= max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES), "length", header.length)
+    _require((header.check_start or 0) <= header.end, "check_start", header.check_start)
     _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
     return header
 

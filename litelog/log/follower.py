@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
@@ -20,7 +20,7 @@ from litelog.errors import (
     SourceMissingError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.log.place import CHECKED_BYTES, Place, Run, make_run
+from litelog.log.place import CHECKED_BYTES, Place, Run, digest, make_run
 from litelog.log.source import GROWTH_BYTES, SETTLED_MICROSECONDS, OpenSegment, SegmentNames
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Follower:
         data, scan = self._read_run(size, limit)
         seen = self._place.offset + len(data)
         if scan is not None and self._place.offset < scan.end < size and (scan.tail is not Tail.ZEROS or seen < size):
-            return make_run(self._place, data, scan, final=False)  # more lies behind it: look at that next
+            return make_run(self._place, data, scan, final=False, more=True)  # look at what is behind it next
         run = self._run_at_end(size, data, scan)
         if run is None and size > self._place.offset:
             self._rest = crc32c(data[:CHECKED_BYTES])
@@ -165,14 +165,14 @@ class Follower:
         clean = scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS)
         if refusal is not None:
             if end > place.offset:
-                return make_run(place, data, scan, final=False)  # the newer one's fault is told when it is its turn
+                return make_run(place, data, scan, final=False, more=True)  # the newer one's fault comes behind it
             if clean or self._format.finished_tail is not FinishedTail.ERROR or not isinstance(refusal, GapError):
                 raise refusal
         if scan is None or clean:
             return make_run(place, data, scan, final=True)
         if self._format.finished_tail is FinishedTail.ERROR:
             if end > place.offset:
-                return make_run(place, data, scan, final=False)
+                return make_run(place, data, scan, final=False, more=True)
             raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
             return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
@@ -285,7 +285,7 @@ class Follower:
         if self._current.size() < place.offset:
             raise DivergedError(self._path, f"was cut from {place.offset} bytes to {self._current.size()}")
         checked = self._current.read(place.check_start, place.offset - place.check_start)
-        if crc32c(checked) != place.check_crc:
+        if place.offset and digest(checked) != place.check_digest:
             raise DivergedError(self._path, f"was rewritten before offset {place.offset}")
 
     def _reopen_replaced(self) -> None:
@@ -393,24 +393,40 @@ class Follower:
         return parts if self._finished is None else (*parts, self._finished.signature())
 
 
-def find_shift(
-    folder: str, log_format: LogFormat, clock: Clock, file: str, index: int, end: int, crc_total: int, *, final: bool
-) -> int | None:
-    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped.
+@dataclass(frozen=True, slots=True)
+class ShippedEnd:
+    """Where a generation's last WAL segment ended in the log that it came from: log segment ``file``, ``end``."""
 
-    To hold it is to have ``file``, there at ``index``, with CRC-32C ``crc_total`` over its
-    bytes [0, ``end``), and, if that was ``final``, nothing behind them.
-    """
-    ends_there = final and log_format.finished_tail is not FinishedTail.PREFIX
+    file: str
+    index: int
+    end: int
+    crc_total: int
+    """CRC-32C of [0, end)."""
+    check_start: int | None
+    check_digest: str | None
+    """SHA-256, hex, of [check_start, end), the end of the last commit; None where the writer did not say."""
+    final: bool
+    """Nothing came behind it."""
+
+
+def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: ShippedEnd) -> int | None:
+    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped."""
     ours = 0
     for segment in SegmentNames(folder, log_format, clock).each():
-        if segment.name == file:
-            held = segment.size() >= end and segment.checksum(end) == crc_total
-            if held and ends_there:
-                held = not segment.read(end, GROWTH_BYTES).strip(b"\0")
-            return ours - index if held else None
+        if segment.name == shipped.file:
+            skips_garbage = log_format.finished_tail is FinishedTail.PREFIX
+            return ours - shipped.index if _holds(segment, shipped, skips_garbage=skips_garbage) else None
         ours += segment.size() > 0
     return None
+
+
+def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) -> bool:
+    end, start = shipped.end, shipped.check_start
+    if segment.size() < end or segment.checksum(end) != shipped.crc_total:
+        return False
+    if start is not None and digest(segment.read(start, end - start)) != shipped.check_digest:
+        return False
+    return not shipped.final or skips_garbage or not segment.read(end, GROWTH_BYTES).strip(b"\0")
 
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from litelog.checksum import combine, crc32c
 from litelog.formats import Expectation
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from litelog.formats import Scan
 
 CHECKED_BYTES = 64 << 10
@@ -33,8 +36,9 @@ class Place:
     """The sequence that follows; None if the log says."""
     epoch: int = 0
     check_start: int = 0
-    check_crc: int = 0
-    """CRC-32C of [check_start, offset), the end of the last commit."""
+    check_digest: str = ""
+    """SHA-256, hex, of [check_start, offset), the end of the last commit. (A commit that ends with its own CRC-32C
+    leaves any CRC-32C over it the same, whatever it holds: CRCs tell damage, and not one history from another.)"""
 
     @property
     def expectation(self) -> Expectation:
@@ -56,6 +60,8 @@ class Run:
     """Behind it; in the same index."""
     final: bool
     """The log segment is finished: the next run is of the next index."""
+    more: bool = False
+    """Whether something lay behind it already when it was read."""
 
     @property
     def after(self) -> Place:
@@ -66,10 +72,15 @@ class Run:
         return Place(end.index + 1, "", end.file, end.offset, sequence=end.sequence, epoch=end.epoch)
 
 
-def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) -> Run:
+def digest(data: Buffer) -> str:
+    """SHA-256, hex: what tells one history from another."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool, more: bool = False) -> Run:
     """The run from ``place`` to the end of ``scan``, which looked at ``data``."""
     if scan is None or scan.end == place.offset:
-        return Run(place, memoryview(b""), None, 0, place, final)
+        return Run(place, memoryview(b""), None, 0, place, final, more or final)
     data = data[: scan.end - place.offset]
     crc = crc32c(data)
     check_start = max(scan.last_commit, scan.end - CHECKED_BYTES, place.offset)
@@ -83,6 +94,6 @@ def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool) 
         sequence=scan.next,
         epoch=scan.epoch,
         check_start=check_start,
-        check_crc=crc32c(data[check_start - place.offset :]),
+        check_digest=digest(data[check_start - place.offset :]),
     )
-    return Run(place, data, scan, crc, end, final)
+    return Run(place, data, scan, crc, end, final, more or final)

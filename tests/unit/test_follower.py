@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from litelog.checksum import crc32c
 from litelog.errors import CorruptCommitError, CorruptionError, DivergedError, SourceMissingError
 from litelog.formats.litelog import segment_name
-from litelog.log.follower import Follower, GapError, find_shift, read_log_id
+from litelog.log.follower import Follower, GapError, ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
 from tests.manual_clock import ManualClock
 from tests.unit.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
@@ -448,6 +450,29 @@ def test_a_rewritten_last_commit_is_another_history(log: LogBuilder, clock: Manu
 
 
 @ALL_FORMATS
+@pytest.mark.parametrize("how", ["in place", "replaced", "while nobody followed"])
+def test_whole_commits_of_the_same_size_are_another_history(log: LogBuilder, clock: ManualClock, how: str) -> None:
+    """A CRC-32C over a commit that ends with its own CRC-32C is the same for all of them."""
+    log.roll(3)
+    follower = follow(log, clock)
+    drain(follower)
+    size = len(log.texts[log.name])
+    other = make_log(log.folder + ".other", log.format.name)
+    other.write(other.header(), log.name)
+    other.write(b"".join(other.commit(tag=b"R") for _ in range(3)), log.name)
+    assert len(other.texts[log.name]) == size
+    if how == "replaced":
+        log.replace(other.texts[log.name])
+    else:
+        log.overwrite(0, other.texts[log.name])
+    if how == "while nobody followed":
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError):
+        drain(follower)
+
+
+@ALL_FORMATS
 def test_a_log_segment_rewound_and_written_anew_is_another_history(log: LogBuilder, clock: ManualClock) -> None:
     log.roll(3)
     follower = follow(log, clock)
@@ -576,7 +601,7 @@ def test_nothing_of_the_source_is_changed_not_even_an_access_time(log: LogBuilde
     drain(follower)
     follower.changed()
     follower.read_again(Place(0, first), len(log.texts[first]), final=False)
-    find_shift(log.folder, log.format, clock, last, 2, 10, 0, final=False)
+    find_shift(log.folder, log.format, clock, ShippedEnd(last, 2, 10, 0, 0, "", final=False))
     read_log_id(log.folder, log.format, clock)
     follower.close()
     after = status(log.folder)
@@ -639,14 +664,18 @@ def test_a_shift_is_found_where_the_log_holds_what_was_shipped(log: LogBuilder, 
     names = [log.roll(2) for _ in range(3)]
     end, crc = len(log.texts[names[2]]), crc32c(log.texts[names[2]])
 
-    def shift(index: int, end: int = end, crc: int = crc, *, final: bool = False) -> int | None:
-        return find_shift(log.folder, log.format, clock, names[2], index, end, crc, final=final)
+    shipped = ShippedEnd(names[2], 2, end, crc, 0, hashlib.sha256(log.texts[names[2]]).hexdigest(), final=False)
+
+    def shift(index: int, **other: Any) -> int | None:
+        return find_shift(log.folder, log.format, clock, replace(shipped, index=index, **other))
 
     assert (shift(2), shift(7), shift(0)) == (0, -5, 2)
     assert shift(2, final=True) == 0
     log.append(1)
     assert (shift(2), shift(2, final=True)) == (0, None)
-    assert shift(2, crc=crc ^ 1) is None
+    assert shift(2, crc_total=crc ^ 1) is None
+    assert shift(2, check_digest="0" * 64) is None
+    assert shift(2, check_start=None, check_digest=None) == 0
     assert shift(2, end=1 << 30) is None
     log.delete(names[0])
     assert shift(2) == -1

@@ -1,0 +1,114 @@
+"""One log and one replica as a daemon has them, without its threads: to be synced, crashed and started again."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import Executor, Future
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from litelog.object_store import ObjectReplicaClient
+from litelog.ownership import Owner, Source
+from litelog.replica import Replica, Workers
+from litelog.replica_state import StateFolder
+from tests.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
+    from litelog.replica import Shipped
+    from tests.unit.log_builder import LogBuilder
+
+
+class Inline(Executor):
+    """Does everything at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - handed on, as an executor does
+            future.set_exception(error)
+        return future
+
+
+INLINE = Workers(Inline(), Inline())
+
+
+class Daemon:
+    """A listener, too: ``acknowledged`` and ``claims`` are what it was told."""
+
+    def __init__(
+        self,
+        log: LogBuilder,
+        store: ObjectStore,
+        state: str,
+        *,
+        clock: ManualClock | None = None,
+        seed: int = 0,
+        takeover: bool = False,
+        limit: int = 1 << 20,
+        workers: Workers = INLINE,
+        host: str = "here",
+    ) -> None:
+        self.log = log
+        self.store = store
+        self.state = state
+        self.clock = clock or ManualClock()
+        self.random = Random(seed)
+        self.host = host
+        self.limit = limit
+        self.workers = workers
+        self.acknowledged: list[Shipped] = []
+        self.claims: list[Claim] = []
+        self.on_shipped: Callable[[Shipped], None] | None = None
+        self.start(takeover=takeover)
+
+    def start(self, *, takeover: bool = False) -> None:
+        """Open the state folder and begin, with nothing in memory."""
+        source = Source(self.log.folder, self.log.format)
+        client = ObjectReplicaClient(self.store)
+        self.folder = StateFolder(self.state, "test")
+        self.owner = Owner(
+            source, client, self.folder, clock=self.clock, random=self.random, host=self.host, takeover=takeover
+        )
+        self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.limit)
+
+    def sync(self) -> bool:
+        return self.replica.sync()
+
+    def crash(self) -> None:
+        """Lose all that is only in memory."""
+        if self.replica._follower is not None:
+            self.replica._follower.close()
+        self.folder.close()
+
+    def restart(self, *, takeover: bool = False) -> None:
+        self.crash()
+        self.start(takeover=takeover)
+
+    def lose_state(self) -> None:
+        """Crash, and lose the state folder."""
+        self.crash()
+        shutil.rmtree(self.state)
+
+    def close(self) -> None:
+        self.replica.close()
+
+    @property
+    def generation(self) -> str:
+        position = self.replica.position
+        assert position is not None
+        return position.generation
+
+    # --- the listener
+
+    def shipped(self, event: Shipped) -> None:
+        self.acknowledged.append(event)
+        if self.on_shipped is not None:
+            self.on_shipped(event)
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        self.claims.append(claim)
