@@ -28,18 +28,30 @@ MOST_STEPS = 100
 """More than it takes to ship so small a log."""
 
 SCRIPT = """
+import random
 import sys
-from litelog.config import Config, LogConfig, ReplicaConfig
-from litelog.replicator import Replicator
+from concurrent.futures import ThreadPoolExecutor
+from litelog.clock import SystemClock
+from litelog.ownership import Owner, Source
+from litelog.registry import open_client, open_format
+from litelog.replica import Replica, Workers
+from litelog.replica_state import StateFolder
 
 class Teller:
     def began(self, log, replica, claim): pass
     def shipped(self, event): print(event.header.next, flush=True)
 
 log, replica, state = sys.argv[1:]
-config = Config(logs=(LogConfig(path=log, replicas=(ReplicaConfig(url=replica, max_segment_bytes=4096),)),))
-Replicator(config, state_dir=state, host="here", listener=Teller()).run(once=True)
+clock = SystemClock()
+source, client, folder = Source(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
+owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here")
+workers = Workers(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
+replica = Replica(source, client, folder, owner, workers, clock, Teller(), max_segment_bytes=4096)
+while replica.sync():
+    pass
+replica.close()
 """
+"""One sync after the other in one thread: strace counts calls thread by thread, and none is to be left out."""
 
 
 def append(log: Path, first: int, stop: int) -> None:
