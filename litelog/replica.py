@@ -45,8 +45,8 @@ _logger = logging.getLogger(__name__)
 SAVE_SECONDS = 1.0
 """How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
 
-_AHEAD = 4
-"""Large WAL segments in memory at a time, compressed: one on its way, and some for when the store is faster again."""
+_AHEAD = 3
+"""Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,16 @@ transaction a batch, default settings otherwise. The file: Python's own, default
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import statistics
-import tempfile
-import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.table import Table
+from measuring import Finding, Report, bench_folder, interleave, measure, ratios
 
 from litelog.log.writer import LogWriter
 
@@ -48,24 +43,6 @@ COMPARISONS = (
 
 ORDER = (SYNCED, SQLITE, BARE, ASYNCHRONOUS, UNSYNCED, BUFFERED, JOINED)
 """Next to its yardstick each, so that a neighbour's load meets both."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """How many times as fast one is as the other, round by round."""
-
-    what: str
-    against: str
-    target: float | None
-    values: list[float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    @property
-    def met(self) -> bool | None:
-        return None if self.target is None else self.median >= self.target
 
 
 def append_all(log: LogWriter, batches: list[Batch]) -> None:
@@ -128,20 +105,6 @@ def open_files(folder: str, batches: list[Batch], stack: ExitStack) -> dict[str,
     return {BARE: write_bare, BUFFERED: write_records, JOINED: write_lines}
 
 
-def interleave(calls: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """The seconds that each call took, round by round, in turn; a round before them is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    for number in range(rounds + 1):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            start = time.perf_counter()
-            calls[name]()
-            if number:
-                times[name].append(time.perf_counter() - start)
-    return times
-
-
 @click.command(help=__doc__)
 @click.option("--per-batch", default=1000, help="Records of 100 bytes in a batch.")
 @click.option("--batches", default=40, help="Batches that each appends in a round.")
@@ -150,36 +113,16 @@ def interleave(calls: dict[str, Callable[[], None]], rounds: int) -> dict[str, l
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(per_batch: int, batches: int, rounds: int, folder: str | None, as_json: bool) -> None:
     values = [[os.urandom(100) for _ in range(per_batch)] for _ in range(batches)]
-    with tempfile.TemporaryDirectory(prefix="litelog-bench-", dir=folder) as place, ExitStack() as stack:
-        calls = open_logs(place, values, stack) | open_database(place, values, stack)
-        calls |= open_files(place, values, stack)
-        times = interleave({name: calls[name] for name in ORDER}, rounds)
-    count = per_batch * batches
-    rates = {name: count / statistics.median(taken) / 1e6 for name, taken in times.items()}
-    found = [
-        Ratio(what, against, target, [y / x for x, y in zip(times[what], times[against], strict=True)])
-        for what, against, target in COMPARISONS
-    ]
-    if as_json:
-        rows = [
-            {"what": ratio.what, "against": ratio.against, "target": ratio.target, "met": ratio.met}
-            | {"median": ratio.median, "min": min(ratio.values), "max": max(ratio.values), "rounds": rounds}
-            for ratio in found
-        ]
-        click.echo(json.dumps({"million_records_per_second": rates, "ratios": rows}, indent=1))
-        return
-    console = Console(width=max(100, Console().width))
-    table = Table("what", "M records/s", title=f"{rounds} rounds of {batches} batches of {per_batch} x 100 bytes")
-    for name, rate in rates.items():
-        table.add_row(name, f"{rate:.2f}")
-    console.print(table)
-    table = Table("what", "against", "median", "min..max", "target", "met")
-    for ratio in found:
-        spread = f"{min(ratio.values):.2f}..{max(ratio.values):.2f}"
-        target = "" if ratio.target is None else f">= {ratio.target}"
-        met = {None: "", True: "yes", False: "no"}[ratio.met]
-        table.add_row(ratio.what, ratio.against, f"{ratio.median:.2f}", spread, target, met)
-    console.print(table)
+    report = Report(f"{rounds} rounds of {batches} batches of {per_batch} x 100 bytes")
+    with bench_folder(folder) as place, ExitStack() as stack:
+        calls = open_logs(str(place), values, stack) | open_database(str(place), values, stack)
+        calls |= open_files(str(place), values, stack)
+        times = interleave({name: partial(measure, calls[name]) for name in ORDER}, rounds)
+    for name, taken in times.items():
+        report.figures[name] = f"{per_batch * batches / statistics.median(taken) / 1e6:.2f} M records/s"
+    for what, against, target in COMPARISONS:
+        report.findings.append(Finding(what, against, ratios(times[against], times[what]), target))
+    report.print(as_json=as_json)
 
 
 if __name__ == "__main__":

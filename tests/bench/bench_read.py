@@ -5,18 +5,15 @@ Yardsticks: a struct loop over length-prefixed records of the same values, and C
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import struct
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
-from rich.console import Console
-from rich.table import Table
+from measuring import Finding, Report, measure, ratios
 
 from litelog.checksum import crc32c
 from litelog.compression import keep_freed_memory
@@ -87,12 +84,6 @@ def run_checksum(data: memoryview, piece_bytes: int) -> int:
     return value
 
 
-def measure(call: Callable[[], int]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 @click.command(help=__doc__)
 @click.option("--size", default=64, help="MiB of log.")
 @click.option("--piece", default=4096, help="KiB read at a time.")
@@ -119,28 +110,13 @@ def main(size: int, piece: int, per_commit: int, rounds: int, as_json: bool) -> 
             taken[name] += measure(calls[name]) / (1 if name == LOOP else REPEATS)
         for name in calls:
             times[name].append(taken[name])
-    rates = {name: data.records / statistics.median(taken) / 1e6 for name, taken in times.items()}
-    rows = []
-    for name in list(calls)[:2]:
+    report = Report(f"reading {size} MiB, pieces of {piece} KiB")
+    for name, taken in times.items():
+        report.figures[name] = f"{data.records / statistics.median(taken) / 1e6:.1f} M records/s"
+    for name in (BORROWED, COPIED):
         for yardstick, target in ((LOOP, 10.0), (CHECKSUM, 0.4)):
-            ratios = sorted(y / x for x, y in zip(times[name], times[yardstick], strict=True))
-            middle = statistics.median(ratios)
-            rows.append(
-                {"what": name, "against": yardstick, "median": middle, "min": ratios[0], "max": ratios[-1]}
-                | {"target": target, "met": middle >= target}
-            )
-    if as_json:
-        click.echo(json.dumps({"million_records_per_second": rates, "ratios": rows}, indent=1))
-        return
-    console = Console()
-    console.print({name: f"{rate:.1f} M records/s" for name, rate in rates.items()})
-    table = Table("what", "against", "median", "min..max", "target", title=f"reading {size} MiB, pieces of {piece} KiB")
-    for row in rows:
-        spread = f"{row['min']:.2f}..{row['max']:.2f}"
-        met = "" if row["met"] else "  (missed)"
-        what, against = str(row["what"]), str(row["against"])
-        table.add_row(what, against, f"{row['median']:.2f}", spread, f">= {row['target']}{met}")
-    console.print(table)
+            report.findings.append(Finding(name, yardstick, ratios(times[yardstick], times[name]), target))
+    report.print(as_json=as_json)
 
 
 if __name__ == "__main__":

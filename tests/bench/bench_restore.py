@@ -59,8 +59,11 @@ def time_two(packed: Path, place: Path) -> float:
 @click.option("--segment", default=64, help="MiB in a log segment.")
 @click.option("--parallelism", default=4, help="Workers.")
 @click.option("--rounds", default=5, help="Interleaved rounds.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait for a quiet machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(folder: str | None, size: int, segment: int, parallelism: int, rounds: int, as_json: bool) -> None:
+def main(
+    folder: str | None, size: int, segment: int, parallelism: int, rounds: int, patience: float, as_json: bool
+) -> None:
     report = Report(f"restoring {size} MiB")
     with bench_folder(folder) as work:
         log, packed, place, replica = work / "log", work / "packed", work / "place", work / "replica"
@@ -74,7 +77,7 @@ def main(folder: str | None, size: int, segment: int, parallelism: int, rounds: 
         else:
             report.skipped["lz4"] = reason
         sync_tree(work)
-        times = interleave(calls, rounds)
+        times = interleave(calls, rounds, patience)
         report.figures |= {name: rate(log_bytes, taken) for name, taken in times.items()}
         report.figures["log by replica, bytes"] = f"{log_bytes / folder_bytes(replica):.2f}"
         for yardstick, target in ((PIPE, 2.0), (TWO, None)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 MEMORY_POLL_SECONDS = 0.005
 """How often a process is asked for its peak memory: what it allots in its last moment is missed."""
+
+QUIET_SECONDS = 0.3
+QUIET_CORES = 0.3
+"""The machine is quiet when less than so many cores were at work, or waited for a disk, for so many seconds."""
 
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
@@ -82,14 +87,17 @@ class Report:
         for found in self.findings:
             spread = f"{min(found.values):.3g}..{max(found.values):.3g}"
             median = f"{found.median:.3g} {found.unit}"
-            met = "yes" if found.met else "[bold]no[/bold]"
+            met = ("yes" if found.met else "[bold]no[/bold]") if found.target else ""
             findings.add_row(found.what, found.against, median, spread, str(len(found.values)), found.target, met)
         console.print(findings)
         for name, reason in self.skipped.items():
             console.print(f"skipped: {name}: {reason}")
 
     def _fields(self) -> dict[str, Any]:
-        findings = [asdict(found) | {"median": found.median, "met": found.met} for found in self.findings]
+        findings = [
+            asdict(found) | {"median": found.median, "met": found.met if found.target else None}
+            for found in self.findings
+        ]
         return {"title": self.title, "figures": self.figures, "findings": findings, "skipped": self.skipped}
 
 
@@ -100,20 +108,40 @@ def measure(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleave(calls: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def interleave(calls: Mapping[str, Callable[[], float]], rounds: int, patience: float = 0.0) -> dict[str, list[float]]:
     """What each call returns (its seconds), round by round; the first of a round goes last in the next.
 
-    A round before them warms caches, and is not counted.
+    A round before them warms caches, and is not counted. ``patience``: how many seconds each call may wait for the
+    machine to be quiet.
     """
     names = list(calls)
     found: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            wait_for_quiet(patience)
             value = calls[name]()
             if number:
                 found[name].append(value)
     return found
+
+
+def wait_for_quiet(patience: float) -> None:
+    """Return when other processes have left the processors alone for a moment, or when patience has ended."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        before = _busy_seconds()
+        time.sleep(QUIET_SECONDS)
+        if _busy_seconds() - before <= QUIET_CORES * QUIET_SECONDS:
+            return
+
+
+def _busy_seconds() -> float:
+    """Seconds that all processors have worked, or waited for a disk, since the machine started."""
+    user, nice, system, _, waiting, *interrupts = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + waiting + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
@@ -216,6 +244,12 @@ def cpu_seconds(pid: int) -> float:
     """The processor time, to the nanosecond, that a process has had, all its threads that still live together."""
     stats = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(path.read_text().split()[0]) for path in stats) / 1e9
+
+
+def children_seconds() -> float:
+    """The processor time of all commands that were run to their end."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def process_io(pid: int, name: str) -> int:
