@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def test_with_exec_the_exit_code_is_the_programs(litelog: Command, program: str,
 
 
 def test_what_the_program_wrote_last_is_in_the_final_sync(litelog: Command) -> None:
-    program = "sh -c 'echo last words | python -m litelog_cli append log'"
+    program = f"sh -c 'echo last words | {sys.executable} -m litelog_cli append log'"
     litelog.lines(3)
     assert litelog("replicate", "--exec", program, "log", "replica").code == 0
     assert sequences(litelog, "replica") == 4
