@@ -89,18 +89,22 @@ def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim],
     return tips
 
 
+def require_newest(client: ReplicaClient, claim: Claim) -> None:
+    """Raise SucceededError if there is a newer claim. One request."""
+    try:
+        newer = read_claim(client, claim.epoch + 1)
+    except NotFoundError:
+        return
+    raise SucceededError(client.url, claim.generation, newer)
+
+
 def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
     """Whether the object that ends at our position is there with our digest: two requests, this one and the claim's.
 
     ``last`` is the last WAL segment's place, None where the snapshot is the last object: then a listing shows besides
     that there was no WAL segment since. Raises SucceededError where a newer claim exists.
     """
-    try:
-        newer = read_claim(client, claim.epoch + 1)
-    except NotFoundError:
-        pass
-    else:
-        raise SucceededError(client.url, claim.generation, newer)
+    require_newest(client, claim)
     try:
         if last is None:
             name = generation(claim.generation)

@@ -19,7 +19,7 @@ from litelog.errors import (
     OtherLogError,
     SourceMissingError,
 )
-from litelog.fencing import LostRaceError, SucceededError, close_below, create_claim, prove_ownership
+from litelog.fencing import LostRaceError, SucceededError, close_below, create_claim, prove_ownership, require_newest
 from litelog.generation_choice import find_latest
 from litelog.lineage import find_tip, newest_claims, read_claim
 from litelog.log.follower import ShippedEnd, find_shift, read_log_id
@@ -87,13 +87,18 @@ class Owner:
         if state is None or state.claim is None:
             return self.begin(state, None)
         inode = _folder_inode(self._source.folder)
-        if not state.closed:
-            return self._settle(replace(state, folder_inode=inode))
         try:
+            if not state.closed:
+                require_newest(self._client, claims.parse(state.claim))
+                return self._settle(replace(state, folder_inode=inode))
             stale = None if self.prove(state) else "the replica no longer holds the last WAL segment that was shipped"
         except SucceededError as error:
             if error.owner == state.owner:  # the state folder was rolled back
                 return self.begin(state, "the state that was kept is older than the replica")
+            if not self._takeover:
+                raise
+            return self.begin(state, None)
+        except LostRaceError:  # with a claim that a crash kept back
             if not self._takeover:
                 raise
             return self.begin(state, None)

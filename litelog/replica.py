@@ -119,6 +119,7 @@ class Replica:
         self._preparation: Preparation | None = None
         self._feed: SegmentFeed | None = None
         self._fork: DivergedError | None = None
+        self._fenced: FencedError | None = None
         self._queue: deque[Prepared] = deque()
         self._drained = False
         self._proved_at = 0.0
@@ -177,18 +178,14 @@ class Replica:
     def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
         """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false.
 
-        What is appended meanwhile may be left to the next sync; ``changed`` tells.
+        What is appended meanwhile may be left to the next sync; ``changed`` tells. Once fenced, always fenced.
         """
-        if self._fork is None:
-            try:
-                return self._ship(going_on)
-            except DivergedError as error:
-                self._fork = error
-        self._begin_anew(self._fork)
+        if self._fenced is not None:
+            raise self._fenced
         try:
-            return self._ship(going_on)
-        except DivergedError as error:
-            self._fork = error
+            return self._ship_or_fork(going_on)
+        except FencedError as error:
+            self._fenced = error
             raise
 
     def close(self) -> None:
@@ -245,6 +242,19 @@ class Replica:
         self._proved_at = self._clock.monotonic()
 
     # --- shipping
+
+    def _ship_or_fork(self, going_on: Callable[[], bool]) -> bool:
+        if self._fork is None:
+            try:
+                return self._ship(going_on)
+            except DivergedError as error:
+                self._fork = error
+        self._begin_anew(self._fork)
+        try:
+            return self._ship(going_on)
+        except DivergedError as error:
+            self._fork = error
+            raise
 
     def _ship(self, going_on: Callable[[], bool]) -> bool:
         if self._follower is None:

@@ -100,7 +100,7 @@ class Follower:
         if run is not None:
             self._place = run.after
             if run.final:
-                self._finish_current(run.end.offset)
+                self._finish_current()
         return run
 
     def read_again(self, place: Place, length: int, *, final: bool) -> Run:
@@ -173,6 +173,9 @@ class Follower:
         if self._format.finished_tail is FinishedTail.ERROR:
             if end > place.offset:
                 return make_run(place, data, scan, final=False, more=True)
+            if self._current is None or self._names.inode_of(place.file) != self._current.inode:
+                # What was opened need not be what the log held at last: it may have been replaced before it went.
+                raise DivergedError(self._path, "vanished before all of it was shipped")
             raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
             return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
@@ -262,17 +265,18 @@ class Follower:
         raise DivergedError(self._path, "vanished before all of it was shipped")
 
     def _check_finished(self) -> None:
-        """The log segment before may not grow any more, not even while nobody looked."""
+        """The log segment before may not change any more, not even while nobody looked."""
         place = self._place
-        if self._finished is not None and self._finished.name != place.behind:
+        inode = self._names.inode_of(place.behind) if place.behind else None
+        if self._finished is not None and (self._finished.name != place.behind or inode != self._finished.inode):
             self._finished.close()
             self._finished = None
-        if self._finished is None and place.behind_end is not None and not self._skips_garbage:
+        if self._finished is None and place.behind_end is not None and not self._skips_garbage and inode is not None:
             with suppress(FileNotFoundError):
                 self._finished = self._names.open(place.behind)
-                self._finished.finish(place.behind_end)
-        if self._finished is not None and self._finished.grew():
-            raise DivergedError(os.path.join(self._folder, self._finished.name), "grew after it was finished")
+                self._finished.finish(place.behind_end, place.behind_start, place.behind_digest)
+        if self._finished is not None and (fault := self._finished.fault()):
+            raise DivergedError(os.path.join(self._folder, self._finished.name), fault)
 
     def _check_continuity(self) -> None:
         """Compare the source with what was shipped: size, inode, and the last commit's bytes."""
@@ -307,12 +311,16 @@ class Follower:
             self._names.sync_folder()
         self._current.sync(self._path)
 
-    def _finish_current(self, end: int) -> None:
+    def _finish_current(self) -> None:
         if self._finished is not None:
             self._finished.close()
         self._finished, self._current = self._current, None
         if self._finished is not None:
-            self._finished.finish(self._finished.size() if self._skips_garbage else end)
+            place = self._place
+            if self._skips_garbage or place.behind_end is None:
+                self._finished.finish(self._finished.size(), 0, "")
+            else:
+                self._finished.finish(place.behind_end, place.behind_start, place.behind_digest)
 
     @property
     def _skips_garbage(self) -> bool:

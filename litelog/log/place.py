@@ -28,7 +28,10 @@ class Place:
     behind: str = ""
     """The log segment of the index before it, which is finished."""
     behind_end: int | None = None
-    """The offset at which that one was finished: it may not grow any more."""
+    """The offset at which that one was finished: it may not grow any more, nor change."""
+    behind_start: int = 0
+    behind_digest: str = ""
+    """SHA-256, hex, of its last bytes [behind_start, behind_end)."""
     offset: int = 0
     crc_total: int = 0
     """CRC-32C of [0, offset)."""
@@ -69,7 +72,16 @@ class Run:
         if not self.final:
             return self.end
         end = self.end
-        return Place(end.index + 1, "", end.file, end.offset, sequence=end.sequence, epoch=end.epoch)
+        return Place(
+            index=end.index + 1,
+            file="",
+            behind=end.file,
+            behind_end=end.offset,
+            behind_start=end.check_start,
+            behind_digest=end.check_digest,
+            sequence=end.sequence,
+            epoch=end.epoch,
+        )
 
 
 def digest(data: Buffer) -> str:
@@ -89,6 +101,8 @@ def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool, 
         file=place.file,
         behind=place.behind,
         behind_end=place.behind_end,
+        behind_start=place.behind_start,
+        behind_digest=place.behind_digest,
         offset=scan.end,
         crc_total=combine(place.crc_total, crc, len(data)),
         sequence=scan.next,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import stat
@@ -40,9 +41,9 @@ class OpenSegment:
         self.name = name
         self._descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
-        self._end = 0
+        self._finished = (0, 0, "")
         self._checked: tuple[int, int] | None = None
-        self._grew = False
+        self._fault = ""
         self._sync_failure: OSError | None = None
 
     def __enter__(self) -> OpenSegment:
@@ -63,17 +64,26 @@ class OpenSegment:
         status = os.fstat(self._descriptor)
         return (status.st_size, status.st_mtime_ns)
 
-    def finish(self, end: int) -> None:
-        """Take note that it is finished at offset ``end``: nothing but zeros may lie behind that."""
-        self._end = end
+    def finish(self, end: int, check_start: int, check_digest: str) -> None:
+        """Take note that it is finished at ``end``: nothing but zeros may lie behind that, and it may not change.
 
-    def grew(self) -> bool:
-        """Whether bytes were written behind the end that it was finished with."""
+        ``check_digest``: SHA-256, hex, of [check_start, end); empty where that is not to be compared.
+        """
+        self._finished = (end, check_start, check_digest)
+
+    def fault(self) -> str:
+        """What happened to it since it was finished, if that is more than nothing."""
         signature = self.signature()
         if signature != self._checked:
             self._checked = signature
-            self._grew = bool(self.read(self._end, GROWTH_BYTES).strip(b"\0"))
-        return self._grew
+            self._fault = self._find_fault()
+        return self._fault
+
+    def _find_fault(self) -> str:
+        end, start, digest = self._finished
+        if digest and hashlib.sha256(self.read(start, end - start)).hexdigest() != digest:
+            return "was changed after it was finished"
+        return "grew after it was finished" if self.read(end, GROWTH_BYTES).strip(b"\0") else ""
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` on; fewer at the end."""

@@ -415,6 +415,44 @@ def test_growth_after_the_end_is_told_when_it_happened_while_nobody_followed(
         drain(follow(log, clock, follower.place))
 
 
+@ALL_FORMATS
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("how", ["cut", "rewritten", "replaced and grown", "replaced and cut"])
+def test_a_finished_log_segment_that_changes_is_another_history(
+    log: LogBuilder, clock: ManualClock, how: str, restarted: bool
+) -> None:
+    older = log.roll(3)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    text = log.texts[older]
+    if how == "cut":
+        log.truncate(len(text) - 5, older)
+    elif how == "rewritten":
+        log.overwrite(len(text) - 5, b"?", older)
+    else:
+        log.replace(text + b"more\n" if how == "replaced and grown" else text[:-5], older)
+    if restarted:
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError, match="after it was finished"):
+        drain(follower)
+
+
+@ALL_FORMATS
+def test_a_finished_log_segment_may_be_replaced_by_its_copy_and_deleted(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(3)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    log.replace(name=older)
+    assert drain(follower) == []
+    log.delete(older)
+    assert drain(follower) == []
+    log.append(1)
+    assert len(drain(follower)) == 1
+
+
 def test_zeros_behind_a_finished_end_are_no_growth(log: LogBuilder, clock: ManualClock) -> None:
     log.roll(2)
     log.preallocate(1 << 16)

@@ -667,3 +667,33 @@ def test_closing_twice_is_harmless_and_releases_the_lock(log: LogBuilder, store:
     with StateFolder(state, "test") as folder:
         assert folder.load() is not None
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_once_fenced_always_fenced(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    """Even a daemon that may take over does not come back by itself."""
+    daemon = Daemon(log, store, state, takeover=True)
+    daemon.sync()
+    Daemon(log, store, state + ".other", takeover=True, seed=1).sync()
+    log.append(1)
+    before = objects(store)
+    for _ in range(3):
+        with pytest.raises(FencedError):
+            daemon.sync()
+    assert objects(store) == before
+
+
+def test_a_log_segment_that_was_replaced_and_deleted_unseen_is_a_hole_and_no_damage(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    older = log.name
+    torn = log.commit()
+    log.write(torn[:5])
+    daemon.sync()
+    log.replace(log.texts[older] + torn[5:])
+    log.roll(1)
+    log.delete(older)
+    daemon.sync()
+    _, new = read_replica(store).values()
+    assert "vanished" in new.claim["reason"]
+    assert new.files() == log.files()
