@@ -43,13 +43,15 @@ class InvalidConfigError(ConfigError):
 
 
 class UnknownSchemeError(ConfigError):
-    """No replica client is installed for a URL's scheme."""
+    """No replica client is installed for a URL's scheme. ``hint`` says what a package that knows it still lacks."""
 
-    def __init__(self, scheme: str, known: list[str], extra: str | None = None) -> None:
+    def __init__(self, scheme: str, known: list[str], extra: str | None = None, hint: str = "") -> None:
         self.scheme = scheme
         self.known = known
+        self.hint = hint
         install = f"; for {scheme}:// run: pip install 'litelog[{extra}]'" if extra else ""
-        super().__init__(f"no replica client for {scheme}:// (known: {', '.join(known)}){install}")
+        detail = f"; {hint}" if hint else ""
+        super().__init__(f"no replica client for {scheme}:// (known: {', '.join(known)}){install}{detail}")
 
 
 class UnknownFormatError(ConfigError):
@@ -85,12 +87,20 @@ class FinalSyncError(LitelogError):
 
 
 class StoreError(LitelogError):
-    """A replica's store failed: the operation, the key, and what the store said."""
+    """A replica's store failed: the operation, the key, and what the store said.
 
-    def __init__(self, operation: str, key: str, reason: str) -> None:
+    ``retryable``: whether the same request may succeed later without anybody's help. ``retry_after``: the seconds that
+    the store asks to be left alone for.
+    """
+
+    def __init__(
+        self, operation: str, key: str, reason: str, *, retryable: bool = True, retry_after: float | None = None
+    ) -> None:
         self.operation = operation
         self.key = key
         self.reason = reason
+        self.retryable = retryable
+        self.retry_after = retry_after
         super().__init__(f"{operation} {key}: {reason}")
 
 
@@ -98,14 +108,14 @@ class NotFoundError(StoreError):
     """There is no object with that key."""
 
     def __init__(self, key: str, operation: str = "open") -> None:
-        super().__init__(operation, key, "no such object")
+        super().__init__(operation, key, "no such object", retryable=False)
 
 
 class ExistsError(StoreError):
     """A create-only put found the key taken. Nothing was written."""
 
     def __init__(self, key: str) -> None:
-        super().__init__("put", key, "exists already")
+        super().__init__("put", key, "exists already", retryable=False)
 
 
 class PrunedError(LitelogError):

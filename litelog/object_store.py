@@ -75,6 +75,9 @@ class ObjectStore(Protocol):
 
     url: str
     """Without credentials: fit for logs and messages."""
+    fences: bool
+    """Whether ``create_only`` holds against every other writer, wherever it runs. Where it does not, a put looks first,
+    and two writers who look at once both write."""
 
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
         """Store the buffers, put together, as ``key``; return when it is durable. Nothing partial is ever visible.

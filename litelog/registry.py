@@ -5,6 +5,9 @@ A package adds a backend or a format with one line in its pyproject.toml:
     [project.entry-points."litelog.object_stores"]
     s3 = "my_package.s3:open_store"         # called as open_store(url, options), returns an ObjectStore
 
+    [project.entry-points."litelog.object_store_families"]
+    fsspec = "my_package.fsspec:open_store" # asked for schemes that no package has by name, and for fsspec+SCHEME://
+
     [project.entry-points."litelog.formats"]
     journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
 
 OBJECT_STORES = "litelog.object_stores"
+FAMILIES = "litelog.object_store_families"
+"""Clients that know many schemes: each raises UnknownSchemeError for one that it does not know."""
 FORMATS = "litelog.formats"
 
 MASK = "***"
@@ -64,14 +69,14 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
     if not url.strip():
         raise ConfigError("a replica's URL is empty")
     scheme = scheme_of(url)
-    entry = _find(OBJECT_STORES, scheme)
-    extra = _EXTRAS.get(scheme)
-    if entry is None:
-        raise UnknownSchemeError(scheme, schemes(), extra)
-    advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
-    factory = cast("Callable[[str, Mapping[str, object]], ObjectStore]", _load(entry, f"{scheme}://", advice))
     is_path = _URL.match(url) is None
-    return factory(url if is_path else scheme + url[len(scheme) :], options or {})
+    spelled = url if is_path else scheme + url[len(scheme) :]
+    if entry := _find(OBJECT_STORES, scheme):
+        return _load_store(entry, scheme, _EXTRAS.get(scheme))(spelled, options or {})
+    family, plus, _ = scheme.partition("+")
+    if plus and (entry := _find(FAMILIES, family)):
+        return _load_store(entry, scheme, family)(spelled.removeprefix(f"{family}+"), options or {})
+    return _open_in_families(scheme, spelled, options or {})
 
 
 def open_format(name: str, pattern: str | None = None) -> LogFormat:
@@ -106,6 +111,29 @@ def redact(url: str) -> str:
     if query:
         rest += "?" + "&".join(f"{name}={MASK}" if equals else MASK for name, equals, _ in _parts(query))
     return f"{head}{rest}{f'#{MASK}' if fragment else ''}"
+
+
+def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> ObjectStore:
+    """The store of the first family that knows the scheme; UnknownSchemeError with what was lacking if none does."""
+    hints = []
+    for name in sorted({entry.name for entry in entry_points(group=FAMILIES)}):
+        entry = cast("EntryPoint", _find(FAMILIES, name))
+        try:
+            factory = _load_store(entry, scheme, _EXTRAS.get(scheme))
+        except ConfigError:
+            continue  # not installed: the extra is in the message below
+        try:
+            return factory(url, options)
+        except UnknownSchemeError as error:
+            hints.append(error.hint)
+    raise UnknownSchemeError(scheme, schemes(), _EXTRAS.get(scheme), "; ".join(filter(None, hints)))
+
+
+def _load_store(
+    entry: EntryPoint, scheme: str, extra: str | None
+) -> Callable[[str, Mapping[str, object]], ObjectStore]:
+    advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
+    return cast("Callable[[str, Mapping[str, object]], ObjectStore]", _load(entry, f"{scheme}://", advice))
 
 
 def _find(group: str, name: str) -> EntryPoint | None:

@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, CorruptionError, FencedError, LitelogError, OtherLogError, SourceSyncError
+from litelog.errors import (
+    ConfigError,
+    CorruptionError,
+    ExistsError,
+    FencedError,
+    LitelogError,
+    NotFoundError,
+    OtherLogError,
+    SourceSyncError,
+    StoreError,
+)
 
 if TYPE_CHECKING:
     from random import Random
@@ -16,6 +26,8 @@ if TYPE_CHECKING:
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 30.0
 """A store that comes back is noticed within this time, and one that is down gets few requests."""
+MAX_RETRY_AFTER_SECONDS = 300.0
+"""A store that asks to be left alone for longer is asked again after this time: it may not have meant it."""
 
 
 class Phase(Enum):
@@ -87,8 +99,9 @@ class ReplicaTask:
         self.error = error
         self.failures += 1
         self.phase = lasting_phase(error) or Phase.BACKING_OFF
-        self.delay = next_delay(self.delay, random)
-        self.due = now + self.delay
+        self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, random)
+        asked = error.retry_after if isinstance(error, StoreError) else None
+        self.due = now + max(self.delay, min(asked or 0.0, MAX_RETRY_AFTER_SECONDS))
 
 
 def lasting_phase(error: LitelogError) -> Phase | None:
@@ -100,6 +113,11 @@ def lasting_phase(error: LitelogError) -> Phase | None:
     if isinstance(error, (ConfigError, OtherLogError)):
         return Phase.REFUSED
     return None
+
+
+def needs_help(error: LitelogError) -> bool:
+    """Whether trying again soon is of no use: somebody has to give a right, make a bucket, set a clock."""
+    return isinstance(error, StoreError) and not error.retryable and not isinstance(error, NotFoundError | ExistsError)
 
 
 def next_delay(delay: float, random: Random) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
-from litelog.errors import ExistsError, NotFoundError, StoreError
+from litelog.errors import StoreError
 from litelog.object_store import ByteRange, ObjectInfo
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ class RetryPolicy:
 
 
 class RetryingStore:
-    """An ObjectStore that tries again when the one inside raises StoreError.
+    """An ObjectStore that tries again when the one inside raises a StoreError that may pass (``retryable``).
 
-    NotFoundError and ExistsError are answers and are passed on. So a put whose answer was lost may raise ExistsError
-    for what it wrote itself: the caller compares what is there with what it sent (every attempt sends the same bytes).
+    It waits for as long as the store asks (``retry_after``), within the policy's total. NotFoundError and ExistsError
+    are answers and are passed on. So a put whose answer was lost may raise ExistsError for what it wrote itself: the
+    caller compares what is there with what it sent (every attempt sends the same bytes).
     A stream that fails goes on where it was, and a listing behind the last key it gave: objects never change.
     ``stop``: once it is set, nothing is tried again, and a wait ends at once with the last error.
     """
@@ -63,6 +64,7 @@ class RetryingStore:
         self._random = random or Random()  # noqa: S311  spreads load, keeps no secret
         self._wait = wait or stop.wait
         self.url = inner.url
+        self.fences = inner.fences
 
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
         self._try(lambda: self._inner.put(key, body, create_only=create_only))
@@ -116,10 +118,12 @@ class RetryingStore:
         last_error: BaseException | None = None
         last_wait = policy.first_seconds
 
-        def pick_wait(_: RetryCallState) -> float:
+        def pick_wait(state: RetryCallState) -> float:
             nonlocal last_wait
             last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
-            return last_wait
+            asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
+            left = policy.total_seconds - (state.seconds_since_start or 0.0)
+            return max(last_wait, min(asked, left))
 
         def keep_error(state: RetryCallState) -> None:
             nonlocal last_error
@@ -198,4 +202,4 @@ class _ResumingStream(io.RawIOBase):
 
 
 def _is_worth_another(error: BaseException) -> bool:
-    return isinstance(error, StoreError) and not isinstance(error, NotFoundError | ExistsError)
+    return isinstance(error, StoreError) and error.retryable

@@ -70,6 +70,8 @@ def open_store(url: str, options: Mapping[str, object]) -> FileStore:
 class FileStore:
     """An ObjectStore in a folder. A missing root is an empty store; the first put makes it."""
 
+    fences = True
+
     def __init__(self, root: str, *, unnamed: bool = True) -> None:
         if not root or "\0" in root:
             raise ConfigError(f"not a folder's path: {root!r}")

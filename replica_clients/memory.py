@@ -39,6 +39,8 @@ def open_store(url: str, options: Mapping[str, object]) -> MemoryStore:
 class MemoryStore:
     """An ObjectStore in memory. One that is made directly, without ``open_store``, belongs to its maker alone."""
 
+    fences = True
+
     def __init__(self, name: str = "") -> None:
         self.url = f"memory://{quote(name)}"
         self._objects: dict[str, bytes] = {}

@@ -162,12 +162,12 @@ def test_a_pattern_is_given_to_those_formats_that_have_one(
 
 @pytest.mark.parametrize("value", ["no_such_module:open_store", "broken_module:missing"])
 def test_a_broken_package_fails_only_when_it_is_asked_for(install: Install, value: str, tmp_path: Path) -> None:
-    install("broken", {"litelog.object_stores": {"s3": value}, "litelog.formats": {"broken": value}})
-    assert "s3" in schemes()
+    install("broken", {"litelog.object_stores": {"sftp": value}, "litelog.formats": {"broken": value}})
+    assert "sftp" in schemes()
     open_client(str(tmp_path))
     with pytest.raises(ConfigError, match=value) as caught:
-        open_store("s3://bucket")
-    assert "litelog[s3]" in str(caught.value)
+        open_store("sftp://host/x")
+    assert "litelog[fsspec]" in str(caught.value)
     with pytest.raises(ConfigError, match=value):
         open_format("broken")
 

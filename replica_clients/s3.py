@@ -1,0 +1,157 @@
+"""The S3 store: objects in a bucket, under a prefix, on Amazon S3 or what speaks its protocol.
+
+What it relies on: ``If-None-Match: *`` on PUT (and on the completion of an upload in parts), listings in the order of
+keys that show what was put, and a digest of each body that the store compares (``checksum``: sha256 by default; md5 for
+stores that know no other). A store that ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds
+that out.
+
+Which options there are: ``s3_settings``. Credentials are found as every AWS program finds them, unless given.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from litelog.errors import StoreError
+from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from replica_clients.s3_connection import S3Connection
+from replica_clients.s3_errors import NO_BATCHES, S3Error
+from replica_clients.s3_reader import S3Reader
+from replica_clients.s3_settings import S3Settings, read_settings
+from replica_clients.s3_upload import PART_BYTES, SINGLE_BYTES, S3Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+MAX_BATCH_KEYS = 1000
+"""Keys that S3 deletes in one request, and objects that it lists in one."""
+
+RANGE_BEHIND_THE_END = 416
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
+
+
+def open_store(url: str, options: Mapping[str, object]) -> S3Store:
+    """The store at ``s3://bucket/prefix``. No request is sent. ConfigError for what does not fit."""
+    return S3Store(read_settings(url, options))
+
+
+class S3Store:
+    """An ObjectStore in a bucket."""
+
+    fences = True
+
+    def __init__(self, settings: S3Settings, *, single_bytes: int = SINGLE_BYTES, part_bytes: int = PART_BYTES) -> None:
+        self.url = settings.url
+        self._prefix = settings.prefix
+        self._connection = S3Connection(settings)
+        self._upload = S3Upload(self._connection, single_bytes, part_bytes)
+        self._batches = True
+        key = settings.sse_customer_key
+        self._reading = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key} if key else {}
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        require_key(key)
+        self._upload.put(key, body, create_only)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        require_key(key)
+        asked = {} if byte_range is None else {"Range": _range_header(byte_range)}
+        try:
+            answer = self._request("open", key, "get_object", **asked, **self._reading)
+        except S3Error as error:
+            if byte_range is None or error.status != RANGE_BEHIND_THE_END:
+                raise
+            return io.BytesIO()
+        length = _body_length(answer, byte_range)
+        if length is None:
+            answer["Body"].close()
+            raise StoreError("open", key, "the store answers another range than was asked for", retryable=False)
+        return cast("BinaryIO", S3Reader(key, answer["Body"], length, self._connection.failures))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        require_prefix(prefix)
+        return self._walk(prefix, start_after or "")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        left = iter(keys)
+        while some := list(islice(left, MAX_BATCH_KEYS)):
+            for key in some:
+                require_key(key)
+            if not (self._batches and len(some) > 1 and self._delete_batch(some)):
+                for key in some:
+                    self._request("delete", key, "delete_object")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
+        return self._connection.request(operation, key, method, Key=self._prefix + key, **parameters)
+
+    def _walk(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        asked: dict[str, object] = {"Prefix": self._prefix + prefix, "MaxKeys": MAX_BATCH_KEYS}
+        if start_after:
+            asked["StartAfter"] = self._prefix + start_after
+        while True:
+            page = self._connection.request("list", prefix, "list_objects_v2", **asked)
+            for entry in page.get("Contents", ()):
+                key = str(entry["Key"])[len(self._prefix) :]
+                if key and key > start_after and not key.endswith("/"):  # a placeholder for a folder ends with a slash
+                    yield ObjectInfo(key, int(entry["Size"]))
+            if not page.get("IsTruncated"):
+                return
+            token = page.get("NextContinuationToken")
+            if not token or token == asked.get("ContinuationToken"):
+                raise StoreError("list", prefix, "the store's listing ends without its end, or turns in a circle")
+            asked["ContinuationToken"] = token
+
+    def _delete_batch(self, keys: Sequence[str]) -> bool:
+        """Delete up to 1000 objects in one request; False where the store has none for that."""
+        objects = [{"Key": self._prefix + key} for key in keys]
+        try:
+            answer = self._connection.request(
+                "delete",
+                f"{keys[0]} and {len(keys) - 1} more",
+                "delete_objects",
+                Delete={"Objects": objects, "Quiet": True},
+            )
+        except S3Error as error:
+            if error.code not in NO_BATCHES and error.status not in {405, 501}:
+                raise
+            self._batches = False
+            return False
+        for refused in answer.get("Errors", ()):
+            if refused.get("Code") != "NoSuchKey":
+                key = str(refused.get("Key", ""))[len(self._prefix) :]
+                code, message = str(refused.get("Code", "")), str(refused.get("Message", ""))
+                raise self._connection.failures.refused("delete", key, code, message)
+        return True
+
+
+def _range_header(byte_range: ByteRange) -> str:
+    """HTTP has no range of no bytes: one is asked for in its place, so that a missing object is missing."""
+    if byte_range.length is None:
+        return f"bytes={byte_range.start}-"
+    return f"bytes={byte_range.start}-{byte_range.start + max(byte_range.length, 1) - 1}"
+
+
+def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int | None:
+    """How many bytes of the body are what was asked for, from its start; None where it is something else."""
+    sent: int | None = answer.get("ContentLength")
+    if sent is None or byte_range is None:
+        return sent
+    start, length = byte_range.start, byte_range.length
+    match = _CONTENT_RANGE.match(answer.get("ContentRange") or "")
+    if match is None:  # the whole object, as some stores answer a range that is all of it
+        return sent if start == 0 and (length is None or sent <= length) else None
+    first, last, total = (int(text) for text in match.groups())
+    end = total if length is None else min(total, start + max(length, 1))
+    if (first, last + 1) != (start, end) or sent != end - start:
+        return None
+    return sent if length is None else min(sent, length)

@@ -1,0 +1,143 @@
+"""The boto3 client of an S3 replica: how it is made, how its requests are sent, and when it is made anew."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import threading
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from litelog.errors import ConfigError
+from replica_clients.s3_errors import FAILURES, STALE_CREDENTIALS, S3Failures
+
+if TYPE_CHECKING:
+    from replica_clients.s3_settings import S3Settings
+
+EXPRESS_SUFFIX = "--x-s3"
+"""How the names of S3's directory buckets end, which take no MD5."""
+
+DEFAULT_REGION = "us-east-1"
+"""What stores that are not Amazon's are signed for where nobody says a region: they take any."""
+
+_TALKATIVE = ("boto3", "botocore", "urllib3")
+_logger = logging.getLogger(__name__)
+
+
+class S3Connection:
+    """Sends requests to one bucket, from any thread. One attempt each: retries are a wrapper's."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self.settings = settings
+        self.failures = S3Failures(settings)
+        self._renewing = threading.Lock()
+        _silence_secrets()
+        self._client = make_client(settings)
+
+    def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
+        """The answer to one request of the client's ``method``. StoreError, NotFoundError, ExistsError."""
+        client = self._client
+        try:
+            answer: dict[str, Any] = getattr(client, method)(Bucket=self.settings.bucket, **parameters)
+        except FAILURES as error:
+            if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in STALE_CREDENTIALS:
+                self._renew(client)
+            raise self.failures.explain(operation, key, error) from self.failures.cause(error)
+        return answer
+
+    def close(self) -> None:
+        """Close idle connections. Idempotent."""
+        self._client.close()
+
+    def _renew(self, stale: Any) -> None:
+        """Ask the credential chain anew: a client keeps what it found in a file or the environment for ever.
+
+        The old client is not closed: other threads may be in a request with it.
+        """
+        with self._renewing:
+            if self._client is not stale:
+                return
+            try:
+                self._client = make_client(self.settings)
+            except ConfigError as error:
+                _logger.warning("%s: the credentials cannot be looked up again: %s", self.settings.url, error)
+
+
+def make_client(settings: S3Settings) -> Any:
+    """A boto3 client with a session of its own: sessions are not for several threads, clients are. ConfigError."""
+    own = settings.endpoint is not None
+    path_style = own if settings.path_style is None else settings.path_style
+    config = Config(
+        connect_timeout=settings.connect_timeout,
+        read_timeout=settings.read_timeout,
+        max_pool_connections=settings.connections,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if path_style else "auto" if settings.path_style is None else "virtual"},
+        tcp_keepalive=True,
+        user_agent_extra=f"litelog/{_version()}",
+    )
+    try:
+        session = boto3.Session(
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            region_name=settings.region,
+            profile_name=settings.profile,
+        )
+        client = session.client(
+            "s3",
+            region_name=session.region_name or (DEFAULT_REGION if own else None),
+            endpoint_url=settings.endpoint,
+            verify=settings.ca_bundle,
+            config=config,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigError(f"{settings.url}: {error}") from error
+    _register(client, settings)
+    return client
+
+
+def _register(client: Any, settings: S3Settings) -> None:
+    """Have the client add our headers before it signs."""
+
+    def add_headers(params: dict[str, Any], **_: object) -> None:
+        params["headers"].update(settings.headers)
+
+    def add_digest(params: dict[str, Any], **_: object) -> None:
+        """Content-MD5 in the place of botocore's CRC-32, which many stores do not count as the digest they require."""
+        params["headers"]["Content-MD5"] = base64.b64encode(_md5(params["body"])).decode()
+        params["context"].pop("checksum", None)
+
+    if settings.headers:
+        client.meta.events.register("before-call.s3", add_headers)
+    if not settings.bucket.endswith(EXPRESS_SUFFIX):
+        client.meta.events.register("before-call.s3.DeleteObjects", add_digest)
+
+
+def _md5(body: bytes) -> bytes:
+    return hashlib.md5(body, usedforsecurity=False).digest()
+
+
+def _silence_secrets() -> None:
+    """Keep these libraries from logging what they sign, tokens and customer keys among it, at the level DEBUG.
+
+    Whoever wants that sets their level; a root logger at DEBUG is no such wish.
+    """
+    for name in _TALKATIVE:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("litelog")
+    except metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,213 @@
+"""What S3 and boto3 say when a request fails, as litelog's errors: what happened, what to do, and whether it may pass.
+
+The sources are S3's list of error codes and botocore's exceptions. A code that is not known is judged by its status:
+5xx, 408, 409 and 429 may pass, other 4xx will not.
+"""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from botocore import exceptions
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
+from litelog.errors import ExistsError, NotFoundError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replica_clients.s3_settings import S3Settings
+
+FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
+"""All that a request may raise but bugs: HTTPError and OSError are what botocore lets through while a body is read."""
+
+MAX_REASON_CHARACTERS = 400
+"""Of what a store says: a proxy's error page may be long."""
+
+MIN_SECRET_CHARACTERS = 8
+"""Shorter values are no secrets, and masking them would garble messages."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
+"""What a session token looks like, whose value is not known here where the credential chain found it."""
+
+STALE_CREDENTIALS = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
+)
+"""The keys were replaced or ran out: the credential chain is asked anew."""
+
+NO_BATCHES = frozenset({"NotImplemented", "XNotImplemented", "MalformedXML", "MethodNotAllowed"})
+"""How stores refuse to delete several objects at once."""
+
+_MAY_PASS = frozenset(
+    {
+        *("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "Busy"),
+        *("InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException", "OperationAborted"),
+        *("ConditionalRequestConflict", "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"),
+        *("IncompleteBody", "NoSuchUpload", "InvalidPart", "ExpiredToken", "ExpiredTokenException"),
+        *("TokenRefreshRequired",),
+    }
+)
+_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+
+_ACTIONS = {
+    "put": "s3:PutObject",
+    "open": "s3:GetObject (and s3:ListBucket, without which an object that is missing looks forbidden)",
+    "read": "s3:GetObject",
+    "list": "s3:ListBucket",
+    "delete": "s3:DeleteObject",
+    "abort": "s3:AbortMultipartUpload",
+}
+_KMS_ACTIONS = {"put": "kms:GenerateDataKey and kms:Decrypt", "open": "kms:Decrypt"}
+
+_WHAT_TO_DO = {
+    "InvalidAccessKeyId": "the access key does not exist there: check the profile, the environment and the endpoint",
+    "SignatureDoesNotMatch": "the secret key does not belong to the access key, or a proxy changes requests",
+    "RequestTimeTooSkewed": "this machine's clock is wrong: set it (NTP)",
+    "ExpiredToken": "the credentials ran out; they are looked up again",
+    "ExpiredTokenException": "the credentials ran out; they are looked up again",
+    "InvalidToken": "the session token is wrong; the credentials are looked up again",
+    "InvalidObjectState": "it was moved to an archive storage class: restore it, and end that lifecycle rule",
+    "AllAccessDisabled": "the bucket is disabled by its provider",
+    "InvalidBucketName": "check the bucket in the replica's URL",
+    "ConditionalRequestConflict": "another request writes the same key",
+    "BadDigest": "the bytes changed on their way",
+    "XAmzContentSHA256Mismatch": "the bytes changed on their way",
+    "InvalidStorageClass": "check storage-class",
+    "KMS.NotFoundException": "check sse-kms-key-id",
+    "KMS.DisabledException": "the KMS key is disabled",
+}
+
+
+class S3Error(StoreError):
+    """A StoreError with what S3 answered: its error code (empty where there was no answer) and the HTTP status."""
+
+    code: str = ""
+    status: int = 0
+
+
+class S3Failures:
+    """Makes litelog's errors of a store's failures. ``operation`` is put, open, read, list, delete or abort."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._settings = settings
+        self._secrets = sorted((text for text in settings.secrets if len(text) >= MIN_SECRET_CHARACTERS), key=len)
+
+    def explain(self, operation: str, key: str, error: BaseException) -> StoreError:
+        """The StoreError (NotFoundError, ExistsError) that a failure is."""
+        if isinstance(error, ClientError):
+            return self._from_answer(operation, key, error)
+        reason, retryable = self._from_client(error)
+        return StoreError(operation, key, self._shown(reason), retryable=retryable)
+
+    def refused(self, operation: str, key: str, code: str, message: str) -> StoreError:
+        """The StoreError for one key that a batch answered with an error."""
+        reason = self._reason(operation, code, message)
+        return StoreError(operation, key, reason, retryable=code in _MAY_PASS)
+
+    def cause(self, error: BaseException) -> BaseException | None:
+        """What a traceback may show as the reason of our error: None where the store's words hold a secret."""
+        said = " ".join(str(error).split())
+        return error if self._masked(said) == said else None
+
+    def _from_answer(self, operation: str, key: str, error: ClientError) -> StoreError:
+        said: Mapping[str, Any] = error.response.get("Error", {})
+        facts: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
+        status, headers = int(facts.get("HTTPStatusCode", 0)), facts.get("HTTPHeaders", {})
+        code = str(said.get("Code", status))
+        if operation in {"open", "read"} and code in {"NoSuchKey", "404", "NoSuchVersion"}:
+            return NotFoundError(key, operation)
+        if operation == "put" and code in {"PreconditionFailed", "412"}:
+            return ExistsError(key)
+        message = str(said.get("Message", ""))
+        reason = self._region(code, said, headers) or self._reason(operation, code, message)
+        retryable = code in _MAY_PASS or (status >= 500 and status != 501) or status in _PASSING_STATUSES
+        answered = S3Error(operation, key, reason, retryable=retryable, retry_after=_retry_after(headers))
+        answered.code, answered.status = code, status
+        return answered
+
+    def _region(self, code: str, said: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+        """What to do where the bucket is in another region; None if that is not the matter."""
+        if code not in {
+            "PermanentRedirect",
+            "301",
+            "AuthorizationHeaderMalformed",
+            "IllegalLocationConstraintException",
+        }:
+            return None
+        right = headers.get("x-amz-bucket-region") or said.get("Region")
+        where = f"set region: {right}" if right else "set its region"
+        return f"bucket {self._settings.bucket} is in another region: {where} ({code})"
+
+    def _reason(self, operation: str, code: str, message: str) -> str:
+        bucket, endpoint = self._settings.bucket, self._settings.endpoint
+        at = f" at {endpoint}" if endpoint else ""
+        said = f"{message.strip().rstrip('.')} ({code})" if message.strip() else code
+        if code == "NoSuchBucket":
+            advice = f"there is no bucket {bucket}{at}: make it, or correct the replica's URL"
+        elif code in {"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "KMS.AccessDeniedException"}:
+            advice = f"no permission on bucket {bucket}{at}: grant {self._actions(operation, code, message)}"
+        elif "x-amz-checksum" in message.lower():
+            advice = "the store does not know that checksum: set checksum: md5"
+        else:
+            advice = _WHAT_TO_DO.get(code, "")
+        return self._shown(f"{advice}: {said}" if advice else said)
+
+    def _actions(self, operation: str, code: str, message: str) -> str:
+        kms = _KMS_ACTIONS.get(operation)
+        if kms and ("kms" in code.lower() or "kms:" in message.lower()):
+            return kms
+        also = f", and {kms} on the key" if kms and (self._settings.sse or "").startswith("aws:kms") else ""
+        return _ACTIONS.get(operation, operation) + also
+
+    def _from_client(self, error: BaseException) -> tuple[str, bool]:
+        """What happened on this side, and whether it may pass."""
+        where = self._settings.endpoint or "S3"
+        detail = str(error)
+        if isinstance(error, exceptions.NoCredentialsError):
+            return (
+                "no credentials: set a profile, the environment (AWS_ACCESS_KEY_ID, ...) or the machine's role",
+                False,
+            )
+        if isinstance(error, exceptions.PartialCredentialsError | exceptions.UnauthorizedSSOTokenError):
+            return f"credentials are not complete: {detail}", False
+        if isinstance(error, exceptions.SSLError):
+            trusted = "certificate verify failed" not in detail.lower()
+            return (
+                f"TLS with {where} failed: check the endpoint and its certificate, or set ca-bundle: {detail}",
+                trusted,
+            )
+        if isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectionError):
+            cause = str(error.kwargs.get("error", ""))
+            unknown = any(word in cause for word in ("NameResolution", "resolve", "Name or service", "nodename"))
+            advice = "its name is not known: check endpoint, region and DNS" if unknown else "is it up, and reachable?"
+            return f"cannot reach {where}: {advice}: {detail}", True
+        if isinstance(error, exceptions.ParamValidationError | exceptions.UnsupportedTLSVersionWarning):
+            return detail, False
+        return f"{type(error).__name__}: {detail}", True
+
+    def _shown(self, reason: str) -> str:
+        """``reason`` as one line of bounded length without secrets."""
+        reason = self._masked(" ".join(reason.split()))
+        return reason if len(reason) <= MAX_REASON_CHARACTERS else f"{reason[:MAX_REASON_CHARACTERS]}..."
+
+    def _masked(self, text: str) -> str:
+        for secret in reversed(self._secrets):
+            text = text.replace(secret, "***")
+        return _TOKEN.sub("***", text)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the store asks to wait: given as such, or as a date, counted from the store's own clock."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, wait.total_seconds())

@@ -1,0 +1,268 @@
+"""What an S3 replica is asked for: its URL and options as one checked value, with secrets kept out of sight."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from litelog.errors import ConfigError
+from litelog.object_store import require_key
+from litelog.quantities import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_CONNECTIONS = 256
+"""More than the threads that a daemon has for requests, and fewer than a usual limit of open files."""
+
+MAX_TIMEOUT_SECONDS = 3600.0
+
+CHECKSUMS = ("sha256", "crc32c", "md5")
+SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
+ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
+"""Storage classes that answer a GET with an error: a claim in one could not be read back."""
+
+CUSTOMER_KEY_BYTES = 32
+
+_SECRETS = ("access-key-id", "secret-access-key", "session-token")
+_OPTIONS = (
+    *("profile", "region", "endpoint", "path-style", "storage-class", "checksum", "ca-bundle", "headers"),
+    *("sse", "sse-kms-key-id", "sse-customer-key-file", "connect-timeout", "read-timeout", "connections", *_SECRETS),
+)
+_LOOKS_SECRET = re.compile(r"secret|token|password|passwd|credential|signature|access-?key|authorization|cookie", re.I)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OURS = ("authorization", "host", "content-length", "content-md5", "if-none-match", "if-match", "range", "date")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_ADVICE = "put it into the environment, a profile, or the configuration file as ${VARIABLE}"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """A replica's place in S3 and how it is spoken to. Times in seconds; secrets are not in its repr."""
+
+    bucket: str
+    prefix: str
+    """Empty, or with its slash."""
+    profile: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+    path_style: bool | None = None
+    """None: as S3 itself has it, and path style for an endpoint of one's own."""
+    storage_class: str | None = None
+    checksum: str = "sha256"
+    ca_bundle: str | None = None
+    sse: str | None = None
+    sse_kms_key_id: str | None = None
+    connect_timeout: float = 10.0
+    read_timeout: float = 60.0
+    connections: int = 32
+    """Idle connections that are kept: more than a daemon's threads of all kinds."""
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    sse_customer_key: bytes | None = field(default=None, repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def url(self) -> str:
+        """The place, fit for logs."""
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may show."""
+        key = base64.b64encode(self.sse_customer_key).decode() if self.sse_customer_key else None
+        shown = [value for _, value in self.headers]
+        return tuple(text for text in (self.secret_access_key, self.session_token, key, *shown) if text)
+
+
+def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
+    """The settings that a URL (``s3://bucket/prefix?region=...``) and options say; an option wins over the URL.
+
+    ConfigError for what is unknown, does not fit, or is a secret in the URL, where logs and process lists show it.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ConfigError(f"an S3 URL takes no credentials: {_ADVICE}")
+    if not _BUCKET.fullmatch(parts.netloc) or parts.fragment:
+        raise ConfigError("not an S3 URL: write s3://bucket/prefix (%3F for ? and %23 for # in names)")
+    prefix = unquote(parts.path).strip("/")
+    if prefix:
+        try:
+            require_key(prefix)
+        except ValueError as error:
+            raise ConfigError(f"s3://{parts.netloc}: {error}") from None
+    asked = _from_query(parts.query) | {_known(name): value for name, value in options.items()}
+    texts = {name: _text(name, value) for name, value in asked.items() if name != "headers" and value is not None}
+    settings = S3Settings(
+        bucket=parts.netloc,
+        prefix=f"{prefix}/" if prefix else "",
+        profile=texts.get("profile"),
+        region=texts.get("region"),
+        endpoint=_endpoint(texts.get("endpoint")),
+        path_style=_switch("path-style", texts.get("path-style")),
+        storage_class=_storage_class(texts.get("storage-class")),
+        checksum=_choice("checksum", texts.get("checksum", "sha256").lower(), CHECKSUMS),
+        ca_bundle=_file("ca-bundle", texts.get("ca-bundle")),
+        sse=_choice("sse", texts["sse"], SSE_KINDS) if "sse" in texts else None,
+        sse_kms_key_id=texts.get("sse-kms-key-id"),
+        connect_timeout=_timeout("connect-timeout", texts.get("connect-timeout", "10s")),
+        read_timeout=_timeout("read-timeout", texts.get("read-timeout", "60s")),
+        connections=_count("connections", texts.get("connections", "32")),
+        access_key_id=texts.get("access-key-id"),
+        secret_access_key=texts.get("secret-access-key"),
+        session_token=texts.get("session-token"),
+        sse_customer_key=_customer_key(texts.get("sse-customer-key-file")),
+        headers=_headers(asked.get("headers")),
+    )
+    _require_consistent(settings)
+    return settings
+
+
+def _from_query(query: str) -> dict[str, object]:
+    asked: dict[str, object] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if _LOOKS_SECRET.search(name.replace("_", "-")):
+            raise ConfigError(f"an S3 URL takes no secrets, such as {name}: {_ADVICE}")
+        asked[_known(name)] = value
+    headers = asked.get("headers")
+    if isinstance(headers, str) and _LOOKS_SECRET.search(headers):
+        raise ConfigError(f"an S3 URL takes no secrets, such as a header that looks like one: {_ADVICE}")
+    return asked
+
+
+def _known(name: str) -> str:
+    """The option's name as it is spelled here; ConfigError with the nearest one if there is none."""
+    spelled = str(name).lower().replace("_", "-")
+    if spelled in _OPTIONS:
+        return spelled
+    near = difflib.get_close_matches(spelled, _OPTIONS, 1, 0.5)
+    advice = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"an S3 replica has no option {name!r}{advice} (it has {', '.join(sorted(_OPTIONS))})")
+
+
+def _require_consistent(settings: S3Settings) -> None:
+    if settings.sse_kms_key_id and not (settings.sse or "").startswith("aws:kms"):
+        raise ConfigError("sse-kms-key-id needs sse: aws:kms")
+    if settings.sse_customer_key and settings.sse:
+        raise ConfigError("sse and sse-customer-key-file exclude each other")
+    if (settings.access_key_id is None) != (settings.secret_access_key is None):
+        raise ConfigError("access-key-id and secret-access-key go together")
+    if settings.session_token and not settings.access_key_id:
+        raise ConfigError("session-token needs access-key-id and secret-access-key")
+    if settings.profile and settings.access_key_id:
+        raise ConfigError("profile and access-key-id exclude each other")
+    if settings.sse_customer_key and settings.endpoint:
+        parts = urlsplit(settings.endpoint)
+        if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
+            raise ConfigError("sse-customer-key-file needs an https endpoint: the key goes with every request")
+
+
+# --- one option each
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise ConfigError(f"{name} must be text")
+    text = str(value)
+    if not text or not text.isprintable():
+        raise ConfigError(f"{name} is empty or holds characters that cannot be printed")
+    return text
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}")
+    return value
+
+
+def _switch(name: str, value: str | None) -> bool | None:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if value is not None and value.lower() not in words:
+        raise ConfigError(f"{name} must be true or false")
+    return None if value is None else words[value.lower()]
+
+
+def _timeout(name: str, value: str) -> float:
+    try:
+        seconds = parse_duration(value)
+    except ValueError:
+        raise ConfigError(f"{name} must be a duration such as 10s or 1m30s") from None
+    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+        raise ConfigError(f"{name} must be above 0s and at most 1h")
+    return seconds
+
+
+def _count(name: str, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= MAX_CONNECTIONS:
+        raise ConfigError(f"{name} must be a number from 1 to {MAX_CONNECTIONS}")
+    return int(value)
+
+
+def _endpoint(value: str | None) -> str | None:
+    if value is None:
+        return None
+    parts = urlsplit(value)
+    if "@" in parts.netloc:
+        raise ConfigError(f"an endpoint takes no credentials: {_ADVICE}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError("endpoint must be a URL such as https://s3.example.com or http://127.0.0.1:9000")
+    return value.rstrip("/")
+
+
+def _storage_class(value: str | None) -> str | None:
+    if value is not None and value.upper() in ARCHIVES:
+        raise ConfigError(f"storage-class {value} cannot be read without being restored first: use another one")
+    return None if value is None else value.upper()
+
+
+def _file(name: str, value: str | None) -> str | None:
+    if value is not None and not os.path.exists(value):
+        raise ConfigError(f"{name}: {value} does not exist")
+    return value
+
+
+def _customer_key(path: str | None) -> bytes | None:
+    """The key in a file: 32 bytes, or their base64."""
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            content = file.read(1024)
+    except OSError as error:
+        raise ConfigError(f"sse-customer-key-file: {path}: {error.strerror}") from error
+    if len(content) != CUSTOMER_KEY_BYTES:
+        try:
+            content = base64.b64decode(content.strip(), validate=True)
+        except binascii.Error:
+            content = b""
+    if len(content) != CUSTOMER_KEY_BYTES:
+        raise ConfigError(f"sse-customer-key-file: {path} does not hold 32 bytes, or the base64 of 32 bytes")
+    return content
+
+
+def _headers(value: object) -> tuple[tuple[str, str], ...]:
+    """Headers from a mapping, or from ``name:value,name:value`` as a URL has them."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        pairs = [part.partition(":")[::2] for part in value.split(",")]
+    elif isinstance(value, dict):
+        pairs = [(str(name), _text("a header", text)) for name, text in value.items()]
+    else:
+        raise ConfigError("headers must be a mapping of names to values")
+    for name, text in pairs:
+        if not _HEADER.fullmatch(name.strip()) or not text.isprintable() or not text.isascii():
+            raise ConfigError(f"headers: {name!r} is no header's name, or its value is not plain text")
+        if name.strip().lower() in _OURS:
+            raise ConfigError(f"headers: {name} is set by litelog itself")
+    return tuple((name.strip(), text.strip()) for name, text in pairs)

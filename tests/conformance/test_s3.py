@@ -1,0 +1,52 @@
+"""The S3 store behaves as every store does, over HTTP, in one request and in parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("moto.server")
+
+from litelog.object_store import ObjectReplicaClient
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.s3 import S3Store, open_store
+from replica_clients.s3_settings import read_settings
+from tests.servers import S3Server, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as started:
+        yield started
+
+
+class TestS3Store(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, server: S3Server) -> Iterator[S3Store]:
+        store = open_store(f"s3://{server.make_bucket()}/a/prefix", server.options())
+        yield store
+        store.close()
+
+
+class TestS3StoreInParts(ObjectStoreConformance):
+    """Every object above 100 bytes goes up in parts. moto, as S3, wants parts of 5 MiB, but for the last one."""
+
+    @pytest.fixture
+    def store(self, server: S3Server) -> Iterator[S3Store]:
+        settings = read_settings(f"s3://{server.make_bucket()}", server.options(checksum="md5"))
+        store = S3Store(settings, single_bytes=100, part_bytes=5 << 20)
+        yield store
+        store.close()
+
+
+class TestS3Client(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self, server: S3Server) -> Iterator[ObjectReplicaClient]:
+        client = ObjectReplicaClient(open_store(f"s3://{server.make_bucket()}", server.options(checksum="crc32c")))
+        yield client
+        client.close()
