@@ -1,0 +1,280 @@
+"""The fsspec store: objects on whatever fsspec knows how to reach (gs, az, sftp, hf, webdav, ...).
+
+How a key is written once depends on the file system, for fsspec has no call for it that they all honour. Those that are
+known to refuse a second writer (``fsspec_creation``) fence; on others a put looks first and then writes, and ``fences``
+is False: two writers at once are kept apart by nothing. How durable a put is, is the file system's own matter; what is
+put locally is synced.
+
+fsspec's caches are off: a listing is asked for anew each time. Listings go folder by folder, so that one that is left
+early costs little, and hold a folder's names in memory. Options are the file system's own (its class's arguments); a
+key in a URL is refused, as it would show in process lists and logs.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from fsspec.registry import available_protocols, get_filesystem_class
+
+from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError, StoreError, UnknownSchemeError
+from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.registry import redact, schemes
+from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+MIN_SECRET_CHARACTERS = 6
+"""Shorter options are no secrets, and masking them would garble messages."""
+
+MAX_REASON_CHARACTERS = 400
+
+_LOOKS_SECRET = re.compile(r"secret|token|passw|passphrase|credential|signature|sas|key|connection_string|pkey", re.I)
+_READ_ONLY = frozenset({"http", "https", "data", "git", "github", "gist", "zip", "tar", "libarchive", "reference"})
+_WRAPPERS = frozenset({"simplecache", "filecache", "blockcache", "cached", "dir", "generic", "dask", "async_wrapper"})
+_TAKEN = frozenset({"skip_instance_cache", "use_listings_cache", "asynchronous"})
+_SHARED = frozenset({"memory", "file", "local"})
+"""File systems that are not asynchronous inside and still serve several threads with one instance."""
+
+_NO_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
+
+
+def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
+    """The store at a URL of a scheme that fsspec knows. UnknownSchemeError, ConfigError."""
+    scheme = url.partition("://")[0]
+    _require_usable(scheme, url)
+    arguments = {str(name).replace("-", "_"): _plain(value) for name, value in options.items()}
+    if taken := _TAKEN & arguments.keys():
+        raise ConfigError(f"{scheme}://: {', '.join(sorted(taken))} is set by litelog itself")
+    try:
+        kind = get_filesystem_class(scheme)
+    except ImportError as error:
+        raise UnknownSchemeError(scheme, schemes(), hint=str(error)) from error
+    from_url = kind._get_kwargs_from_urls(url)  # noqa: SLF001  as fsspec.core does; there is no other name for it
+
+    def connect() -> Any:
+        file_system = kind(**(from_url | arguments), skip_instance_cache=True)
+        file_system.dircache.use_listings_cache = False  # as an argument, some would pass it on to their server
+        return file_system
+
+    return FsspecStore(redact(url), kind._strip_protocol(url), connect, _secrets(arguments))  # noqa: SLF001
+
+
+class FsspecStore:
+    """An ObjectStore in a folder, bucket or container of a file system. ``connect`` makes one for a thread."""
+
+    def __init__(self, url: str, root: str, connect: Callable[[], Any], secrets: Sequence[str] = ()) -> None:
+        self.url = url
+        self._root = root.rstrip("/")
+        self._connect = connect
+        self._secrets = secrets
+        self._of_thread = threading.local()
+        try:
+            first = connect()
+        except LitelogError:
+            raise
+        except Exception as error:  # noqa: BLE001  an SDK's own, of any kind
+            raise ConfigError(f"{url}: {self._shown(error)}") from self._cause(error)
+        self._shared = first if first.async_impl or _SHARED & _protocols(first) else None
+        self._of_thread.file_system = first
+        self._creation: Creation = choose_creation(_protocols(first))
+        self.fences = self._creation.fences
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        require_key(key)
+        content = body[0] if len(body) == 1 and isinstance(body[0], bytes) else b"".join(body)
+        with self._mapped("put", key):
+            try:
+                self._creation.write(self._file_system(), self._path(key), content, create_only)
+            except FileExistsError:
+                raise ExistsError(key) from None
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        require_key(key)
+        with self._mapped("open", key):
+            try:
+                facts = self._file_system().info(self._path(key))
+            except _NO_OBJECT:
+                raise NotFoundError(key) from None
+        if facts.get("type") == "directory" or facts.get("size") is None:
+            raise NotFoundError(key)
+        start, length = (0, None) if byte_range is None else (byte_range.start, byte_range.length)
+        end = facts["size"] if length is None else min(facts["size"], start + length)
+        return cast("BinaryIO", _Reader(start, end, lambda first, last: self._read(key, first, last)))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._walk(require_prefix(prefix), prefix, start_after or "")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            require_key(key)
+            with self._mapped("delete", key), suppress(*_NO_OBJECT):
+                if self._is_file(key):
+                    self._file_system().rm_file(self._path(key))
+
+    def close(self) -> None:
+        """fsspec closes what it holds when nobody refers to it."""
+        self._of_thread = threading.local()
+
+    def _file_system(self) -> Any:
+        if self._shared is not None:
+            return self._shared
+        found = getattr(self._of_thread, "file_system", None)
+        if found is None:
+            found = self._of_thread.file_system = self._connect()
+        return found
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    def _is_file(self, key: str) -> bool:
+        """Whether to delete it: some delete a folder with all that is in it, some raise what cannot be told apart."""
+        return self._shared is None or self._file_system().isfile(self._path(key))
+
+    def _read(self, key: str, first: int, last: int) -> bytes:
+        with self._mapped("read", key):
+            piece = cast("bytes", self._file_system().cat_file(self._path(key), start=first, end=last))
+        if len(piece) != last - first:
+            raise StoreError("read", key, f"{len(piece)} bytes came where {last - first} were asked for")
+        return piece
+
+    def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """The objects in ``folder`` (empty, or with its slash) and below, in order."""
+        for key, size in self._scan(folder, prefix, start_after):
+            if key.endswith("/"):
+                yield from self._walk(key, prefix, start_after)
+            else:
+                yield ObjectInfo(key, size)
+
+    def _scan(self, folder: str, prefix: str, start_after: str) -> Sequence[tuple[str, int]]:
+        """What of a folder may lie in a listing: (key, size), in order; a folder's key ends with a slash."""
+        place = self._path(folder).rstrip("/")
+        found = {}
+        with self._mapped("list", folder):
+            file_system = self._file_system()
+            file_system.invalidate_cache()
+            try:
+                entries = file_system.ls(place, detail=True)
+            except _NO_OBJECT:
+                return []
+        for entry in entries:
+            path = str(entry["name"]).rstrip("/")
+            name = path.rpartition("/")[2]
+            if not path.endswith(f"/{folder}{name}") or path == place or not name or name.startswith(TEMPORARY):
+                continue  # the folder itself, which some list, or a file that has a folder's name
+            key = f"{folder}{name}"
+            if entry["type"] == "directory":
+                key += "/"
+                wanted = key > start_after or start_after.startswith(key)
+                wanted = wanted and (key.startswith(prefix) or prefix.startswith(key))
+            else:
+                wanted = key > start_after and key.startswith(prefix) and entry.get("size") is not None
+            if wanted:
+                found[key] = int(entry.get("size") or 0)
+        return sorted(found.items())
+
+    @contextmanager
+    def _mapped(self, operation: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except LitelogError:
+            raise
+        except Exception as error:  # noqa: BLE001  every file system has its SDK's own errors
+            retryable = not isinstance(error, _WILL_NOT_PASS)
+            raise StoreError(operation, key, self._shown(error), retryable=retryable) from self._cause(error)
+
+    def _shown(self, error: BaseException) -> str:
+        """What an SDK said, as one line of bounded length without secrets."""
+        reason = self._masked(" ".join(f"{type(error).__name__}: {error}".split()))
+        reason = reason if len(reason) <= MAX_REASON_CHARACTERS else f"{reason[:MAX_REASON_CHARACTERS]}..."
+        advice = "; give the credentials that right" if isinstance(error, PermissionError) else ""
+        return f"{self.url}: {reason}{advice}"
+
+    def _cause(self, error: BaseException) -> BaseException | None:
+        """What a traceback may show: None where an SDK's words hold a secret."""
+        return error if self._masked(str(error)) == str(error) else None
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return re.sub(r"(?i)(sig|signature|token)=[^&\s\"']+", r"\1=***", text)
+
+
+class _Reader(io.RawIOBase):
+    """The bytes from ``start`` to ``end``, fetched as they are read."""
+
+    def __init__(self, start: int, end: int, fetch: Callable[[int, int], bytes]) -> None:
+        self._at = start
+        self._end = max(start, end)
+        self._fetch = fetch
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        last = self._end if size is None or size < 0 else min(self._end, self._at + size)
+        if last == self._at:
+            return b""
+        piece = self._fetch(self._at, last)
+        self._at = last
+        return piece
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        piece = self.read(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def readable(self) -> bool:
+        return True
+
+
+def _require_usable(scheme: str, url: str) -> None:
+    """UnknownSchemeError for a scheme that fsspec has not; ConfigError for one that cannot hold a replica."""
+    if scheme not in available_protocols():
+        raise UnknownSchemeError(scheme, schemes())
+    if scheme in _READ_ONLY:
+        raise ConfigError(f"{scheme}:// can only be read: a replica needs a place to write to")
+    if scheme in _WRAPPERS or "::" in url:
+        raise ConfigError(f"{scheme}://: a replica's URL names one file system, without caches or chains")
+    parts = urlsplit(url)
+    if ":" in parts.netloc.rpartition("@")[0] or (parts.query and _LOOKS_SECRET.search(parts.query)):
+        raise ConfigError(
+            f"{scheme}://: a URL takes no secrets: put them into the configuration file's options as ${{VARIABLE}}"
+        )
+
+
+def _protocols(file_system: Any) -> frozenset[str]:
+    protocol = file_system.protocol
+    return frozenset((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _plain(value: object) -> object:
+    """``value`` as plain types: some SDKs compare types."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _secrets(arguments: Mapping[str, object]) -> list[str]:
+    """The texts in options that look secret by their names, the longest first."""
+    found = []
+    for name, value in arguments.items():
+        if isinstance(value, dict):
+            found += _secrets(value)
+        elif isinstance(value, str) and len(value) >= MIN_SECRET_CHARACTERS and _LOOKS_SECRET.search(name):
+            found.append(value)
+    return sorted(found, key=len, reverse=True)

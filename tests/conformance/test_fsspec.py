@@ -1,0 +1,62 @@
+"""The fsspec store behaves as every store does: in memory, in a folder, and on S3 where s3fs is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("fsspec")
+
+from litelog.object_store import ObjectReplicaClient
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.fsspec import FsspecStore, open_store
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as started:
+        yield started
+
+
+@pytest.fixture
+def memory_url(tmp_path: Path) -> str:
+    """One for each test: fsspec's memory is the process's."""
+    return f"memory:/{tmp_path}"
+
+
+class TestMemory(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, memory_url: str) -> FsspecStore:
+        return open_store(memory_url, {})
+
+
+class TestFolder(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FsspecStore:
+        return open_store(f"file://{tmp_path}/not/there yet", {})
+
+
+class TestMemoryClient(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self, memory_url: str) -> ObjectReplicaClient:
+        return ObjectReplicaClient(open_store(memory_url, {}))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("s3fs") is None, reason="s3fs is not installed")
+class TestS3fs(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, server: S3Server) -> FsspecStore:
+        options = {
+            "key": ACCESS_KEY_ID,
+            "secret": SECRET_ACCESS_KEY,
+            "endpoint-url": server.endpoint,
+            "client-kwargs": {"region_name": REGION},
+        }
+        return open_store(f"s3://{server.make_bucket()}/a/prefix", options)
