@@ -82,7 +82,7 @@ class Preparation:
         self._ahead = None
         if read is None:
             return None
-        if read.run.more and self.is_large(len(read.run.data)):
+        if read.run.more and self.is_bulk(len(read.run.data), final=read.run.final):
             self._read_ahead()
         header = self._make_header(read.run, previous, max(self._clock.now(), shipped))
         body = wal_segment.assemble(header, read.wait())
@@ -97,9 +97,10 @@ class Preparation:
         """Have the next call of ``next`` raise ``error``."""
         self._failure = error
 
-    def is_large(self, length: int) -> bool:
-        """Whether a run is so long that there is probably more behind it, and time to win."""
-        return length >= self._limit // 2
+    def is_bulk(self, length: int, *, final: bool) -> bool:
+        """Whether there is probably so much behind a run that to make it meanwhile saves time: it is long, or the last
+        of its log segment, which is long or short by chance."""
+        return final or length >= self._limit // 2
 
     def rewind(self, place: Place) -> None:
         """Go on at ``place``; what was read ahead is read again. A failed fsync is told, as it is told once."""

@@ -275,7 +275,7 @@ class Replica:
         """Put the first of the queue; while a large one is on its way, make those behind it. Whether more is there."""
         prepared = self._queue[0]
         assert self._preparation is not None
-        if not (prepared.more and self._preparation.is_large(prepared.header.length)):
+        if not (prepared.more and self._preparation.is_bulk(prepared.header.length, final=prepared.header.final)):
             return self._put(prepared)
         put = self._workers.putting.submit(self._put_object, prepared)
         try:

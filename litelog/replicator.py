@@ -239,7 +239,8 @@ class Replicator:
         idle = Phase.IDLE
         for task in self._tasks:
             if task.phase is idle and task.due > now:  # nearly all of them, nearly always
-                next_due = min(next_due, task.due)
+                if task.due < next_due:  # noqa: PLR1730 - min() takes three times as long, for each idle log, each second
+                    next_due = task.due
                 continue
             if task.phase in OVER or task.phase is Phase.SYNCING:
                 continue

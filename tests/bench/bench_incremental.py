@@ -28,6 +28,9 @@ Cost = tuple[float, float]
 """Seconds, bytes written."""
 
 SHIP, APPEND, COPY, CLONE = "litelog, running", "rsync --append", "rsync", "rclone copy"
+LEAST_SECONDS = 1e-4
+"""What counts for an increment that was in the replica before its append had returned."""
+
 QUIET_SECONDS = 1.2
 """Between appends: longer than the daemon's sync interval, so that each comes after a quiet spell."""
 
@@ -65,7 +68,7 @@ def time_ship(writer: LogWriter, daemon: Daemon, values: list[bytes]) -> Cost:
     appended = writer.append(values)
     start = time.monotonic()
     durable = daemon.wait_for(appended.next)[-1]
-    return max(0.0, durable.at - start), process_io(daemon.pid, "write_bytes") - before
+    return max(LEAST_SECONDS, durable.at - start), process_io(daemon.pid, "write_bytes") - before
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
