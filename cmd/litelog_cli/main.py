@@ -26,6 +26,7 @@ VERBS = (
     "cat",
     "generations",
     "wal",
+    "check",
     "demo",
     "version",
     "completion",
