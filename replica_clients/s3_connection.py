@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import logging
 import threading
 from importlib import metadata
@@ -24,6 +25,10 @@ EXPRESS_SUFFIX = "--x-s3"
 
 DEFAULT_REGION = "us-east-1"
 """What stores that are not Amazon's are signed for where nobody says a region: they take any."""
+
+CONTINUE_BYTES = 2 << 20
+"""Larger bodies wait for the store's ``100 Continue``, so that one which is refused is not sent; for smaller ones that
+round trip costs more than it saves."""
 
 _TALKATIVE = ("boto3", "botocore", "urllib3")
 _logger = logging.getLogger(__name__)
@@ -105,7 +110,17 @@ def make_client(settings: S3Settings) -> Any:
 
 
 def _register(client: Any, settings: S3Settings) -> None:
-    """Have the client add our headers before it signs."""
+    """Have the client change requests before it signs them."""
+
+    def unwrap_body(params: dict[str, Any], **_: object) -> None:
+        """Bytes as bytes: botocore wraps them into a file, hashes and sends that in small pieces, and always waits.
+
+        It asks the store to be told to go on behind this, for files alone.
+        """
+        if isinstance(params["body"], io.BytesIO):
+            params["body"] = params["body"].getvalue()  # no copy: it shares what it was made of
+        if len(params["body"]) > CONTINUE_BYTES:
+            params["headers"]["Expect"] = "100-continue"
 
     def add_headers(params: dict[str, Any], **_: object) -> None:
         params["headers"].update(settings.headers)
@@ -115,6 +130,8 @@ def _register(client: Any, settings: S3Settings) -> None:
         params["headers"]["Content-MD5"] = base64.b64encode(_md5(params["body"])).decode()
         params["context"].pop("checksum", None)
 
+    for operation in ("PutObject", "UploadPart"):
+        client.meta.events.register(f"before-call.s3.{operation}", unwrap_body)
     if settings.headers:
         client.meta.events.register("before-call.s3", add_headers)
     if not settings.bucket.endswith(EXPRESS_SUFFIX):

@@ -89,7 +89,7 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
     ConfigError for what is unknown, does not fit, or is a secret in the URL, where logs and process lists show it.
     """
     parts = urlsplit(url)
-    if "@" in parts.netloc:
+    if "@" in parts.netloc or ":" in parts.netloc:  # a password may hold a slash that nobody escaped
         raise ConfigError(f"an S3 URL takes no credentials: {_ADVICE}")
     if not _BUCKET.fullmatch(parts.netloc) or parts.fragment:
         raise ConfigError("not an S3 URL: write s3://bucket/prefix (%3F for ? and %23 for # in names)")
@@ -212,7 +212,7 @@ def _endpoint(value: str | None) -> str | None:
     if value is None:
         return None
     parts = urlsplit(value)
-    if "@" in parts.netloc:
+    if "@" in value:
         raise ConfigError(f"an endpoint takes no credentials: {_ADVICE}")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError("endpoint must be a URL such as https://s3.example.com or http://127.0.0.1:9000")

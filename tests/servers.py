@@ -1,19 +1,21 @@
-"""Real HTTP servers for tests: S3 as moto speaks it."""
+"""Real HTTP servers for tests: S3 as moto speaks it, and one that answers as a test says."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import os
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 REGION = "eu-west-1"
 ACCESS_KEY_ID, SECRET_ACCESS_KEY = "AKIDOFTHETESTS", "secret-of-the-tests"  # moto takes any
@@ -67,3 +69,83 @@ def s3_server() -> Iterator[S3Server]:
         yield S3Server(f"http://{host}:{port}")
     finally:
         server.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a scripted server was asked. Header names in lower case."""
+
+    method: str
+    path: str
+    """With its query."""
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What it says. ``length``: the Content-Length, where it is to be another than the body's."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    length: int | None = None
+
+
+def error_answer(status: int, code: str, message: str = "as the script says", **headers: str) -> Answer:
+    """An error as S3 spells it. A header's name is written with underscores."""
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return Answer(status, body.encode(), {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+class ScriptedServer:
+    """An HTTP server that answers as a function says, and keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self.requests: list[Request] = []
+        self.connections = 0
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                script.connections += 1
+                super().setup()
+
+            def handle_one_request(self) -> None:
+                self.raw_requestline = self.rfile.readline(65537)
+                if not self.raw_requestline or not self.parse_request():
+                    self.close_connection = True
+                    return
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                body = self.rfile.read(int(headers.get("content-length", 0)))
+                request = Request(self.command, self.path, headers, body)
+                script.requests.append(request)
+                self.reply(answer(request))
+
+            def reply(self, said: Answer) -> None:
+                self.send_response_only(said.status)
+                length = len(said.body) if said.length is None else said.length
+                for name, value in {"Content-Length": str(length), **said.headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(said.body)
+                self.close_connection = self.close_connection or length != len(said.body)
+
+            def log_message(self, *arguments: object) -> None:
+                """Nothing: the requests are kept."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def __enter__(self) -> ScriptedServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
