@@ -1,0 +1,266 @@
+"""Two daemons and one replica: the real code, with every request to the store a point where the other may go on."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import DivergedError, FencedError, StoreError
+from replica_clients.memory import MemoryStore
+from tests.independent_reader import Generation, objects, read_replica
+from tests.stores import WAIT_SECONDS, Fault, FaultyStore
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import LogBuilder, make_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+
+
+class Turns:
+    """Lets one of several threads run at a time, from one request to its next, as ``choose`` says."""
+
+    def __init__(self, choose: Callable[[list[int]], int]) -> None:
+        self._choose = choose
+        self._here = threading.local()
+        self._reached = threading.Semaphore(0)
+        self._gates: list[threading.Semaphore] = []
+        self._alive: set[int] = set()
+        self._errors: list[BaseException] = []
+        self.points = 0
+
+    def run(self, *actors: Callable[[], None]) -> None:
+        self._gates = [threading.Semaphore(0) for _ in actors]
+        self._alive = set(range(len(actors)))
+        threads = [threading.Thread(target=self._act, args=item) for item in enumerate(actors)]
+        for thread in threads:
+            thread.start()
+            assert self._reached.acquire(timeout=WAIT_SECONDS)
+        while self._alive:
+            self.points += 1
+            self._gates[self._choose(sorted(self._alive))].release()
+            assert self._reached.acquire(timeout=WAIT_SECONDS)
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+        if self._errors:
+            raise self._errors[0]
+
+    def point(self) -> None:
+        """The other may go on here."""
+        number = getattr(self._here, "number", None)
+        if number is not None:
+            self._reached.release()
+            assert self._gates[number].acquire(timeout=WAIT_SECONDS)
+
+    def _act(self, number: int, actor: Callable[[], None]) -> None:
+        self._here.number = number
+        try:
+            self.point()
+            actor()
+        except BaseException as error:  # noqa: BLE001
+            self._errors.append(error)
+        finally:
+            self._alive.discard(number)
+            self._reached.release()
+
+
+class TurnStore:
+    """Waits for its turn before every request."""
+
+    def __init__(self, inner: ObjectStore, turns: Turns) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self._turns = turns
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        assert create_only
+        self._turns.point()
+        self.inner.put(key, body)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        self._turns.point()
+        return self.inner.open(key, byte_range)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._turns.point()
+        return self.inner.list(prefix, start_after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise AssertionError(f"nothing is deleted: {keys}")
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Play:
+    """An owner that ships a log, and rivals that take over, each on a log of its own that began as the same."""
+
+    def __init__(self, folder: str, choose: Callable[[list[int]], int], *, rivals: int = 1, owned: bool = True) -> None:
+        self.inner = MemoryStore("play")
+        self.turns = Turns(choose)
+        self.logs: list[LogBuilder] = []
+        self.daemons: list[Daemon] = []
+        self.fenced: list[bool] = []
+        log = make_log(f"{folder}/log0")
+        log.roll(3)
+        for number in range(rivals + 1):
+            if number:
+                shutil.copytree(log.folder, f"{folder}/log{number}")
+            mine = make_log(f"{folder}/log{number}")
+            mine.name, mine.next, mine.texts = log.name, log.next, dict(log.texts)
+            store: ObjectStore = TurnStore(self.inner, self.turns)
+            self.logs.append(mine)
+            self.daemons.append(
+                Daemon(mine, store, f"{folder}/state{number}", seed=number, takeover=bool(number) or not owned)
+            )
+            self.fenced.append(False)
+            if number == 0 and owned:
+                self.daemons[0].sync()
+
+    def act(self, number: int, steps: int) -> Callable[[], None]:
+        """Append and sync so many times; after a fence, once more in vain."""
+
+        def run() -> None:
+            daemon, log = self.daemons[number], self.logs[number]
+            for step in range(steps):
+                if number == 0 or step:
+                    log.append(1, size=20) if number == 0 else log.write(log.commit(20, b"rival"))
+                try:
+                    daemon.sync()
+                except StoreError:
+                    continue
+                except FencedError:
+                    self.fenced[number] = True
+                    told = len(daemon.acknowledged)
+                    with pytest.raises(FencedError):
+                        daemon.sync()
+                    assert len(daemon.acknowledged) == told
+                    return
+                except DivergedError:
+                    continue
+
+        return run
+
+    def judge(self, *, finished: bool = True) -> None:
+        """What must hold, in whatever order the requests came. ``finished``: no request failed."""
+        generations = self.look()
+        if finished:
+            assert all(generation.terminal for name, generation in generations.items() if name < max(generations))
+        for daemon, fenced in zip(self.daemons, self.fenced, strict=True):
+            held = objects(self.inner)
+            daemon.log.write(daemon.log.commit(20))
+            with suppress(FencedError):
+                daemon.sync()
+                assert not fenced
+            now = objects(self.inner)
+            assert {key: now[key] for key in held} == held, "overwritten"
+        self.look()
+        for daemon in self.daemons:
+            daemon.crash()
+
+    def look(self) -> dict[str, Generation]:
+        """The generations: each has one owner, holds what was acknowledged, and is a prefix of its owner's log."""
+        generations = read_replica(self.inner)
+        for daemon in self.daemons:
+            for event in daemon.acknowledged:
+                generation = generations[event.header.generation]
+                assert generation.claim["owner"] == event.header.owner
+                assert generation.holds(event.header.index, event.header.end), "acknowledged, and not there"
+            texts = daemon.log.files()
+            owners = {claim.owner for claim in daemon.claims}
+            for generation in generations.values():
+                if generation.claim["owner"] in owners:
+                    assert all(texts[name].startswith(text) for name, text in generation.files().items())
+        return generations
+
+
+def in_turn(first: int, until: int, then: int) -> Callable[[list[int]], int]:
+    """``first`` alone up to its ``until``-th request, then the other for ``then`` requests, then the first again."""
+    count = itertools.count()
+
+    def choose(alive: list[int]) -> int:
+        at = next(count)
+        wanted = first if at < until or at >= until + then else 1 - first
+        return wanted if wanted in alive else alive[0]
+
+    return choose
+
+
+def by_bits(bits: int, width: int) -> Callable[[list[int]], int]:
+    """Each of the first ``width`` points as a bit says, then one after the other."""
+    count = itertools.count()
+
+    def choose(alive: list[int]) -> int:
+        at = next(count)
+        wanted = bits >> at & 1 if at < width else alive[0]
+        return wanted if wanted in alive else alive[0]
+
+    return choose
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_owner_and_a_rival_that_interrupt_each_other_once_and_come_back(tmp_path: Path, first: int) -> None:
+    played = 0
+    for until, then in itertools.product(range(14), range(1, 16, 2)):
+        folder = tmp_path / f"{until}-{then}"
+        play = Play(str(folder), in_turn(first, until, then))
+        play.turns.run(play.act(0, 4), play.act(1, 2))
+        play.judge()
+        assert play.fenced != [True, True]
+        shutil.rmtree(folder)
+        played += 1
+    assert played == 14 * 8
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_all_interleavings_of_the_first_requests(tmp_path: Path, owned: bool) -> None:
+    width = 7
+    for bits in range(1 << width):
+        folder = tmp_path / str(bits)
+        play = Play(str(folder), by_bits(bits, width), owned=owned)
+        play.turns.run(play.act(0, 2), play.act(1, 2))
+        play.judge()
+        shutil.rmtree(folder)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rivals", [1, 2])
+def test_interleavings_by_chance(tmp_path: Path, rivals: int) -> None:
+    fenced = 0
+    for seed in range(150):
+        folder = tmp_path / str(seed)
+        play = Play(str(folder), Random(seed).choice, rivals=rivals, owned=seed % 3 > 0)
+        play.turns.run(*(play.act(number, 3 if number else 20) for number in range(rivals + 1)))
+        play.judge()
+        fenced += sum(play.fenced)
+        shutil.rmtree(folder)
+    assert fenced > 30  # the fence is met, not avoided
+
+
+def test_interleavings_by_chance_with_lost_answers(tmp_path: Path) -> None:
+    lost = 0
+    for seed in range(150):
+        folder = tmp_path / str(seed)
+        play = Play(str(folder), Random(seed).choice, owned=False)
+        faults = {"put": ([Fault.BEFORE, Fault.AFTER], 0.25)}
+        faulty = FaultyStore(play.inner, rates=faults, seed=seed)
+        for daemon in play.daemons:
+            assert isinstance(daemon.store, TurnStore)
+            daemon.store.inner = faulty
+        play.turns.run(play.act(0, 6), play.act(1, 6))
+        faulty.enabled = False
+        lost += faulty.injected["put", Fault.AFTER]
+        play.judge(finished=False)
+        shutil.rmtree(folder)
+    assert lost > 100

@@ -1,0 +1,398 @@
+"""How an owner comes to its generation: resuming, claiming, closing, taking over, and knowing its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from litelog import claim as claims
+from litelog.errors import (
+    CorruptObjectError,
+    FencedError,
+    ForeignClaimError,
+    LockedError,
+    OtherLogError,
+    SourceMissingError,
+    StoreError,
+)
+from litelog.fencing import LostRaceError, NotCreateOnlyError, SucceededError
+from litelog.replica_state import ReplicaState, StateFolder
+from replica_clients.memory import MemoryStore
+from tests.independent_reader import objects, read_replica
+from tests.stores import CountingStore, Fault, FaultyStore
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import LogBuilder, make_log
+
+ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", "lines", "raw"], indirect=True)
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
+    made = make_log(tmp_path / "log", getattr(request, "param", "litelog"))
+    made.roll(3)
+    return made
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore("test")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+def copy_state(state: str, to: str) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(state, to)
+
+
+# --- claims
+
+
+def test_a_first_claim_says_who_and_what(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    daemon = Daemon(log, store, state, host="a.example")
+    daemon.sync()
+    (generation,) = read_replica(store).values()
+    claim = generation.claim
+    assert (claim["relation"], claim["first"], claim["host"], claim["format"]) == ("first", 0, "a.example", "litelog")
+    assert claim["generation"].startswith("00000001")
+    assert "predecessor" not in claim
+
+
+def test_a_claim_is_put_twice_and_the_second_must_be_refused(log: LogBuilder, state: str) -> None:
+    class Careless(CountingStore):
+        """Accepts the header and ignores it, as some stores do."""
+
+        def put(self, key: str, body: object, *, create_only: bool = True) -> None:
+            assert create_only
+            super().put(key, body, create_only=False)  # type: ignore[arg-type]
+
+    store = Careless(MemoryStore("test"))
+    with pytest.raises(NotCreateOnlyError):
+        Daemon(log, store, state).sync()
+    assert [key for key in store.put_keys if not key.startswith("epochs/")] == []
+
+
+def test_a_foreign_claim_on_top_is_not_taken_over_unasked(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    Daemon(log, store, state, host="a.example").sync()
+    before = objects(store)
+    with pytest.raises(ForeignClaimError, match=r"a\.example.*--takeover"):
+        Daemon(log, store, state + ".other", seed=1).sync()
+    assert objects(store) == before
+
+
+@ALL_FORMATS
+def test_a_takeover_continues_where_the_log_holds_all_that_was_shipped(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    first = Daemon(log, store, state)
+    first.sync()
+    other = Daemon(log, store, state + ".other", seed=1, takeover=True)
+    log.append(1)
+    other.sync()
+    old, new = read_replica(store).values()
+    assert old.terminal is not None
+    assert (new.claim["relation"], new.claim["shift"]) == ("continues", 0)
+    assert new.claim["predecessor"] == old.claim["generation"]
+    assert new.files() == log.files()
+
+
+def test_a_takeover_of_a_log_whose_first_segments_are_gone_maps_indexes(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    first = min(log.files())
+    log.roll(2)
+    log.roll(2)
+    Daemon(log, store, state).sync()
+    log.delete(first)
+    Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
+    _, new = read_replica(store).values()
+    assert (new.claim["relation"], new.claim["shift"]) == ("continues", -1)
+
+
+def test_a_lost_state_folder_is_a_foreign_claim(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.lose_state()
+    with pytest.raises(ForeignClaimError):
+        Daemon(log, store, state, seed=1).sync()
+    daemon = Daemon(log, store, state + ".new", seed=1, takeover=True)
+    daemon.sync()
+    old, new = read_replica(store).values()
+    assert new.claim["relation"] == "continues"
+    assert old.terminal is not None
+
+
+def test_a_rolled_back_state_folder_costs_a_claim_and_fences_nobody(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.close()
+    copy_state(state, state + ".old")
+    daemon = Daemon(log, store, state)
+    log.next -= 3
+    log.overwrite(0, log.header() + b"".join(log.commit(tag=b"R") for _ in range(3)))
+    daemon.sync()
+    daemon.close()
+    copy_state(state + ".old", state)
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    assert [bool(generation.terminal) for generation in generations] == [True, True, False]
+    assert generations[2].claim["relation"] == "continues"
+    assert generations[2].files() == log.files()
+
+
+def test_a_log_restored_to_a_new_folder_begins_a_generation_that_names_its_predecessor(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.close()
+    shutil.copytree(log.folder, log.folder + ".restored")
+    shutil.rmtree(log.folder)
+    Path(log.folder + ".placeholder").mkdir()
+    os.rename(log.folder + ".restored", log.folder)
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    old, new = read_replica(store).values()
+    assert new.claim["predecessor"] == old.claim["generation"]
+    assert new.claim["relation"] == "continues"
+    assert new.files() == log.files()
+
+
+# --- crashes at every step
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("first", [True, False])
+def test_a_beginning_that_failed_is_finished_after_a_restart_without_another_claim(
+    log: LogBuilder, store: MemoryStore, state: str, at: int, fault: Fault, first: bool
+) -> None:
+    if not first:
+        Daemon(log, store, state + ".other", seed=1).sync()
+    faulty = FaultyStore(store, {"put": [Fault.NONE] * at + [fault]})
+    daemon = Daemon(log, faulty, state, takeover=not first)
+    try:
+        daemon.sync()
+    except StoreError:
+        daemon.restart()
+        daemon.sync()
+    faulty.enabled = False
+    log.append(1)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    assert len(generations) == (1 if first else 2)
+    assert generations[-1].files() == log.files()
+    assert first or generations[0].terminal is not None
+
+
+def test_a_log_rewound_between_a_claim_and_its_closing_does_not_continue(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".other", seed=1).sync()
+    faulty = FaultyStore(store, {"put": [Fault.NONE, Fault.NONE, Fault.BEFORE]})  # the terminal fails
+    daemon = Daemon(log, faulty, state, takeover=True)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    log.next = 0
+    log.overwrite(0, log.header() + b"".join(log.commit(tag=b"R") for _ in range(3)))
+    daemon.restart(takeover=True)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    assert generations[-1].claim["relation"] == "diverged"
+    assert generations[-1].files() == log.files()
+
+
+def test_the_predecessor_may_go_on_until_it_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    """What it put after the claim lies before its terminal, and the new generation must hold that too."""
+    old = Daemon(log, store, state)
+    old.sync()
+
+    class GoesOn(CountingStore):
+        def put(self, key: str, body: object, *, create_only: bool = True) -> None:
+            super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
+            if key == "epochs/00000002.json" and self.requests["put"] == 1:
+                log.append(1)
+                old.sync()
+
+    new = Daemon(log, GoesOn(store), state + ".other", seed=1, takeover=True)
+    new.sync()
+    log.append(1)
+    with pytest.raises(FencedError):
+        old.sync()
+    first, second = read_replica(store).values()
+    assert len(first.segments) == 2
+    assert second.claim["relation"] == "continues"
+    assert second.holds(0, first.segments[-1][0]["offset"] + first.segments[-1][0]["length"])
+
+
+def test_every_open_generation_below_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    """Owners that died behind their claims left theirs open, and the one before them, too."""
+    first = Daemon(log, store, state)
+    first.sync()
+    for number in range(2):
+        faulty = FaultyStore(store, {"put": [Fault.NONE, Fault.NONE, Fault.BEFORE]})
+        dead = Daemon(log, faulty, f"{state}.{number}", seed=number + 1, takeover=True)
+        with pytest.raises(StoreError):
+            dead.sync()
+    last = Daemon(log, store, state + ".last", seed=9, takeover=True)
+    last.sync()
+    generations = list(read_replica(store).values())
+    assert [bool(generation.terminal) for generation in generations] == [True, True, True, False]
+    log.append(1)
+    with pytest.raises(FencedError):
+        first.sync()
+
+
+def test_an_owner_that_was_overtaken_behind_its_claim_writes_nothing_more(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    faulty = FaultyStore(store, {"put": [Fault.NONE, Fault.NONE, Fault.BEFORE]})
+    daemon = Daemon(log, faulty, state)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
+    before = objects(store)
+    daemon.restart()
+    with pytest.raises(SucceededError):
+        daemon.sync()
+    assert objects(store) == before
+    daemon.restart(takeover=True)
+    daemon.sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+def test_whoever_loses_the_race_for_an_epoch_stops(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    faulty = FaultyStore(store, {"put": [Fault.BEFORE]})
+    daemon = Daemon(log, faulty, state)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=1).sync()
+    with pytest.raises(LostRaceError):
+        daemon.sync()
+    with pytest.raises(LostRaceError):
+        daemon.sync()
+    daemon.restart()
+    with pytest.raises(ForeignClaimError):
+        daemon.sync()
+
+
+def test_a_first_snapshot_that_is_another_one_is_corruption(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    faulty = FaultyStore(store, {"put": [Fault.NONE, Fault.NONE, Fault.BEFORE]})
+    daemon = Daemon(log, faulty, state)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    (body,) = objects(store).values()
+    claim = claims.decode("epochs/00000001.json", body)
+    store.put(f"generations/{claim.generation}/snapshots/{0:016x}.snapshot.lz4", [b"\x04\x22\x4d\x18junk"])
+    with pytest.raises(CorruptObjectError):
+        daemon.sync()
+
+
+# --- which log
+
+
+@pytest.mark.parametrize("log", ["lines", "raw"], indirect=True)
+def test_the_id_of_a_foreign_format_is_adopted_once_its_bytes_match(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state).sync()
+    log.append(1)
+    Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
+    old, new = read_replica(store).values()
+    assert old.claim["log"] == new.claim["log"]
+
+
+@pytest.mark.parametrize("log", ["lines", "raw"], indirect=True)
+def test_a_foreign_log_whose_bytes_do_not_match_is_refused(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
+) -> None:
+    Daemon(log, store, state).sync()
+    before = objects(store)
+    other = make_log(tmp_path / "other", log.format.name)
+    other.write(b"something else, and of the same name\n", log.name)
+    with pytest.raises(OtherLogError):
+        Daemon(other, store, state + ".other", seed=1, takeover=True).sync()
+    assert objects(store) == before
+
+
+def test_a_replica_of_another_log_or_format_is_refused(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
+) -> None:
+    from uuid import UUID
+
+    Daemon(log, store, state).sync()
+    before = objects(store)
+    other = make_log(tmp_path / "other")
+    other.name = log.name
+    other.write(other.header(UUID(int=7)) + other.commit())
+    lines = make_log(tmp_path / "lines", "lines")
+    lines.roll(1)
+    for wrong in (other, lines):
+        with pytest.raises(OtherLogError):
+            Daemon(wrong, store, f"{state}.{wrong.format.name}", seed=1, takeover=True).sync()
+    assert objects(store) == before
+
+
+def test_a_log_without_a_header_yet_is_waited_for(tmp_path: Path, store: MemoryStore, state: str) -> None:
+    log = make_log(tmp_path / "log")
+    daemon = Daemon(log, store, state)
+    for _ in range(2):
+        with pytest.raises(SourceMissingError):
+            daemon.sync()
+    assert objects(store) == {}
+    log.roll(1)
+    daemon.sync()
+    assert len(read_replica(store)) == 1
+
+
+# --- state
+
+
+def test_state_is_kept_whole(state: str) -> None:
+    with StateFolder(state, "test") as folder:
+        assert folder.load() is None
+        kept = ReplicaState(owner="a" * 32, log="b" * 32, claim="{}", closed=True, last=None, shipped=1 << 60)
+        folder.save(kept)
+        assert folder.load() == kept
+        folder.save(replace(kept, owner="c" * 32))
+        assert folder.load() == replace(kept, owner="c" * 32)
+        assert sorted(os.listdir(state)) == ["lock", "state.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"version": 1}', b"\xff" * 10, b'{"version": 99}'])
+def test_state_that_cannot_be_read_is_lost(state: str, content: bytes) -> None:
+    with StateFolder(state, "test") as folder:
+        Path(state, "state.json").write_bytes(content)
+        assert folder.load() is None
+
+
+def test_every_changed_character_of_a_state_makes_it_lost(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.close()
+    path = Path(state, "state.json")
+    whole = path.read_text()
+    with StateFolder(state, "test") as folder:
+        assert folder.load() is not None
+        for at, character in enumerate(whole):
+            if character.isdigit():
+                path.write_text(whole[:at] + str((int(character) + 1) % 10) + whole[at + 1 :])
+                assert folder.load() is None
+    assert json.loads(whole)["place"]["offset"] == len(log.texts[log.name])
+
+
+def test_a_locked_state_folder_is_refused(state: str) -> None:
+    with StateFolder(state, "one"), pytest.raises(LockedError, match="two is in use"):
+        StateFolder(state, "two")
+    StateFolder(state, "two").close()
