@@ -259,14 +259,18 @@ class Replica:
     def _ship(self, going_on: Callable[[], bool]) -> bool:
         if self._follower is None:
             self._start()
+        assert self._preparation is not None
         self._drained = False
         shipped, more = False, True
+        stale = bool(self._queue) or self._preparation.pending_bytes > 0
         while (more or self._queue) and going_on():
             more = bool(self._queue) or self._prepare()
             if more:
                 self._prove_if_due()
                 more = self._put_first()  # what comes meanwhile waits, or a busy log would be put without a pause
                 shipped = True
+            if stale and not (more or self._queue):
+                more, stale = True, False  # that was made in a sync that failed: there may be more by now
         self._drained = not (more or self._queue)
         self._save_if_due()
         return shipped
