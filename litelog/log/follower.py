@@ -123,6 +123,9 @@ class Follower:
         if self._current is not None and self._current.name != place.file:
             self._current.close()
             self._current = None
+        if self._finished is not None:  # it may have been finished elsewhere
+            self._finished.close()
+            self._finished = None
         self._place = place
         self._seen = self._rest = None
 
@@ -255,6 +258,7 @@ class Follower:
     def _pass_vanished(self) -> Run:
         """The log segment is gone. Where commits are numbered, one that continues proves that nothing is missing."""
         place = self._place
+        self._require_oldest(place.file)
         following = self._names.after(place.file)
         if not following and not self._names.all():
             raise SourceMissingError(self._folder, "holds no log segment any more")
@@ -275,8 +279,16 @@ class Follower:
             with suppress(FileNotFoundError):
                 self._finished = self._names.open(place.behind)
                 self._finished.finish(place.behind_end, place.behind_start, place.behind_digest)
+        if place.behind_end is not None and inode is None and not self._skips_garbage:
+            self._require_oldest(place.behind)
         if self._finished is not None and (fault := self._finished.fault()):
             raise DivergedError(os.path.join(self._folder, self._finished.name), fault)
+
+    def _require_oldest(self, vanished: str) -> None:
+        """Logs lose their oldest log segments first. One that lost a newer one was rewound: the older one went on."""
+        older = self._names.before(vanished)
+        if older:
+            raise DivergedError(os.path.join(self._folder, vanished), f"vanished, while {older[-1]} is there")
 
     def _check_continuity(self) -> None:
         """Compare the source with what was shipped: size, inode, and the last commit's bytes."""
@@ -286,6 +298,7 @@ class Follower:
             self._reopen_replaced()
         if inode is None:
             self._names.require_folder()
+            self._require_oldest(place.file)
         if self._current.size() < place.offset:
             raise DivergedError(self._path, f"was cut from {place.offset} bytes to {self._current.size()}")
         checked = self._current.read(place.check_start, place.offset - place.check_start)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import stat
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -170,6 +170,13 @@ class SegmentNames:
         order = self._format.segment_order(name)
         assert order is not None
         return names[bisect_right(self._orders, order) :]
+
+    def before(self, name: str) -> list[str]:
+        """The log segments before ``name``."""
+        names = self.all()
+        order = self._format.segment_order(name)
+        assert order is not None
+        return names[: bisect_left(self._orders, order)]
 
     def open(self, name: str) -> OpenSegment:
         path = os.path.join(self._folder, name)

@@ -560,6 +560,24 @@ def test_a_log_segment_deleted_before_it_was_shipped_is_a_hole(log: LogBuilder, 
 
 
 @ALL_FORMATS
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_newer_log_segment_that_goes_before_an_older_one_was_rewound(
+    log: LogBuilder, clock: ManualClock, restarted: bool, finished: bool
+) -> None:
+    names = [log.roll(2) for _ in range(3)]
+    follower = follow(log, clock)
+    drain(follower)
+    log.delete(names[1] if finished else names[2])
+    log.roll(1)
+    if restarted:
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError, match="vanished, while"):
+        drain(follower)
+
+
+@ALL_FORMATS
 def test_a_log_segment_deleted_while_it_is_followed_is_read_to_its_end(log: LogBuilder, clock: ManualClock) -> None:
     older = log.roll(3)
     follower = follow(log, clock)

@@ -343,6 +343,21 @@ def test_a_failed_put_beside_which_the_next_was_made_loses_nothing(
     assert len(read_replica(store)) == 1
 
 
+def test_what_came_since_a_failure_is_shipped_behind_what_failed(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    faulty = FaultyStore(store)
+    daemon = Daemon(log, faulty, state)
+    daemon.sync()
+    log.append(1)
+    faulty._script["put"] = [Fault.BEFORE]
+    with pytest.raises(StoreError):
+        daemon.sync()
+    log.append(1)
+    daemon.sync()
+    assert newest(store) == log.files()
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), limit=st.sampled_from([4096, 1 << 20]))
 def test_whatever_fails_all_arrives_once_and_in_order(
