@@ -1,9 +1,9 @@
 """The S3 store: objects in a bucket, under a prefix, on Amazon S3 or what speaks its protocol.
 
 What it relies on: ``If-None-Match: *`` on PUT (and on the completion of an upload in parts), listings in the order of
-keys that show what was put, and a digest of each body that the store compares (``checksum``: sha256 by default; md5 for
-stores that know no other). A store that ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds
-that out.
+keys that show what was put, and digests of each body that the store compares: SHA-256 in the signature, and one of its
+own (``checksum``: crc32c by default, which costs next to nothing; md5 for stores that know no other). A store that
+ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds that out.
 
 Which options there are: ``s3_settings``. Credentials are found as every AWS program finds them, unless given.
 """

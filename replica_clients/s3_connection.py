@@ -84,7 +84,10 @@ def make_client(settings: S3Settings) -> Any:
         retries={"total_max_attempts": 1, "mode": "standard"},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"addressing_style": "path" if path_style else "auto" if settings.path_style is None else "virtual"},
+        s3={
+            "addressing_style": "path" if path_style else "auto" if settings.path_style is None else "virtual",
+            "payload_signing_enabled": True,  # over TLS, too: every store that checks signatures checks this SHA-256
+        },
         tcp_keepalive=True,
         user_agent_extra=f"litelog/{_version()}",
     )

@@ -23,7 +23,7 @@ MAX_CONNECTIONS = 256
 
 MAX_TIMEOUT_SECONDS = 3600.0
 
-CHECKSUMS = ("sha256", "crc32c", "md5")
+CHECKSUMS = ("crc32c", "sha256", "md5")
 SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes that answer a GET with an error: a claim in one could not be read back."""
@@ -56,7 +56,8 @@ class S3Settings:
     path_style: bool | None = None
     """None: as S3 itself has it, and path style for an endpoint of one's own."""
     storage_class: str | None = None
-    checksum: str = "sha256"
+    checksum: str = "crc32c"
+    """The digest beside the SHA-256 that the signature carries, which some stores take on trust."""
     ca_bundle: str | None = None
     sse: str | None = None
     sse_kms_key_id: str | None = None
@@ -109,7 +110,7 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
         endpoint=_endpoint(texts.get("endpoint")),
         path_style=_switch("path-style", texts.get("path-style")),
         storage_class=_storage_class(texts.get("storage-class")),
-        checksum=_choice("checksum", texts.get("checksum", "sha256").lower(), CHECKSUMS),
+        checksum=_choice("checksum", texts.get("checksum", "crc32c").lower(), CHECKSUMS),
         ca_bundle=_file("ca-bundle", texts.get("ca-bundle")),
         sse=_choice("sse", texts["sse"], SSE_KINDS) if "sse" in texts else None,
         sse_kms_key_id=texts.get("sse-kms-key-id"),

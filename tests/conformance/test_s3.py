@@ -47,6 +47,6 @@ class TestS3StoreInParts(ObjectStoreConformance):
 class TestS3Client(ReplicaClientConformance):
     @pytest.fixture
     def client(self, server: S3Server) -> Iterator[ObjectReplicaClient]:
-        client = ObjectReplicaClient(open_store(f"s3://{server.make_bucket()}", server.options(checksum="crc32c")))
+        client = ObjectReplicaClient(open_store(f"s3://{server.make_bucket()}", server.options(checksum="sha256")))
         yield client
         client.close()

@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 from itertools import pairwise
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,11 @@ from litelog.retrying_store import DELETE_KEYS, RetryingStore, RetryPolicy
 from replica_clients.conformance.checks import read
 from replica_clients.memory import MemoryStore
 from tests.stores import WAIT_SECONDS, CountingStore, Fault, FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
 
 POLICY = RetryPolicy(attempts=4, total_seconds=30, first_seconds=0.5, longest_seconds=3)
 BODY = bytes(range(256)) * 50
@@ -73,6 +79,36 @@ def test_answers_are_not_tried_again() -> None:
         setup.store.put("key", [b"body"])
     assert setup.counting.requests == {"put": 2, "open": 1}
     assert setup.waits.seconds == []
+
+
+class Refusing(MemoryStore):
+    """Refuses puts with errors of a script."""
+
+    def __init__(self, *errors: StoreError) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        super().put(key, body, create_only=create_only)
+
+
+def test_what_will_not_pass_is_not_tried_again() -> None:
+    waits = Waits()
+    inner = Refusing(StoreError("put", "key", "no permission", retryable=False))
+    with pytest.raises(StoreError, match="no permission"):
+        RetryingStore(inner, threading.Event(), POLICY, wait=waits).put("key", [b"x"])
+    assert waits.seconds == []
+
+
+def test_a_store_is_left_alone_for_as_long_as_it_asks_within_the_total() -> None:
+    waits = Waits()
+    asked = [StoreError("put", "key", "slow down", retry_after=seconds) for seconds in (12.0, 0.0, 3600.0)]
+    RetryingStore(Refusing(*asked), threading.Event(), POLICY, Random(1), waits).put("key", [b"x"])
+    assert waits.seconds[0] == 12
+    assert 0.5 <= waits.seconds[1] <= 3
+    assert 29 < waits.seconds[2] <= POLICY.total_seconds
 
 
 def test_other_errors_are_not_tried_again() -> None:

@@ -44,7 +44,7 @@ def test_an_option_wins_over_the_url() -> None:
         ({"read-timeout": "10"}, "read-timeout must be a duration"),
         ({"connect-timeout": "0s"}, "above 0s"),
         ({"connections": "many"}, "connections must be a number"),
-        ({"checksum": "crc16"}, "one of sha256, crc32c, md5"),
+        ({"checksum": "crc16"}, "one of crc32c, sha256, md5"),
         ({"sse": "rot13"}, "sse must be one of"),
         ({"sse-kms-key-id": "x"}, "needs sse: aws:kms"),
         ({"storage-class": "glacier"}, "cannot be read"),

@@ -53,7 +53,8 @@ def test_a_put_is_one_request_with_a_condition_and_a_digest() -> None:
     request = sent()
     assert (request.method, request.path, request.body) == ("PUT", "/bucket/logs/a/key", BODY)
     assert request.headers["if-none-match"] == "*"
-    assert request.headers["x-amz-checksum-sha256"] == encoded(hashlib.sha256(BODY).digest())
+    assert request.headers["x-amz-content-sha256"] == hashlib.sha256(BODY).hexdigest()
+    assert sent(b"123456789").headers["x-amz-checksum-crc32c"] == "4waSgw=="  # RFC 3720's
     assert re.search(r" litelog/[0-9]", request.headers["user-agent"])
     for header in ("expect", "transfer-encoding", "content-encoding", "x-amz-sdk-checksum-algorithm", "x-amz-trailer"):
         assert header not in request.headers
@@ -70,7 +71,7 @@ def test_other_digests_are_sent_where_they_are_asked_for() -> None:
     md5 = sent(checksum="md5").headers
     assert md5["content-md5"] == encoded(hashlib.md5(BODY).digest())
     assert not any("checksum" in name for name in md5)
-    assert sent(b"123456789", checksum="crc32c").headers["x-amz-checksum-crc32c"] == "4waSgw=="  # RFC 3720's
+    assert sent(checksum="sha256").headers["x-amz-checksum-sha256"] == encoded(hashlib.sha256(BODY).digest())
 
 
 def test_a_put_that_may_replace_has_no_condition() -> None:
@@ -255,7 +256,9 @@ def put_parts(script: Multipart, **more: object) -> list[Request]:
 
 def test_a_large_body_goes_up_in_parts_of_which_few_are_under_way() -> None:
     script = Multipart()
-    begin, *parts, complete = put_parts(script, **{"storage-class": "STANDARD_IA", "sse": "AES256"})
+    begin, *parts, complete = put_parts(
+        script, **{"storage-class": "STANDARD_IA", "sse": "AES256", "checksum": "sha256"}
+    )
     assert begin.headers["x-amz-checksum-algorithm"] == "SHA256"
     assert begin.headers["x-amz-storage-class"] == "STANDARD_IA"
     assert begin.headers["x-amz-server-side-encryption"] == "AES256"
