@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
+from litelog.checked_read import READS
 from litelog.errors import ExistsError, FencedError, NotFoundError, StoreError
 from litelog.lineage import find_tip, read_claim, read_forward
 from litelog.position import Position, generation
@@ -68,7 +69,7 @@ def create_claim(client: ReplicaClient, claim: Claim) -> None:
         try:
             client.write_claim(claim.epoch, body)
         except ExistsError:
-            if client.read_claim(claim.epoch) != body:
+            if read_claim(client, claim.epoch) != claim:
                 raise LostRaceError(client.url, claim.key) from None
             return
     raise NotCreateOnlyError(claim.key)
@@ -109,9 +110,9 @@ def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
         if last is None:
             name = generation(claim.generation)
             first = next((info.position for info in client.wal_segments(name)), Position(name, claim.first, 0))
-            there = snapshot.digest(client.read_snapshot(name, claim.first))
-            return there == digest and first == Position(name, claim.first, 0)
-        return wal_segment.digest([client.read_wal_segment(last)]) == digest
+            there = any(snapshot.digest(client.read_snapshot(name, claim.first)) == digest for _ in range(READS))
+            return there and first == Position(name, claim.first, 0)
+        return any(wal_segment.digest([client.read_wal_segment(last)]) == digest for _ in range(READS))
     except NotFoundError:
         return False
 

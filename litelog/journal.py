@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from litelog import wal_segment
+from litelog.checked_read import read_checked
 from litelog.claim import Relation
 from litelog.errors import (
     ConfigError,
@@ -126,7 +128,7 @@ class ReplicaReader:
                 self._wait()
                 continue
             idle = 0
-            batch = self._take(segment)
+            batch = self._take_checked(segment)
             if batch is not None and len(batch):
                 yield batch
 
@@ -153,12 +155,14 @@ class ReplicaReader:
         number = self._find_start(positions)
         if number == 0:
             try:
-                body = self._client.read_snapshot(generation(claim.generation), claim.first)
+                self._link = read_checked(
+                    lambda: self._client.read_snapshot(generation(claim.generation), claim.first),
+                    partial(first_link, claim),
+                )
             except NotFoundError:
                 return False
-            self._link = first_link(claim, body)
         else:
-            before = self._read(positions[number - 1])
+            before = self._read(positions[number - 1], wal_segment.decode_checked)  # the chain begins with its digest
             if before is None:
                 raise PrunedError(str(positions[number - 1]))
             self._link, self._last = link_behind(claim, before), positions[number - 1]
@@ -182,11 +186,22 @@ class ReplicaReader:
         assert self._link is not None
         return self._read(self._link.slot)
 
-    def _read(self, position: Position) -> WalSegment | None:
+    def _read(
+        self, position: Position, decode: Callable[[str, bytes], WalSegment] = wal_segment.decode
+    ) -> WalSegment | None:
         try:
-            return wal_segment.decode(wal_key(position), self._client.read_wal_segment(position))
+            return read_checked(partial(self._client.read_wal_segment, position), partial(decode, wal_key(position)))
         except NotFoundError:
             return None
+
+    def _take_checked(self, segment: WalSegment) -> Columns | None:
+        """Step behind ``segment``; where its bytes fail, read it again first: they may have changed on their way."""
+        at, key = segment.header.position, segment.key
+        try:
+            return self._take(segment)
+        except CorruptObjectError:
+            read = partial(self._client.read_wal_segment, at)
+            return self._take(read_checked(read, partial(wal_segment.decode_checked, key)))
 
     def _take(self, segment: WalSegment) -> Columns | None:
         """Step behind ``segment``, and give what it holds of what is wanted."""
@@ -211,9 +226,9 @@ class ReplicaReader:
             end = Position(place.generation, header.index, header.end)
             if end <= place:
                 return None
-            self._place = None
             if header.position < place:
                 data, offset, expect = self._cut(segment, data, expect, place.offset)
+            self._place = None
         return self._format.decode(header.file, data, offset, expect)
 
     def _cut(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
-from litelog.errors import NotFoundError
-from litelog.layout import claim_key, wal_key
+from litelog.checked_read import read_checked
+from litelog.errors import CorruptObjectError, NotFoundError
+from litelog.layout import claim_key, snapshot_key, wal_key
 from litelog.position import Position, generation
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Tip:
 
 def read_claim(client: ReplicaClient, epoch: int) -> Claim:
     """The claim of an epoch; NotFoundError if there is none."""
-    return claims.decode(claim_key(epoch), client.read_claim(epoch))
+    return read_checked(lambda: client.read_claim(epoch), partial(claims.decode, claim_key(epoch)))
 
 
 def newest_claims(client: ReplicaClient, epochs: Sequence[int]) -> Iterator[Claim]:
@@ -70,7 +72,17 @@ def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
 
 
 def _read(client: ReplicaClient, position: Position) -> WalSegment:
-    return wal_segment.decode(wal_key(position), client.read_wal_segment(position))
+    """The WAL segment there. One whose bytes are damaged in the store is taken as it is: an owner can end, continue or
+    leave a damaged generation, and readers tell the damage by name."""
+    key = wal_key(position)
+
+    def read() -> bytes:
+        return client.read_wal_segment(position)
+
+    try:
+        return read_checked(read, partial(wal_segment.decode_checked, key))
+    except CorruptObjectError:
+        return wal_segment.decode(key, read())
 
 
 def _step(tip: Tip, segment: WalSegment) -> Tip:
@@ -81,7 +93,19 @@ def _step(tip: Tip, segment: WalSegment) -> Tip:
 
 
 def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
+    name = generation(claim.generation)
+    key = snapshot_key(name, claim.first)
+
+    def read() -> bytes:
+        return client.read_snapshot(name, claim.first)
+
+    def check(body: bytes) -> str:
+        snapshot.decode(key, body)
+        return snapshot.digest(body)
+
     try:
-        return snapshot.digest(client.read_snapshot(generation(claim.generation), claim.first))
+        return read_checked(read, check)
+    except CorruptObjectError:
+        return snapshot.digest(read())
     except NotFoundError:
         return ""

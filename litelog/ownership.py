@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog import claim as claims
 from litelog import snapshot
+from litelog.checked_read import read_checked
 from litelog.claim import Claim, Relation
 from litelog.errors import (
     CorruptObjectError,
@@ -205,10 +207,7 @@ class Owner:
         try:
             self._client.write_snapshot(name, claim.first, [body])
         except ExistsError:  # from an earlier try: the same in all but, after an upgrade, its compression
-            there = self._client.read_snapshot(name, claim.first)
-            if snapshot.decode(first.key, there) != first:
-                raise CorruptObjectError(first.key, "the snapshot there is not the one that was written") from None
-            return snapshot.digest(there)
+            return read_checked(lambda: self._client.read_snapshot(name, claim.first), partial(_own_digest, first))
         return snapshot.digest(body)
 
     def _make_claim(
@@ -276,6 +275,13 @@ class Owner:
         if found is None and source.format.has_log_id:
             raise SourceMissingError(source.folder, "holds no log segment with a header yet")
         return found.hex if found is not None else None
+
+
+def _own_digest(written: Snapshot, body: bytes) -> str:
+    """The digest of a snapshot's bytes, if they are the one that was written."""
+    if snapshot.decode(written.key, body) != written:
+        raise CorruptObjectError(written.key, "the snapshot there is not the one that was written")
+    return snapshot.digest(body)
 
 
 def _folder_inode(folder: str) -> int:

@@ -6,10 +6,12 @@ import logging
 from collections import deque
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog import claim as claims
 from litelog import wal_segment
+from litelog.checked_read import read_checked
 from litelog.errors import (
     DivergedError,
     ExistsError,
@@ -350,8 +352,9 @@ class Replica:
         assert self._follower is not None
         assert self._preparation is not None
         key = wal_key(prepared.header.position)
-        body = self._client.read_wal_segment(prepared.header.position)
-        there = wal_segment.decode(key, body)
+        there = read_checked(
+            lambda: self._client.read_wal_segment(prepared.header.position), partial(wal_segment.decode_checked, key)
+        )
         header = there.header
         if header.successor is not None or header.owner != prepared.header.owner:
             by = f"ended by {header.successor}" if header.successor is not None else f"written by owner {header.owner}"
@@ -366,7 +369,7 @@ class Replica:
         self._queue.clear()
         self._preparation.rewind(run.after)
         self._advance(header, there.digest, run.after)
-        self._tell(header, len(body))
+        self._tell(header, len(there.body))
 
     # --- state
 

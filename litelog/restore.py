@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog import wal_segment
+from litelog.checked_read import read_checked
 from litelog.clock import SystemClock
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
-from litelog.layout import snapshot_key, wal_key
+from litelog.layout import parse_wal, snapshot_key, wal_key
 from litelog.position import generation
 from litelog.restore_output import OutputError, OutputFolder
 from litelog.restore_pieces import PieceWriter
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 PARALLELISM = 4
 """Workers, also on two cores: while some decompress, others wait on the disk."""
+
+MAX_PASSES = 3
+"""How often a restore begins anew at most, for all reasons together."""
 
 MAX_PARALLELISM = 64
 """Each worker holds one object and its bytes: at most 112 MiB, if it is one commit of the largest size."""
@@ -88,16 +94,41 @@ def restore(
     with OutputFolder(output) as folder:
         run = _Run(client, plan, folder, log_format, parallelism, progress)
         try:
-            try:
-                totals = run.restore()
-            except ReplicaGapError as gap:
-                run = replace(run, plan=_listed_anew(client, plan, gap))
-                folder.clear()
-                totals = run.restore()
+            run, totals = _restore_twice(run)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
     return totals.result(run.plan, folder.path, clock.monotonic() - started)
+
+
+def _restore_twice(run: _Run) -> tuple[_Run, _Totals]:
+    """Restore; once more where a listing lacked something, and once more where bytes changed on their way."""
+    passes = 0
+    while True:
+        passes += 1
+        try:
+            return run, run.restore()
+        except ReplicaGapError as gap:
+            if passes > MAX_PASSES:
+                raise
+            run = replace(run, plan=_listed_anew(run.client, run.plan, gap))
+        except CorruptObjectError as error:
+            if run.suspicious or not _reads_well(run.client, error.key):
+                raise
+            run = replace(run, suspicious=True)
+        run.folder.clear()
+
+
+def _reads_well(client: ReplicaClient, key: str) -> bool:
+    """Whether an object passes its own checks when it is read again: what failed may have been its way here."""
+    position = parse_wal(key)
+    if position is None:
+        return True
+    try:
+        read_checked(lambda: client.read_wal_segment(position), partial(wal_segment.decode_checked, key))
+    except (CorruptObjectError, NotFoundError):
+        return False
+    return True
 
 
 def _listed_anew(client: ReplicaClient, plan: RestorePlan, gap: ReplicaGapError) -> RestorePlan:
@@ -146,11 +177,15 @@ class _Run:
     log_format: LogFormat
     parallelism: int
     progress: Callable[[RestoreProgress], None] | None
+    suspicious: bool = False
+    """Whether to check an object's bytes before they are used, which costs a second decompression."""
 
     def restore(self) -> _Totals:
         """Write all of the plan's files, synced. The error raised is that of the first piece that has one."""
         indexes = [piece.position.index for piece in self.plan.pieces]
-        writer = PieceWriter(self.client, self.folder.create, self.log_format, self.plan.end, indexes)
+        writer = PieceWriter(
+            self.client, self.folder.create, self.log_format, self.plan.end, indexes, suspicious=self.suspicious
+        )
         before: Future[Link] = Future()
         before.set_result(self._first_link())
         queue: deque[Future[Piece]] = deque()
@@ -183,7 +218,7 @@ class _Run:
         claim = self.plan.claim
         name = generation(claim.generation)
         try:
-            return first_link(claim, self.client.read_snapshot(name, claim.first))
+            return read_checked(lambda: self.client.read_snapshot(name, claim.first), partial(first_link, claim))
         except NotFoundError as error:
             raise ReplicaGapError(snapshot_key(name, claim.first)) from error
 

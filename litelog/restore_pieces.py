@@ -6,9 +6,11 @@ import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import wal_segment
+from litelog.checked_read import read_checked
 from litelog.errors import LitelogError, NotFoundError, ReplicaGapError
 from litelog.layout import wal_key
 from litelog.restore_run import WINDOW_BYTES, Buffers, RunWriter
@@ -55,8 +57,12 @@ class PieceWriter:
         log_format: LogFormat,
         end: Position,
         indexes: Sequence[int],
+        *,
+        suspicious: bool = False,
     ) -> None:
+        """``suspicious``: check the bytes of every object, and read it again where they fail, before it is used."""
         self._client = client
+        self._decode = wal_segment.decode_checked if suspicious else wal_segment.decode
         self._format = log_format
         self._end = end
         self._files = _SegmentFiles(create, indexes)
@@ -92,7 +98,9 @@ class PieceWriter:
     def _read(self, position: Position) -> WalSegment:
         self._check_stop()
         try:
-            return wal_segment.decode(wal_key(position), self._client.read_wal_segment(position))
+            return read_checked(
+                lambda: self._client.read_wal_segment(position), partial(self._decode, wal_key(position))
+            )
         except NotFoundError as error:
             raise ReplicaGapError(str(position)) from error
 

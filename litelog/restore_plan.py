@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from litelog import wal_segment
+from litelog.checked_read import read_checked
 from litelog.errors import ConfigError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.generation_choice import LISTINGS, find_claim, find_latest
@@ -289,9 +291,11 @@ class _ReplicaLookup:
     def commits(self, header: WalHeader) -> list[Commit]:
         position = header.position
         try:
-            body = self._client.read_wal_segment(position)
+            segment = read_checked(
+                lambda: self._client.read_wal_segment(position),
+                partial(wal_segment.decode_checked, wal_key(position)),
+            )
         except NotFoundError as error:
             raise ReplicaGapError(str(position)) from error
-        segment = wal_segment.decode(wal_key(position), body)
         data = memoryview(segment.data())
         return self._format.commits(header.file, data, header.offset, Expectation(header.first))

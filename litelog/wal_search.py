@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.checked_read import read_checked
 from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.layout import wal_key
 from litelog.wal_segment import MAX_HEADER_BYTES, decode_header
@@ -28,14 +30,17 @@ def read_header(client: ReplicaClient, position: Position) -> WalHeader:
 
     ReplicaGapError if it is not there. Nothing but the header's own form and place is checked.
     """
-    key = wal_key(position)
-    try:
+
+    def read_head() -> bytes:
         head = client.read_wal_segment(position, 0, PROBE_BYTES)
         if len(head) == PROBE_BYTES and int.from_bytes(head[4:8], "little") > PROBE_BYTES - 8:
             head = client.read_wal_segment(position, 0, MAX_HEADER_BYTES)
+        return head
+
+    try:
+        return read_checked(read_head, partial(decode_header, wal_key(position)))
     except NotFoundError as error:
         raise ReplicaGapError(str(position)) from error
-    return decode_header(key, head)
 
 
 class HeaderReader:
