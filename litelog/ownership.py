@@ -114,6 +114,10 @@ class Owner:
         last = Position.parse(state.last) if state.last else None
         return prove_ownership(self._client, claims.parse(state.claim), last, state.digest)
 
+    def keeps(self, promised: ShippedEnd, shift: int) -> bool:
+        """Whether the log still holds, ``shift`` indexes on, what a generation that continues another has promised."""
+        return find_shift(self._source.folder, self._source.format, self._clock, promised) == shift
+
     def begin(
         self, state: ReplicaState | None, reason: str | None, start_file: str = "", *, forked: bool = False
     ) -> ReplicaState:
@@ -170,18 +174,20 @@ class Owner:
         epochs = [epoch for epoch in self._client.epochs() if epoch < claim.epoch]
         tips = close_below(self._client, claim, newest_claims(self._client, epochs), self._clock)
         try:
-            end = self._predecessor_end(claim, tips)
+            predecessor = self._predecessor_tip(claim, tips)
         except _OutrunError:
             self._unsettled = None
             return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)
-        digest = self._write_snapshot(claim, end)
-        state = replace(state, closed=True, digest=digest, last=None)
+        digest = self._write_snapshot(claim, str(predecessor.slot) if predecessor is not None else None)
+        continues = predecessor is not None and claim.relation is Relation.CONTINUES
+        promised = _shipped_end(predecessor) if predecessor is not None and continues else None
+        state = replace(state, closed=True, digest=digest, last=None, promised=promised)
         self._folder.save(state)
         self._unsettled = None
         _logger.info("%s: generation %s begins (%s)", self._client.url, claim.generation, _describe(claim))
         return state
 
-    def _predecessor_end(self, claim: Claim, tips: dict[str, Tip]) -> str | None:
+    def _predecessor_tip(self, claim: Claim, tips: dict[str, Tip]) -> Tip | None:
         if claim.predecessor is None:
             return None
         tip = tips.get(claim.predecessor)
@@ -189,7 +195,7 @@ class Owner:
             tip = find_tip(self._client, read_claim(self._client, epoch_of(generation(claim.predecessor))))
         if claim.relation is Relation.CONTINUES and self._shift(tip) != claim.shift:
             raise _OutrunError
-        return str(tip.slot)
+        return tip
 
     def _write_snapshot(self, claim: Claim, predecessor_end: str | None) -> str:
         first = Snapshot(
@@ -242,12 +248,9 @@ class Owner:
 
     def _shift(self, tip: Tip) -> int | None:
         """What to add to the predecessor's index, if the log holds all that it shipped; None if it does not."""
-        last = tip.last
-        if last is None:
+        shipped = _shipped_end(tip)
+        if shipped is None:
             return 0
-        shipped = ShippedEnd(
-            last.file, last.index, last.end, last.crc_total, last.check_start, last.check_digest, last.final
-        )
         return find_shift(self._source.folder, self._source.format, self._clock, shipped)
 
     # --- which log
@@ -282,6 +285,14 @@ def _own_digest(written: Snapshot, body: bytes) -> str:
     if snapshot.decode(written.key, body) != written:
         raise CorruptObjectError(written.key, "the snapshot there is not the one that was written")
     return snapshot.digest(body)
+
+
+def _shipped_end(tip: Tip) -> ShippedEnd | None:
+    """Where in the log a generation ends; None if it holds nothing of it."""
+    last = tip.last
+    if last is None:
+        return None
+    return ShippedEnd(last.file, last.index, last.end, last.crc_total, last.check_start, last.check_digest, last.final)
 
 
 def _folder_inode(folder: str) -> int:

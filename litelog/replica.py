@@ -243,6 +243,24 @@ class Replica:
             )
         self._proved_at = self._clock.monotonic()
 
+    def _keep_promise(self) -> None:
+        """Before a generation comes to where its predecessor ended, see that the log still holds that.
+
+        It may have been rewound since the claim. Until then readers stay with the predecessor.
+        """
+        assert self._state is not None
+        assert self._claim is not None
+        promised, header = self._state.promised, self._queue[0].header
+        if promised is None:
+            return
+        index = promised.index + self._claim.shift
+        missed = header.file == promised.file and header.index != index
+        if (header.index, header.end) < (index, promised.end) and not missed:
+            return
+        if missed or not self._owner.keeps(promised, self._claim.shift):
+            raise DivergedError(self._source.folder, "was rewound before all was shipped that it continues")
+        self._state = replace(self._state, promised=None)
+
     # --- shipping
 
     def _ship_or_fork(self, going_on: Callable[[], bool]) -> bool:
@@ -269,6 +287,7 @@ class Replica:
             more = bool(self._queue) or self._prepare()
             if more:
                 self._prove_if_due()
+                self._keep_promise()
                 more = self._put_first()  # what comes meanwhile waits, or a busy log would be put without a pause
                 shipped = True
             if stale and not (more or self._queue):

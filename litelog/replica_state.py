@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c
 from litelog.errors import LitelogError, LockedError
+from litelog.log.follower import ShippedEnd
 from litelog.log.place import Place
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class ReplicaState:
     """When it was shipped, microseconds since 1970."""
     folder_inode: int = 0
     """Which folder the log was in: one that was restored or replaced is another."""
+    promised: ShippedEnd | None = None
+    """In a generation that continues another, until it has come that far: where that one ended."""
     place: Place = Place(0, "")  # noqa: RUF009 - frozen
     """Where the log is read on."""
 
@@ -71,6 +74,8 @@ class StateFolder:
                 fields: dict[str, Any] = json.load(file)
             if fields.pop("version") != VERSION or fields.pop("checksum") != _checksum(fields):
                 return None
+            promised = fields["promised"]
+            fields["promised"] = ShippedEnd(**promised) if promised is not None else None
             return ReplicaState(**{**fields, "place": Place(**fields["place"])})
         except FileNotFoundError:
             return None

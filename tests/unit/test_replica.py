@@ -554,6 +554,48 @@ def test_a_log_rewritten_in_commits_of_the_same_size_does_not_continue(
     assert new.files() == log.files()
 
 
+@pytest.mark.parametrize("how", ["rewound", "first log segment deleted"])
+def test_a_log_that_forks_before_it_has_shipped_what_it_continues_does_not_reach_it(
+    log: LogBuilder, store: MemoryStore, state: str, how: str
+) -> None:
+    """Readers would leave the predecessor for a generation that lacks what was acknowledged in it."""
+    first = log.name
+    newer = log.roll(3)
+    begin = log.next - 3
+    Daemon(log, store, state + ".other", seed=1).sync()
+    faulty = FaultyStore(store, {"put": [Fault.NONE] * 4 + [Fault.BEFORE]})  # all but the first WAL segment
+    daemon = Daemon(log, faulty, state, takeover=True)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    if how == "rewound":
+        log.next = begin
+        log.overwrite(0, log.header() + b"".join(log.commit(tag=b"R") for _ in range(3)), newer)
+    else:
+        log.delete(first)
+    daemon.restart()
+    daemon.sync()
+    old, between, new = read_replica(store).values()
+    assert between.claim["relation"] == "continues"
+    assert not between.holds(1, 1)
+    assert new.claim["relation"] == "diverged"
+    assert new.claim["predecessor"] == old.claim["generation"]
+    assert new.files() == log.files()
+
+
+def test_a_promise_that_is_kept_is_looked_at_once(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    Daemon(log, store, state + ".other", seed=1).sync()
+    daemon = Daemon(log, store, state, takeover=True)
+    daemon.sync()
+    log.append(1)
+    daemon.sync()
+    daemon.close()
+    with StateFolder(state, "test") as folder:
+        kept = folder.load()
+    assert kept is not None
+    assert kept.promised is None
+    assert len(read_replica(store)) == 2
+
+
 @ALL_FORMATS
 def test_growth_after_final_begins_a_diverged_generation_that_holds_it(
     log: LogBuilder, store: MemoryStore, state: str
