@@ -55,7 +55,8 @@ class NotCreateOnlyError(StoreError):
     """The store let a key be written twice, so it cannot keep two writers apart."""
 
     def __init__(self, key: str) -> None:
-        super().__init__("put", key, "a second create-only put was not refused: this store cannot fence writers")
+        reason = "a second create-only put was not refused: this store cannot fence writers"
+        super().__init__("put", key, reason, retryable=False)
 
 
 def create_claim(client: ReplicaClient, claim: Claim) -> None:

@@ -17,6 +17,7 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
+from litelog.fencing import NotCreateOnlyError
 
 if TYPE_CHECKING:
     from random import Random
@@ -46,7 +47,8 @@ class Phase(Enum):
     FROZEN = "frozen"
     """Bytes are not what they should be. For good."""
     REFUSED = "refused"
-    """What was asked for cannot be: another log's replica, names that cannot be replicated. For good."""
+    """What was asked for cannot be: another log's replica, names that cannot be replicated, a store that does not keep
+    writers apart. For good."""
     DONE = "done"
     """Its final sync has reached the log's end."""
     FAILED = "failed"
@@ -110,7 +112,7 @@ def lasting_phase(error: LitelogError) -> Phase | None:
         return Phase.FENCED
     if isinstance(error, (CorruptionError, SourceSyncError)):
         return Phase.FROZEN
-    if isinstance(error, (ConfigError, OtherLogError)):
+    if isinstance(error, (ConfigError, OtherLogError, NotCreateOnlyError)):
         return Phase.REFUSED
     return None
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
+from litelog.object_store import ObjectReplicaClient
 from litelog.ownership import Owner, Source
-from litelog.registry import open_client, open_format, redact
+from litelog.registry import open_format, open_store, redact
 from litelog.replica import Replica, Workers
 from litelog.replica_state import StateFolder
 from litelog.replica_task import LASTING, OVER, Phase, ReplicaTask
+from litelog.retrying_store import RetryingStore, RetryPolicy
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ SYNCING_THREADS = 4
 
 LIMIT_CHECK_SECONDS = 0.1
 """How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
+
+BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
+"""For the dozen requests in a row that a generation begins with: where one in three fails, hardly any beginning would
+succeed as a whole, and back-off would grow between them. WAL segments are put once, and their failures are counted."""
 
 MAX_ONCE_FAILURES = 5
 """How often a replica may fail in a row where nobody waits for it to come back."""
@@ -101,6 +107,7 @@ class Replicator:
             putting=ThreadPoolExecutor(SYNCING_THREADS, "put"),
         )
         self._stopping = False
+        self._stop_requested = threading.Event()  # the same, for waits that do not hold the lock
         self._final = False
         self._deadline: float | None = None
         self._bug: BaseException | None = None
@@ -130,6 +137,7 @@ class Replicator:
 
     def stop(self) -> None:
         """Begin the final sync; where that is all there is (``once``), bound it. Idempotent."""
+        self._stop_requested.set()
         with self._changed:
             self._stopping = True
             if self._final and self._deadline is None:
@@ -166,7 +174,8 @@ class Replicator:
                 self._wakes[task] = partial(self._wake, task)
 
     def _open_task(self, source: Source, log: LogConfig, replica: ReplicaConfig) -> ReplicaTask:
-        client = open_client(replica.url)
+        store = open_store(replica.url)
+        client = ObjectReplicaClient(store)
         self._clients.append(client)
         task = ReplicaTask(
             log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes
@@ -181,7 +190,7 @@ class Replicator:
             return task
         owner = Owner(
             source,
-            client,
+            ObjectReplicaClient(RetryingStore(store, self._stop_requested, BEGINNING)),
             folder,
             clock=self._clock,
             random=self._random,

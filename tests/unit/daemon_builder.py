@@ -52,9 +52,12 @@ class Daemon:
         limit: int = 1 << 20,
         workers: Workers = INLINE,
         host: str = "here",
+        beginning: ObjectStore | None = None,
     ) -> None:
+        """``beginning``: the store as generations are begun with it, where that is not ``store`` itself."""
         self.log = log
         self.store = store
+        self.beginning = beginning or store
         self.state = state
         self.clock = clock or ManualClock()
         self.random = Random(seed)
@@ -72,7 +75,13 @@ class Daemon:
         client = ObjectReplicaClient(self.store)
         self.folder = StateFolder(self.state, "test")
         self.owner = Owner(
-            source, client, self.folder, clock=self.clock, random=self.random, host=self.host, takeover=takeover
+            source,
+            ObjectReplicaClient(self.beginning),
+            self.folder,
+            clock=self.clock,
+            random=self.random,
+            host=self.host,
+            takeover=takeover,
         )
         self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.limit)
 
