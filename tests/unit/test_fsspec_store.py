@@ -178,6 +178,8 @@ def test_what_others_put_there_shows_at_once(flat: FsspecStore) -> None:
     assert listed(flat) == ["a/1"]
     FlatFileSystem().pipe_file(f"{flat._root}/a/2", b"y")
     assert listed(flat) == ["a/1", "a/2"]
+    assert flat._file_system().dircache.use_listings_cache is True  # the maker's own choice
+    assert open_store("memory://x", {})._file_system().dircache.use_listings_cache is False
 
 
 def test_leftovers_of_a_crash_are_not_listed(tmp_path: Path) -> None:

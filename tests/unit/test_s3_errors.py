@@ -218,17 +218,27 @@ def test_credentials_that_ran_out_are_looked_up_again(
         store.put("key", [b"x"])
 
 
+@pytest.mark.parametrize("found", ["given", "in the environment"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_server_that_says_our_secrets_is_not_repeated(operation: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_says_our_secrets_is_not_repeated(
+    operation: str, found: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A store, or a proxy, that shows requests in its errors: no message, traceback or log line has a secret."""
 
     def answer(request: Request) -> Answer:
-        return error_answer(403, "AccessDenied", f"{request.headers['x-amz-security-token']} and {SECRET}")
+        known = f" and {SECRET}" if found == "given" else ""  # no request ever carries the secret key itself
+        return error_answer(403, "AccessDenied", request.headers["x-amz-security-token"] + known)
 
     caplog.set_level(logging.DEBUG)
     shown = io.StringIO()
     with ScriptedServer(answer) as server:
-        store = open_at(server.endpoint)
+        if found == "given":
+            store = open_at(server.endpoint)
+        else:
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+            monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+            store = open_store("s3://bucket", {"endpoint": server.endpoint})
         try:
             OPERATIONS[operation](store)
         except StoreError as error:

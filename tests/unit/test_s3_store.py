@@ -25,7 +25,7 @@ from replica_clients.s3_upload import PARTS_AT_ONCE, cut
 from tests.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 BODY = b"0123456789" * 7
@@ -270,6 +270,36 @@ def test_a_large_body_goes_up_in_parts_of_which_few_are_under_way() -> None:
     assert re.findall(rb"<PartNumber>(\d)</PartNumber>", complete.body) == [b"%d" % number for number in range(1, 8)]
     assert complete.body.count(b"<ChecksumSHA256>") == 7
     assert 1 <= script.most_at_once <= PARTS_AT_ONCE
+
+
+class CountedBody(list[bytes]):
+    """Buffers, and how many were taken since ``taken`` was set to 0."""
+
+    taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for buffer in super().__iter__():
+            self.taken += 1
+            yield buffer
+
+
+def test_no_more_parts_are_copied_than_are_under_way() -> None:
+    body = CountedBody([b"0123456789"] * 40)
+    ahead: list[int] = []
+    answered = 0
+
+    def look(request: Request) -> None:
+        nonlocal answered
+        with lock:
+            if "partNumber" in request.path:
+                ahead.append(body.taken - len(body) - answered)  # once round for the size
+                answered += 1
+
+    lock = threading.Lock()
+    with ScriptedServer(Multipart(look)) as server:
+        S3Store(read_settings("s3://bucket", options(server)), single_bytes=20, part_bytes=10).put("key", body)
+    assert len(ahead) == 40
+    assert max(ahead) <= PARTS_AT_ONCE
 
 
 def test_parts_with_md5_declare_no_algorithm() -> None:
