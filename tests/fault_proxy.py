@@ -104,6 +104,7 @@ class Plan:
         self._rate = 0.0
         self._faults: Sequence[tuple[Fault, When]] = EVERY_FAULT
         self._random = Random(0)
+        self._decks: dict[str, list[tuple[Fault, When]]] = {}
         self._lock = threading.Lock()
 
     def next(
@@ -125,9 +126,11 @@ class Plan:
             self._script.setdefault(operation, deque()).extend([planned] * times)
 
     def at_random(self, rate: float, seed: int, faults: Sequence[tuple[Fault, When]] = EVERY_FAULT) -> None:
-        """Have so many of all requests fail that no script speaks of."""
+        """Have so many of all requests fail that no script speaks of: of each operation, with all kinds in turn, in an
+        order that is drawn anew each time."""
         with self._lock:
             self._rate, self._faults, self._random = rate, faults, Random(seed)
+            self._decks.clear()
 
     @property
     def unused(self) -> int:
@@ -144,8 +147,11 @@ class Plan:
                     return planned
             if not self.enabled or self._random.random() >= self._rate:
                 return None
-            fitting = [pair for pair in self._faults if _fits(pair[0], operation)]
-            return _Planned(*self._random.choice(fitting), None, "") if fitting else None
+            deck = self._decks.setdefault(operation, [])
+            if not deck:
+                deck.extend(pair for pair in self._faults if _fits(pair[0], operation))
+                self._random.shuffle(deck)
+            return _Planned(*deck.pop(), None, "") if deck else None
 
     def pick(self, limit: int) -> int:
         """A number below ``limit``."""

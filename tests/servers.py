@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import boto3
 from botocore.config import Config
@@ -28,7 +27,6 @@ class S3Server:
     """A server on this machine, with an administrator's client of its own."""
 
     endpoint: str
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
     _admin: Any = None
 
     @property
@@ -46,8 +44,8 @@ class S3Server:
         return self._admin
 
     def make_bucket(self) -> str:
-        """A new, empty bucket's name."""
-        name = f"bucket-{os.getpid()}-{next(self._numbers)}"
+        """A new, empty bucket's name: of no other server either, as those in one process share what they keep."""
+        name = f"bucket-{uuid4().hex}"
         self.admin.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         return name
 

@@ -1,0 +1,220 @@
+"""A daemon without threads whose replica is in S3, behind the fault proxy: driven as the replicator drives it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
+from litelog.formats.litelog import LitelogFormat
+from litelog.log.writer import LogWriter
+from litelog.object_store import ObjectReplicaClient
+from litelog.replica_task import OVER, Phase, ReplicaTask
+from litelog.replicator import BEGINNING
+from litelog.restore import restore
+from litelog.restore_plan import Target, find_plan
+from litelog.retrying_store import RetryingStore, RetryPolicy
+from replica_clients.s3 import open_store
+from tests.fault_proxy import fault_proxy
+from tests.manual_clock import ManualClock
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.replica_client import ReplicaClient
+    from tests.fault_proxy import FaultProxy
+    from tests.servers import S3Server
+
+READ_TIMEOUT = "250ms"
+"""How long a request may hang here: the server answers within milliseconds."""
+
+MAX_ATTEMPTS = 400
+"""How often one sync is tried before a test fails."""
+
+SYNC_SECONDS = 1.0
+POLL_SECONDS = 1.0
+LIMIT_BYTES = 16 << 20
+
+
+class ErrorCountingStore:
+    """Counts the requests that failed, as the library sees it: an error for each fault, or something hid one."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.fences = inner.fences
+        self.errors: Counter[str] = Counter()
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        try:
+            self.inner.put(key, body, create_only=create_only)
+        except StoreError as error:
+            self._count("put", error)
+            raise
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        try:
+            return _CountedStream(self.inner.open(key, byte_range), self)  # type: ignore[return-value]
+        except StoreError as error:
+            self._count("open", error)
+            raise
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        try:
+            yield from self.inner.list(prefix, start_after)
+        except StoreError as error:
+            self._count("list", error)
+            raise
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.inner.delete(keys)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _count(self, operation: str, error: StoreError) -> None:
+        if not isinstance(error, NotFoundError | ExistsError):
+            self.errors[operation] += 1
+
+
+class _CountedStream:
+    def __init__(self, inner: BinaryIO, store: ErrorCountingStore) -> None:
+        self._inner = inner
+        self._store = store
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._inner.read(size)
+        except StoreError:
+            self._store.errors["read"] += 1
+            raise
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> _CountedStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._inner.close()
+
+
+@dataclass
+class Bench:
+    """One log, one bucket, and daemons that replicate the one to the other through the proxy."""
+
+    server: S3Server
+    proxy: FaultProxy
+    folder: Path
+    clock: ManualClock = field(default_factory=ManualClock)
+    daemons: list[Daemon] = field(default_factory=list)
+    stores: list[ObjectStore] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bucket = self.server.make_bucket()
+        self.log = LogBuilder(str(self.folder / "log"), LitelogFormat())
+        self.writer = LogWriter(self.log.folder, segment_bytes=100_000, fsync="never")
+        self._choose = Random(1)
+
+    def close(self) -> None:
+        self.writer.close()
+        for daemon in self.daemons:
+            daemon.close()
+        for store in self.stores:
+            store.close()
+
+    def append(self, records: int = 10, size: int = 200) -> int:
+        """Append so many records of random bytes, no two alike; the next sequence."""
+        return self.writer.append([self._choose.randbytes(size) for _ in range(records)]).next
+
+    def open(self, *, direct: bool = False) -> ObjectStore:
+        """A client's store: through the proxy, or past it."""
+        endpoint = self.server.endpoint if direct else self.proxy.endpoint
+        options = self.server.options(endpoint=endpoint, **{"read-timeout": "20s" if direct else READ_TIMEOUT})
+        self.stores.append(store := open_store(f"s3://{self.bucket}/replica", options))
+        return store
+
+    def daemon(self, name: str = "one", *, takeover: bool = False, direct: bool = False, **more: int) -> Daemon:
+        """A daemon with a state folder of that name."""
+        store = ErrorCountingStore(self.open(direct=direct))
+        state = str(self.folder / "state" / name)
+        seed = len(self.daemons)
+        beginning = RetryingStore(store, threading.Event(), BEGINNING, Random(seed), self._wait)
+        facts = {"clock": self.clock, "seed": seed, "takeover": takeover, "host": name, "beginning": beginning}
+        daemon = Daemon(self.log, store, state, **facts, **more)
+        self.daemons.append(daemon)
+        return daemon
+
+    def _wait(self, seconds: float) -> bool:
+        self.clock.advance(seconds)
+        return False
+
+    def task(self, daemon: Daemon) -> ReplicaTask:
+        """The daemon's turn, as the replicator has it."""
+        return ReplicaTask(self.log.folder, "", daemon.replica, SYNC_SECONDS, POLL_SECONDS, LIMIT_BYTES)
+
+    def sync(self, daemon: Daemon, task: ReplicaTask | None = None, attempts: int = MAX_ATTEMPTS) -> int:
+        """Sync until it succeeds, as the replicator does, but for waiting: the failures before. What is for good is
+        raised, and what never ends."""
+        task = task or self.task(daemon)
+        for failures in range(attempts):
+            try:
+                daemon.sync()
+            except LitelogError as error:
+                task.fail(error, self.clock.monotonic(), daemon.random)
+                if task.phase in OVER or failures == attempts - 1:
+                    raise
+                assert task.phase is Phase.BACKING_OFF
+                self.clock.advance(task.due - self.clock.monotonic())
+            else:
+                task.succeed()
+                self.clock.advance(SYNC_SECONDS)
+                return failures
+        raise AssertionError
+
+    def client(self, store: ObjectStore | None = None) -> ReplicaClient:
+        """A client that tries again without waiting, by default past the proxy."""
+        store = store or self.open(direct=True)
+        return ObjectReplicaClient(
+            RetryingStore(store, threading.Event(), RetryPolicy(attempts=20), Random(1), lambda _: False)
+        )
+
+    def restored(self, name: str = "restored", client: ReplicaClient | None = None) -> dict[str, bytes]:
+        """The log segments that a restore writes, by name."""
+        client = client or self.client()
+        log_format = LitelogFormat()
+        output = self.folder / name
+        restore(client, find_plan(client, Target(), log_format), str(output), log_format=log_format)
+        return files(output)
+
+    def written(self) -> dict[str, bytes]:
+        """The log segments at the source, by name."""
+        return files(Path(self.log.folder))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The log segments in a folder, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}
+
+
+@contextmanager
+def s3_bench(server: S3Server, folder: Path) -> Iterator[Bench]:
+    """A bench in a folder, with a proxy and a bucket of its own."""
+    with fault_proxy(server.endpoint) as proxy:
+        bench = Bench(server, proxy, folder)
+        try:
+            yield bench
+        finally:
+            proxy.plan.enabled = False
+            bench.close()
