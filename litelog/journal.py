@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from litelog import wal_segment
-from litelog.checked_read import read_checked
 from litelog.claim import Relation
 from litelog.errors import (
     ConfigError,
@@ -22,14 +21,15 @@ from litelog.errors import (
     PrunedError,
     ReplicaGapError,
 )
-from litelog.generation_choice import find_claim, find_latest
 from litelog.layout import claim_key, parse_claim, wal_key
-from litelog.lineage import read_claim
 from litelog.position import Position, epoch_of, generation
+from litelog.reading.checked_read import read_checked
+from litelog.reading.generation_choice import find_claim, find_latest
+from litelog.reading.lineage import read_claim
+from litelog.reading.wal_chain import check_run, expectation, first_link, link_behind, next_link
+from litelog.reading.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped, read_header
 from litelog.registry import open_format
-from litelog.restore_plan import list_pieces
-from litelog.wal_chain import check_run, expectation, first_link, link_behind, next_link
-from litelog.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped, read_header
+from litelog.restore.plan import list_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat
     from litelog.formats.columns import Columns
     from litelog.position import Generation
+    from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient
-    from litelog.wal_chain import Link
     from litelog.wal_segment import WalHeader, WalSegment
 
 POLLS_PER_LOOK = 30

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from litelog.clock import SystemClock
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
 from litelog.object_store import ObjectReplicaClient
-from litelog.ownership import Owner, Source
 from litelog.registry import open_format, open_store, redact
-from litelog.replica import Replica, Workers
-from litelog.replica_state import StateFolder
-from litelog.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.retrying_store import RetryingStore, RetryPolicy
+from litelog.shipping.ownership import Owner, Source
+from litelog.shipping.replica import Replica, Workers
+from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from litelog.clock import Clock
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.position import Position
-    from litelog.replica import Listener, Shipped
     from litelog.replica_client import ReplicaClient
     from litelog.segment_iterator import SegmentIterator
+    from litelog.shipping.replica import Listener, Shipped
 
 _logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.claim import Claim
-    from litelog.replica import Shipped
+    from litelog.shipping.replica import Shipped
 
 MAX_QUEUED_EVENTS = 10_000
 """Events that wait for a slow reader; more are counted and left out, as replication waits for nobody."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError
-from litelog.generation_choice import read_claims
 from litelog.position import epoch_of, generation
-from litelog.wal_search import read_header
+from litelog.reading.generation_choice import read_claims
+from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
     from litelog.claim import Claim

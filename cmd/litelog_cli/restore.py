@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from litelog.position import Generation
-    from litelog.restore import RestoreProgress
-    from litelog.restore_plan import RestorePlan, Target
+    from litelog.restore.execution import RestoreProgress
+    from litelog.restore.plan import RestorePlan, Target
 
 DEFAULT_PARALLELISM = 4
 
@@ -99,8 +99,8 @@ def _restore(
     as_json: bool,
 ) -> None:
     from litelog.compression import keep_freed_memory
-    from litelog.restore import restore as restore_log
-    from litelog.restore_plan import find_generation, plan_generation
+    from litelog.restore.execution import restore as restore_log
+    from litelog.restore.plan import find_generation, plan_generation
 
     keep_freed_memory()
     with opened_replica(replica_url) as client:
@@ -133,7 +133,7 @@ def _restore(
 
 
 def _target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:
-    from litelog.restore_plan import Target
+    from litelog.restore.plan import Target
 
     return Target(
         generation=name,

@@ -70,9 +70,9 @@ def replica_batches(
 
 def _last_data(client: ReplicaClient, name: Generation | None) -> WalHeader | None:
     """The header of the last WAL segment that holds records; None if there is none."""
-    from litelog.generation_choice import find_claim, find_latest
     from litelog.position import generation
-    from litelog.wal_search import read_header
+    from litelog.reading.generation_choice import find_claim, find_latest
+    from litelog.reading.wal_search import read_header
 
     claim = find_latest(client) if name is None else find_claim(client, name)
     positions = [info.position for info in client.wal_segments(generation(claim.generation))]

@@ -50,14 +50,14 @@ def wal(replica_url: str, name: Generation | None, headers: bool, as_json: bool)
 
 
 def _choose(client: ReplicaClient, name: Generation | None) -> Generation:
-    from litelog.generation_choice import find_claim, find_latest
+    from litelog.reading.generation_choice import find_claim, find_latest
 
     claim = find_latest(client) if name is None else find_claim(client, name)
     return generation(claim.generation)
 
 
 def _with_headers(client: ReplicaClient, found: Iterator[WalSegmentInfo]) -> Iterator[tuple[WalSegmentInfo, WalHeader]]:
-    from litelog.wal_search import read_header
+    from litelog.reading.wal_search import read_header
 
     for info in found:
         yield info, read_header(client, info.position)

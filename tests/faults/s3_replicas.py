@@ -14,11 +14,11 @@ from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
 from litelog.object_store import ObjectReplicaClient
-from litelog.replica_task import OVER, Phase, ReplicaTask
 from litelog.replicator import BEGINNING
-from litelog.restore import restore
-from litelog.restore_plan import Target, find_plan
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from litelog.retrying_store import RetryingStore, RetryPolicy
+from litelog.shipping.replica_task import OVER, Phase, ReplicaTask
 from replica_clients.s3 import open_store
 from tests.fault_proxy import fault_proxy
 from tests.manual_clock import ManualClock

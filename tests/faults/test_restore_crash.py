@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.object_store import ObjectReplicaClient
-from litelog.restore import restore
-from litelog.restore_plan import Target, find_plan
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
 from tests.faults.tracing import why_not_traced
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
@@ -26,8 +26,8 @@ CALLS = ("mkdir", "openat", "flock", "pwrite64", "fsync", "rename", "close", "un
 SCRIPT = """
 import sys
 from litelog.object_store import ObjectReplicaClient
-from litelog.restore import restore
-from litelog.restore_plan import Target, find_plan
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
 from litelog.formats.litelog import LitelogFormat
 from litelog.errors import LitelogError

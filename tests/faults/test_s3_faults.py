@@ -13,11 +13,11 @@ pytest.importorskip("moto.server")
 
 from litelog.config import make_config
 from litelog.errors import CorruptObjectError, FencedError, StoreError
-from litelog.fencing import LostRaceError, NotCreateOnlyError
 from litelog.journal import ReplicaReader
 from litelog.layout import claim_key, wal_key
-from litelog.replica_task import Phase, lasting_phase
 from litelog.replicator import Replicator
+from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError
+from litelog.shipping.replica_task import Phase, lasting_phase
 from tests.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
 from tests.faults.figures import report
 from tests.faults.s3_replicas import READ_TIMEOUT, Bench, s3_bench

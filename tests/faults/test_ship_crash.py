@@ -12,8 +12,8 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog.registry import open_client, open_format
-from litelog.restore import restore
-from litelog.restore_plan import Target, find_plan
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
 from tests.faults.tracing import why_not_traced
@@ -32,10 +32,10 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from litelog.clock import SystemClock
-from litelog.ownership import Owner, Source
+from litelog.shipping.ownership import Owner, Source
 from litelog.registry import open_client, open_format
-from litelog.replica import Replica, Workers
-from litelog.replica_state import StateFolder
+from litelog.shipping.replica import Replica, Workers
+from litelog.shipping.replica_state import StateFolder
 
 class Teller:
     def began(self, log, replica, claim): pass

@@ -8,9 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from litelog.object_store import ObjectReplicaClient
-from litelog.ownership import Owner, Source
-from litelog.replica import Replica, Workers
-from litelog.replica_state import StateFolder
+from litelog.shipping.ownership import Owner, Source
+from litelog.shipping.replica import Replica, Workers
+from litelog.shipping.replica_state import StateFolder
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
-    from litelog.replica import Shipped
+    from litelog.shipping.replica import Shipped
     from tests.unit.log_builder import LogBuilder
 
 

@@ -140,7 +140,7 @@ class Model:
 
     # --- each step: (generations, owner) -> label, generations, owner, flaw
 
-    def _rest(self, generations: Any, owner: Owner) -> Any:  # noqa: ARG002
+    def _rest(self, generations: Any, owner: Owner) -> Any:
         return ()
 
     def _restart(self, generations: Any, owner: Owner) -> Any:

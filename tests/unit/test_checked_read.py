@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO
 import pytest
 
 from litelog import wal_segment
-from litelog.checked_read import READS, read_checked
 from litelog.errors import CorruptObjectError
 from litelog.journal import ReplicaReader
 from litelog.layout import wal_key
 from litelog.object_store import ObjectReplicaClient
-from litelog.restore import restore
-from litelog.restore_plan import Target, find_plan
+from litelog.reading.checked_read import READS, read_checked
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from litelog.wal_segment import decode_checked, decode_header
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 

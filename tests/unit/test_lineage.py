@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import CorruptObjectError, NotFoundError
-from litelog.fencing import close_below
-from litelog.lineage import find_tip, newest_claims, read_claim, read_forward
 from litelog.object_store import ObjectReplicaClient
+from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_forward
+from litelog.shipping.fencing import close_below
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock

@@ -20,8 +20,8 @@ from litelog.errors import (
     SourceMissingError,
     StoreError,
 )
-from litelog.fencing import LostRaceError, NotCreateOnlyError, SucceededError
-from litelog.replica_state import ReplicaState, StateFolder
+from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, SucceededError
+from litelog.shipping.replica_state import ReplicaState, StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CountingStore, Fault, FaultyStore

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from litelog import wal_segment
 from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMissingError, StoreError
-from litelog.fencing import GRACE_SECONDS
 from litelog.layout import wal_key
-from litelog.replica import Workers
-from litelog.replica_state import StateFolder
+from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.replica import Workers
+from litelog.shipping.replica_state import StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock

@@ -22,8 +22,9 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
-from litelog.replica_state import StateFolder
-from litelog.replica_task import (
+from litelog.replicator import Replicator
+from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.replica_task import (
     FIRST_DELAY_SECONDS,
     MAX_DELAY_SECONDS,
     OVER,
@@ -32,7 +33,6 @@ from litelog.replica_task import (
     lasting_phase,
     next_delay,
 )
-from litelog.replicator import Replicator
 from litelog.watcher import Watcher
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
-    from litelog.replica import Shipped
+    from litelog.shipping.replica import Shipped
 
 WAIT_SECONDS = 30
 """How long a test waits for a thread before it fails."""

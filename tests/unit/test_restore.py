@@ -28,9 +28,9 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
 from litelog.layout import parse_wal, wal_key
-from litelog.restore import restore
-from litelog.restore_output import OutputError
-from litelog.restore_plan import Target, find_plan
+from litelog.restore.execution import restore
+from litelog.restore.output import OutputError
+from litelog.restore.plan import Target, find_plan
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, prefix
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)

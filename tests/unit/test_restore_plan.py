@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from litelog.claim import Claim, Relation
 from litelog.errors import ConfigError, CorruptObjectError, ExitCode, NothingToRestoreError, ReplicaGapError
-from litelog.generation_choice import Extent, find_latest, latest
 from litelog.layout import claim_key, snapshot_key, wal_key
 from litelog.position import Position, generation
+from litelog.reading.generation_choice import Extent, find_latest, latest
+from litelog.reading.wal_search import first_reaching
 from litelog.replica_client import WalSegmentInfo
-from litelog.restore_plan import Target, find_plan, missing_piece
-from litelog.wal_search import first_reaching
+from litelog.restore.plan import Target, find_plan, missing_piece
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log
 
 GENERATION = generation("0000000100000001")
@@ -311,7 +311,7 @@ def test_a_claim_that_only_a_terminal_remembers_is_missed():
 
 
 def test_a_missing_snapshot_is_named(simple, tmp_path):
-    from litelog.restore import restore
+    from litelog.restore.execution import restore
 
     objects = simple.objects()
     key = snapshot_key(simple.generations[0].name, 0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.claim import Claim
-    from litelog.replica import Shipped
+    from litelog.shipping.replica import Shipped
 
 
 class Began:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
-from litelog.checked_read import READS
 from litelog.errors import ExistsError, FencedError, NotFoundError, StoreError
-from litelog.lineage import find_tip, read_claim, read_forward
 from litelog.position import Position, generation
+from litelog.reading.checked_read import READS
+from litelog.reading.lineage import find_tip, read_claim, read_forward
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.clock import Clock
-    from litelog.lineage import Tip
+    from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
 
 GRACE_SECONDS = 3600.0

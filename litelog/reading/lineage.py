@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
-from litelog.checked_read import read_checked
 from litelog.errors import CorruptObjectError, NotFoundError
 from litelog.layout import claim_key, snapshot_key, wal_key
 from litelog.position import Position, generation
+from litelog.reading.checked_read import read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,12 +17,12 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
-from litelog.fencing import NotCreateOnlyError
+from litelog.shipping.fencing import NotCreateOnlyError
 
 if TYPE_CHECKING:
     from random import Random
 
-    from litelog.replica import Replica
+    from litelog.shipping.replica import Replica
 
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 30.0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.layout import claim_key, wal_key
-from litelog.lineage import read_claim
 from litelog.position import Generation, Position, epoch_of, generation
-from litelog.wal_search import read_header
+from litelog.reading.lineage import read_claim
+from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

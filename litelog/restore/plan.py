@@ -9,13 +9,13 @@ from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from litelog import wal_segment
-from litelog.checked_read import read_checked
 from litelog.errors import ConfigError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.formats import Expectation
-from litelog.generation_choice import LISTINGS, find_claim, find_latest
 from litelog.layout import wal_key
 from litelog.position import Generation, Position, generation
-from litelog.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped
+from litelog.reading.checked_read import read_checked
+from litelog.reading.generation_choice import LISTINGS, find_claim, find_latest
+from litelog.reading.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import wal_segment
-from litelog.checked_read import read_checked
 from litelog.errors import LitelogError, NotFoundError, ReplicaGapError
 from litelog.layout import wal_key
-from litelog.restore_run import WINDOW_BYTES, Buffers, RunWriter
-from litelog.wal_chain import check_run, expectation, next_link
-from litelog.write_back import begin_write_back
+from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_chain import check_run, expectation, next_link
+from litelog.restore.run import WINDOW_BYTES, Buffers, RunWriter
+from litelog.restore.write_back import begin_write_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat, Scan
     from litelog.position import Position
+    from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient
-    from litelog.wal_chain import Link
     from litelog.wal_segment import WalSegment
 
 

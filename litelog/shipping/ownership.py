@@ -11,7 +11,6 @@ from uuid import UUID
 
 from litelog import claim as claims
 from litelog import snapshot
-from litelog.checked_read import read_checked
 from litelog.claim import Claim, Relation
 from litelog.errors import (
     CorruptObjectError,
@@ -21,13 +20,21 @@ from litelog.errors import (
     OtherLogError,
     SourceMissingError,
 )
-from litelog.fencing import LostRaceError, SucceededError, close_below, create_claim, prove_ownership, require_newest
-from litelog.generation_choice import find_latest
-from litelog.lineage import find_tip, newest_claims, read_claim
 from litelog.log.follower import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
 from litelog.position import Position, epoch_of, generation, new_generation
-from litelog.replica_state import ReplicaState
+from litelog.reading.checked_read import read_checked
+from litelog.reading.generation_choice import find_latest
+from litelog.reading.lineage import find_tip, newest_claims, read_claim
+from litelog.shipping.fencing import (
+    LostRaceError,
+    SucceededError,
+    close_below,
+    create_claim,
+    prove_ownership,
+    require_newest,
+)
+from litelog.shipping.replica_state import ReplicaState
 from litelog.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -35,9 +42,9 @@ if TYPE_CHECKING:
 
     from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.lineage import Tip
+    from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
-    from litelog.replica_state import StateFolder
+    from litelog.shipping.replica_state import StateFolder
 
 _logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from litelog import claim as claims
 from litelog import wal_segment
-from litelog.checked_read import read_checked
 from litelog.errors import (
     DivergedError,
     ExistsError,
@@ -20,13 +19,14 @@ from litelog.errors import (
     LitelogError,
     NotYetAvailableError,
 )
-from litelog.fencing import GRACE_SECONDS
 from litelog.layout import wal_key
 from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
-from litelog.preparation import Preparation
+from litelog.reading.checked_read import read_checked
 from litelog.replica_client import WalSegmentInfo
 from litelog.segment_iterator import SegmentFeed
+from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.preparation import Preparation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.log.place import Place
-    from litelog.ownership import Owner, Source
-    from litelog.preparation import Prepared
     from litelog.replica_client import ReplicaClient
-    from litelog.replica_state import ReplicaState, StateFolder
     from litelog.segment_iterator import SegmentIterator
+    from litelog.shipping.ownership import Owner, Source
+    from litelog.shipping.preparation import Prepared
+    from litelog.shipping.replica_state import ReplicaState, StateFolder
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)

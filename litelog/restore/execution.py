@@ -9,15 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import wal_segment
-from litelog.checked_read import read_checked
 from litelog.clock import SystemClock
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.layout import parse_wal, snapshot_key, wal_key
 from litelog.position import generation
-from litelog.restore_output import OutputError, OutputFolder
-from litelog.restore_pieces import PieceWriter
-from litelog.restore_plan import list_pieces
-from litelog.wal_chain import first_link
+from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_chain import first_link
+from litelog.restore.output import OutputError, OutputFolder
+from litelog.restore.pieces import PieceWriter
+from litelog.restore.plan import list_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from litelog.clock import Clock
     from litelog.formats import LogFormat
     from litelog.position import Position
+    from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient
-    from litelog.restore_pieces import Piece
-    from litelog.restore_plan import RestorePlan
-    from litelog.wal_chain import Link
+    from litelog.restore.pieces import Piece
+    from litelog.restore.plan import RestorePlan
 
 PARALLELISM = 4
 """Workers, also on two cores: while some decompress, others wait on the disk."""

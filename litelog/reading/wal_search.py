@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.checked_read import read_checked
 from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.layout import wal_key
+from litelog.reading.checked_read import read_checked
 from litelog.wal_segment import MAX_HEADER_BYTES, decode_header
 
 if TYPE_CHECKING:
