@@ -153,7 +153,7 @@ def _silence_secrets() -> None:
     for name in _TALKATIVE:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
-            logger.setLevel(logging.INFO)
+            logger.setLevel(logging.WARNING)
 
 
 def _version() -> str:

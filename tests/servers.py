@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import threading
 from contextlib import contextmanager
@@ -54,19 +55,39 @@ class S3Server:
         return {"endpoint": self.endpoint, "region": REGION, **CREDENTIALS, **more}
 
 
+class OneConditionAtATime:
+    """A WSGI application around moto's, which looks for a key and then stores it, with nothing in between to stop a
+    second writer: S3 does both at once. Bodies are read before, so that one that hangs holds up nobody."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        if "HTTP_IF_NONE_MATCH" not in environ or environ["REQUEST_METHOD"] == "GET":
+            return self._inner(environ, start_response)
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
+        with self._lock:
+            return self._inner(environ, start_response)
+
+
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """moto's S3 in a thread of this process, on a free port. It checks no digests, signatures or permissions."""
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request, which pytest would keep
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    application = OneConditionAtATime(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
     try:
-        host, port = server.get_host_and_port()
-        yield S3Server(f"http://{host}:{port}")
+        yield S3Server(f"http://127.0.0.1:{server.server_port}")
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @dataclass(frozen=True, slots=True)
