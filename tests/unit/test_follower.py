@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litelog.checksum import crc32c
-from litelog.errors import CorruptCommitError, CorruptionError, DivergedError, SourceMissingError
+from litelog.errors import CorruptCommitError, CorruptionError, DivergedError, SourceMissingError, SourceSyncError
 from litelog.formats.litelog import segment_name
 from litelog.log.follower import Follower, GapError, ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
+from litelog.log.source import OpenSegment, SegmentNames
 from tests.manual_clock import ManualClock
 from tests.unit.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
 
@@ -695,11 +696,64 @@ def test_descriptors_are_bounded_and_closed(log: LogBuilder, clock: ManualClock)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+class WatchedSegment(OpenSegment):
+    """Tells what is done to it, and is a log segment like all others."""
+
+    def __init__(self, name: str, descriptor: int, done: list[str]) -> None:
+        super().__init__(name, descriptor)
+        self.done = done
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = super().read(offset, length)
+        self.done.append(f"read {self.name} to {offset + len(data)}")
+        return data
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        self.done.append(f"sync {self.name} at {self.size()}")
+
+
+class WatchedNames(SegmentNames):
+    """Opens log segments that tell."""
+
+    def __init__(self, log: LogBuilder, clock: ManualClock) -> None:
+        super().__init__(log.folder, log.format, clock)
+        self.done: list[str] = []
+
+    def open(self, name: str) -> OpenSegment:
+        segment = super().open(name)
+        descriptor = os.dup(segment._descriptor)
+        segment.close()
+        return WatchedSegment(name, descriptor, self.done)
+
+    def sync_folder(self) -> None:
+        super().sync_folder()
+        self.done.append("sync folder")
+
+
+@ALL_FORMATS
+def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    follower = follow(log, clock)
+    names = follower._names = WatchedNames(log, clock)
+    for step in range(6):
+        if step % 3 == 0:
+            log.roll(2)
+        elif step == 5:
+            log.replace()
+        log.append(1)
+        names.done.clear()
+        for run in drain(follower):
+            synced = [int(what.split()[-1]) for what in names.done if what.startswith(f"sync {run.start.file} ")]
+            assert not run.data or max(synced) >= run.end.offset
+            if run.start.offset == 0 or step == 5:
+                assert "sync folder" in names.done
+    follower.close()
+
+
 def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:
     """The kernel tells of lost bytes once; whoever asks again hears that all is well."""
-    from litelog.errors import SourceSyncError
-    from litelog.log.source import SegmentNames
-
     log.roll(1)
     with SegmentNames(log.folder, log.format, clock).open(log.name) as segment:
         good, closed = segment._descriptor, os.open(log.folder, os.O_RDONLY)

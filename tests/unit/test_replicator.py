@@ -407,6 +407,28 @@ def test_a_final_sync_that_the_deadline_cuts_short_is_not_done(
     assert [status.phase for status in replicator.status()] != ["done"]
 
 
+class Late(SystemClock):
+    """For the threads that sync, the final sync's deadline is over as soon as it is set."""
+
+    def __init__(self) -> None:
+        self.replicator: Replicator | None = None
+
+    def monotonic(self) -> float:
+        syncing = threading.current_thread().name.startswith("sync")
+        late = syncing and self.replicator is not None and self.replicator._final
+        return super().monotonic() + (LONG_SECONDS if late else 0.0)
+
+
+def test_a_final_sync_that_had_no_time_to_begin_is_not_done(
+    log: LogBuilder, make: Callable[..., Replicator], tmp_path: Path
+) -> None:
+    clock = Late()
+    replicator = clock.replicator = make((log, [f"file://{tmp_path}/one"]), clock=clock)
+    replicator.stop()
+    with pytest.raises(FinalSyncError, match="not done in time"):
+        replicator.run()
+
+
 @pytest.mark.parametrize("once", [False, True])
 def test_a_store_that_hangs_ends_in_bounded_time(
     log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore], once: bool
