@@ -211,9 +211,8 @@ class FaultProxy:
         with self._lock:
             self._down = False
 
-    @property
-    def is_down(self) -> bool:
-        """Whether there is an outage. Counts what it costs."""
+    def refuses(self) -> bool:
+        """Whether there is an outage, which then counts one request or connection more."""
         with self._lock:
             self._refused += self._down
             return self._down
@@ -317,7 +316,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        if self.proxy.is_down:
+        if self.proxy.refuses():
             self.make_reset(request)
             return False
         with self._lock:
@@ -366,7 +365,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         proxy = self.server.proxy
-        if proxy.is_down:
+        if proxy.refuses():
             self._reset()
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

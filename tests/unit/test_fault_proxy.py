@@ -146,7 +146,7 @@ def test_an_outage_resets_connections_at_hand_and_to_come(store: S3Store, proxy:
         with pytest.raises(StoreError) as caught:
             store.put(f"meanwhile-{number}", [BODY])
         assert caught.value.retryable
-    assert proxy.refused >= 3
+    assert proxy.refused >= 2  # the first one met a connection that was reset already
     proxy.come_back()
     store.put("after", [BODY])
     assert [info.key for info in store.list("")] == ["after", "before"]
