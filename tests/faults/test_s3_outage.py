@@ -1,0 +1,162 @@
+"""A store that is down for long: attempts and memory stay bounded, nothing is lost, and all is caught up afterwards.
+
+Time is a manual clock's. The replicator itself waits on a condition in real time, so its turns are taken here one by
+one, by the rules that it takes them by: ``Replica.sync``, ``ReplicaTask.fail`` and ``due``.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("moto.server")
+
+from litelog.errors import StoreError
+from litelog.replicator import BEGINNING
+from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.replica import Workers
+from litelog.shipping.replica_task import MAX_DELAY_SECONDS, Phase
+from tests.fault_proxy import Fault
+from tests.faults.figures import report
+from tests.faults.s3_replicas import Bench, s3_bench
+from tests.independent_reader import read_replica
+from tests.servers import S3Server, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from litelog.shipping.replica_task import ReplicaTask
+    from tests.unit.daemon_builder import Daemon
+
+LIMIT_BYTES = 64 << 10
+"""Bytes of the log in one WAL segment here, so that an outage leaves many of them to be shipped."""
+
+MAX_HELD = 4
+"""WAL segments that a replica holds at most: those made ahead, and the one on its way."""
+
+MEAN_DELAY_SECONDS = 5
+"""Attempts are further apart than that on average, once an outage lasts."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as started:
+        yield started
+
+
+@pytest.fixture
+def bench(server: S3Server, tmp_path: Path) -> Iterator[Bench]:
+    with s3_bench(server, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
+        yield Workers(compressing, putting)
+
+
+def size(bench: Bench) -> int:
+    """The log's bytes."""
+    return sum(map(len, bench.written().values()))
+
+
+def held(daemon: Daemon) -> int:
+    """WAL segments in memory."""
+    return len(daemon.replica._queue)
+
+
+def sit_out(bench: Bench, daemon: Daemon, task: ReplicaTask, seconds: float) -> tuple[int, int]:
+    """Let an outage last so long, while the log grows every ten seconds: attempts, and WAL segments held at most."""
+    end = bench.clock.monotonic() + seconds
+    attempts = most = 0
+    while bench.clock.monotonic() < end:
+        bench.append(100)
+        if bench.clock.monotonic() >= task.due:
+            with pytest.raises(StoreError) as caught:
+                daemon.sync()
+            task.fail(caught.value, bench.clock.monotonic(), daemon.random)
+            assert task.phase is Phase.BACKING_OFF
+            attempts += 1
+            most = max(most, held(daemon))
+        bench.clock.advance(min(10.0, task.due - bench.clock.monotonic()))
+    return attempts, most
+
+
+@pytest.mark.parametrize("seconds", [600, 7200])
+def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Workers, seconds: int) -> None:
+    bench.append()
+    daemon = bench.daemon(limit=LIMIT_BYTES, workers=workers)
+    bench.sync(daemon)
+    before, shipped = daemon.acknowledged[-1].end, size(bench)
+    task = bench.task(daemon)
+    bench.proxy.go_down()
+    attempts, most = sit_out(bench, daemon, task, seconds)
+    assert attempts <= 20 + seconds / MEAN_DELAY_SECONDS
+    requests = daemon.store.errors.total()  # type: ignore[attr-defined]
+    if seconds < GRACE_SECONDS / 2:
+        assert requests == attempts
+    else:  # it looks whether the replica is still its own before it puts anything
+        assert requests <= attempts * BEGINNING.attempts
+    assert most <= MAX_HELD
+    assert daemon.acknowledged[-1].end == before
+    pending = size(bench) - shipped
+    assert pending > (MAX_HELD + 1) * LIMIT_BYTES, "the outage must leave more than is held"
+
+    bench.proxy.come_back()
+    back, started = bench.clock.monotonic(), time.monotonic()
+    bench.clock.advance(max(0.0, task.due - back))
+    puts = len(daemon.acknowledged)
+    assert bench.sync(daemon, task) == 0
+    caught_up = time.monotonic() - started
+    assert task.due - back <= MAX_DELAY_SECONDS
+    assert len(daemon.acknowledged) - puts <= pending // (LIMIT_BYTES // 2) + 2
+    assert daemon.replica.pending_bytes() == 0
+    assert held(daemon) == 0
+    assert bench.restored() == bench.written()
+    assert len(read_replica(bench.open(direct=True))) == 1
+    report(
+        f"s3_outage_{seconds}",
+        outage_seconds=seconds,
+        attempts=attempts,
+        requests=requests,
+        wal_segments_held=most,
+        pending_bytes=pending,
+        noticed_after_seconds=round(max(0.0, task.due - back), 1),
+        wal_segments_of_catching_up=len(daemon.acknowledged) - puts,
+        catching_up_seconds=round(caught_up, 2),
+        bytes_lost=0,
+    )
+
+
+def test_an_outage_while_a_generation_begins_is_sat_out(bench: Bench) -> None:
+    bench.append()
+    for number in range(1, 6):
+        bench.proxy.plan.next("PUT", None, times=number - 1)
+        bench.proxy.plan.next("PUT", Fault.RESET, times=1, meanwhile=bench.proxy.go_down)
+        daemon = bench.daemon(f"{number}", takeover=True)
+        task = bench.task(daemon)
+        sit_out(bench, daemon, task, 60)
+        bench.proxy.come_back()
+        bench.clock.advance(max(0.0, task.due - bench.clock.monotonic()))
+        bench.sync(daemon, task)
+        assert [claim.epoch for claim in daemon.claims] == [number]
+        assert bench.restored(f"{number}") == bench.written()
+
+
+def test_a_store_that_asks_for_time_gets_it(bench: Bench) -> None:
+    bench.append()
+    daemon = bench.daemon()
+    bench.sync(daemon)
+    task = bench.task(daemon)
+    bench.proxy.plan.retry_after = 120
+    bench.proxy.plan.next("PUT", Fault.TOO_MANY_REQUESTS)
+    bench.append()
+    before = bench.clock.monotonic()
+    assert bench.sync(daemon, task) == 1
+    assert bench.clock.monotonic() - before >= 120
