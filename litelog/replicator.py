@@ -174,7 +174,7 @@ class Replicator:
                 self._wakes[task] = partial(self._wake, task)
 
     def _open_task(self, source: Source, log: LogConfig, replica: ReplicaConfig) -> ReplicaTask:
-        store = open_store(replica.url)
+        store = open_store(replica.url, replica.options)
         client = ObjectReplicaClient(store)
         self._clients.append(client)
         task = ReplicaTask(

@@ -145,7 +145,7 @@ def _check_names(config: Config) -> None:
     for log in config.logs:
         open_format(log.format, log.pattern)
         for replica in log.replicas:
-            open_store(replica.url).close()
+            open_store(replica.url, replica.options).close()
 
 
 class _Session:

@@ -102,6 +102,7 @@ Text = Annotated[str, StringConstraints(strict=True, min_length=1), AfterValidat
 Interval = Annotated[float, BeforeValidator(_seconds), AfterValidator(_interval)]
 Timeout = Annotated[float, BeforeValidator(_seconds), AfterValidator(_timeout)]
 SegmentBytes = Annotated[int, BeforeValidator(_bytes), AfterValidator(_segment_bytes)]
+OptionValue = str | int | float | bool | dict[str, str]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
@@ -130,6 +131,8 @@ class ReplicaConfig(BaseModel):
     """Seconds between two PUTs under load."""
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     """How many bytes of the log, uncompressed, one WAL segment carries at most."""
+    options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
+    """The replica client's own settings (region, endpoint, credentials, ...): checked by it when it is opened."""
 
 
 class LogConfig(BaseModel):

@@ -149,8 +149,8 @@ def test_an_unknown_scheme_or_format_lists_the_known_ones(litelog: Command) -> N
     litelog.lines(1)
     done = litelog("replicate", "--once", "log", "nowhere://x")
     assert (done.code, "known: file, memory" in done.err) == (ExitCode.USAGE, True)
-    done = litelog("replicate", "--once", "log", "s3://bucket/x")
-    assert (done.code, "litelog[s3]" in done.err) == (ExitCode.USAGE, True)
+    done = litelog("replicate", "--once", "log", "gs://bucket/x")
+    assert (done.code, "gcsfs" in done.err) == (ExitCode.USAGE, True)
     done = litelog("replicate", "--once", "--format", "nonsense", "log", "replica")
     assert (done.code, "litelog" in done.err and "raw" in done.err) == (ExitCode.USAGE, True)
 

@@ -136,7 +136,7 @@ def test_a_key_in_pythons_spelling_is_unknown_in_yaml() -> None:
 
 def test_a_key_that_is_near_to_none_lists_those_that_are_known() -> None:
     (problem,) = problems_of("logs: [{path: /a, replicas: [{url: /b, zzz: 1}]}]")
-    assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes)" in problem
+    assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, options)" in problem
 
 
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_lines() -> None:
@@ -354,3 +354,29 @@ def test_any_text_is_a_configuration_or_one_clear_error(text: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         load_config(text, {})
     assert all(problem.startswith("line ") for problem in caught.value.problems)
+
+
+def test_a_replicas_options_are_its_clients_own_and_their_values_are_not_shown() -> None:
+    text = """
+    logs:
+      - path: log
+        replicas:
+          - url: s3://bucket/log
+            options: {region: eu-west-1, connections: 8, path-style: true, secret-access-key: "${SECRET}"}
+    """
+    config = config_of(text, {"SECRET": "canary-in-the-mine"})
+    (replica,) = config.logs[0].replicas
+    assert replica.options == {
+        "region": "eu-west-1",
+        "connections": 8,
+        "path-style": True,
+        "secret-access-key": "canary-in-the-mine",
+    }
+    assert "canary" not in repr(config)
+
+
+def test_options_that_are_no_mapping_are_named() -> None:
+    text = "logs: [{path: log, replicas: [{url: s3://bucket/log, options: [region]}]}]"
+    assert any("logs[0].replicas[0].options" in problem for problem in problems_of(text))
+    nested = "logs: [{path: log, replicas: [{url: s3://bucket/log, options: {region: [eu]}}]}]"
+    assert any("options" in problem for problem in problems_of(nested))
