@@ -13,7 +13,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
+from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError, StoreError
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
@@ -361,7 +361,8 @@ class Replicator:
             if self._final and task.phase is Phase.BACKING_OFF:
                 late = self._deadline is not None and task.due >= self._deadline
                 hopeless = self._deadline is None and task.failures >= MAX_ONCE_FAILURES
-                if late or hopeless or isinstance(error, SourceMissingError):
+                needs_help = isinstance(error, StoreError) and not error.retryable
+                if late or hopeless or needs_help or isinstance(error, SourceMissingError):
                     task.phase = Phase.FAILED
             self._changed.notify_all()
 
