@@ -20,7 +20,7 @@ from litelog.errors import (
     OtherLogError,
     SourceMissingError,
 )
-from litelog.log.follower import ShippedEnd, find_shift, read_log_id
+from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
 from litelog.position import Position, epoch_of, generation, new_generation
 from litelog.reading.checked_read import read_checked

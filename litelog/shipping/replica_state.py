@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c
 from litelog.errors import LitelogError, LockedError
-from litelog.log.follower import ShippedEnd
+from litelog.log.identity import ShippedEnd
 from litelog.log.place import Place
 
 if TYPE_CHECKING:

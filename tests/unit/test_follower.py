@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from litelog.checksum import crc32c
 from litelog.errors import CorruptCommitError, CorruptionError, DivergedError, SourceMissingError, SourceSyncError
 from litelog.formats.litelog import segment_name
-from litelog.log.follower import Follower, GapError, ShippedEnd, find_shift, read_log_id
+from litelog.log.follower import Follower, GapError
+from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
 from litelog.log.source import OpenSegment, SegmentNames
 from tests.manual_clock import ManualClock

@@ -1,0 +1,69 @@
+"""What a log is: its own id, and whether it holds what another generation shipped of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import SourceMissingError
+from litelog.formats import FinishedTail
+from litelog.log.place import digest
+from litelog.log.source import GROWTH_BYTES, OpenSegment, SegmentNames
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+
+HEAD_BYTES = 4096
+"""How much of a log segment is read for its header."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedEnd:
+    """Where a generation's last WAL segment ended in the log that it came from: log segment ``file``, ``end``."""
+
+    file: str
+    index: int
+    end: int
+    crc_total: int
+    """CRC-32C of [0, end)."""
+    check_start: int | None
+    check_digest: str | None
+    """SHA-256, hex, of [check_start, end), the end of the last commit; None where the writer did not say."""
+    final: bool
+    """Nothing came behind it."""
+
+
+def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: ShippedEnd) -> int | None:
+    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped."""
+    ours = 0
+    for segment in SegmentNames(folder, log_format, clock, reports=False).each():
+        if segment.name == shipped.file:
+            skips_garbage = log_format.finished_tail is FinishedTail.PREFIX
+            return ours - shipped.index if _holds(segment, shipped, skips_garbage=skips_garbage) else None
+        ours += segment.size() > 0
+    return None
+
+
+def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) -> bool:
+    end, start = shipped.end, shipped.check_start
+    if segment.size() < end or segment.checksum(end) != shipped.crc_total:
+        return False
+    if start is not None and digest(segment.read(start, end - start)) != shipped.check_digest:
+        return False
+    return not shipped.final or skips_garbage or not segment.read(end, GROWTH_BYTES).strip(b"\0")
+
+
+def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
+    """The log's own id, from its first log segment that has one. SourceMissingError where there is no log segment."""
+    names = SegmentNames(folder, log_format, clock, reports=False)
+    if not names.all():
+        raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}{names.others()}")
+    for segment in names.each():
+        found = log_format.log_id(os.path.join(folder, segment.name), memoryview(segment.read(0, HEAD_BYTES)))
+        if found is not None:
+            return found
+    return None
