@@ -12,6 +12,7 @@ import numpy as np
 
 from litelog import wal_segment
 from litelog.claim import Relation
+from litelog.clock import SystemClock
 from litelog.errors import (
     ConfigError,
     CorruptObjectError,
@@ -44,7 +45,11 @@ if TYPE_CHECKING:
     from litelog.wal_segment import WalHeader, WalSegment
 
 POLLS_PER_LOOK = 30
-"""After so many polls without news a follower looks whether its place is still there, and for the next epoch."""
+"""After so many polls without news a follower looks for the next epoch: one GET."""
+
+LOOK_SECONDS = 1800.0
+"""After so long without news it looks whether its place is still there, and lists what lies behind it: half of the
+grace for which WAL segments are kept at least."""
 
 SEARCH_PARALLELISM = 8
 """Header requests at a time while a start is looked for."""
@@ -60,7 +65,7 @@ class ReplicaReader:
     an end from a hole. A generation's end leads it to the next one, at the same place.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         client: ReplicaClient,
         *,
@@ -69,6 +74,7 @@ class ReplicaReader:
         start_time: int | None = None,
         follow: bool = False,
         poll_interval: float = 1.0,
+        look_seconds: float = LOOK_SECONDS,
         stop: threading.Event | None = None,
         formats: Callable[[str], LogFormat] = open_format,
     ) -> None:
@@ -76,7 +82,8 @@ class ReplicaReader:
 
         ``start``: the first record with that sequence or a higher one. ``start_time``: the first record with that time
         or a later one (microseconds since 1970); in a format without timestamps, the first WAL segment shipped then or
-        later. Neither: the oldest record. ``poll_interval`` in seconds. ``stop`` ends a follower as ``close`` does.
+        later. Neither: the oldest record. ``poll_interval`` in seconds. After ``look_seconds`` without news a follower
+        makes sure that it stands at the end and not at a hole. ``stop`` ends a follower as ``close`` does.
         ``formats`` gives the log format of a name.
         """
         if start is not None and start_time is not None:
@@ -84,7 +91,7 @@ class ReplicaReader:
         self._client = client
         self._wanted = generation
         self._start, self._start_time = start, start_time
-        self._follow, self._poll_interval = follow, poll_interval
+        self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
         self._stop, self._closed = stop, threading.Event()
         self._formats = formats
         self._claim: Claim | None = None
@@ -116,18 +123,22 @@ class ReplicaReader:
         PrunedError if retention overtook it; DivergedError where the log's history forks; CorruptObjectError and
         ReplicaGapError for what the replica's writer did not promise; StoreError.
         """
-        idle = 0
+        steady = SystemClock().monotonic  # a suspended machine's retention goes on elsewhere
+        idle, news = 0, steady()
         while not self._is_stopped():
             segment = self._read_slot() if self._link is not None or self._enter() else None
             if segment is None:
                 idle += 1
-                if idle % POLLS_PER_LOOK == 0 or not self._follow:
+                if not self._follow or steady() - news >= self._look_seconds:
                     self._look_around()
+                    news = steady()
+                elif idle % POLLS_PER_LOOK == 0:
+                    self._look_for_successor()
                 if not self._follow:
                     return
                 self._wait()
                 continue
-            idle = 0
+            idle, news = 0, steady()
             batch = self._take_checked(segment)
             if batch is not None and len(batch):
                 yield batch
@@ -302,20 +313,24 @@ class ReplicaReader:
             raise PrunedError(str(self._last)) from error
         name = generation(claim.generation)
         behind = next(iter(self._client.wal_segments(name, link.slot)), None)
-        found = None if behind is None or behind.position == link.slot else str(behind.position)
-        if found is None and behind is None:
-            found = self._started_successor(claim)
-        if found is not None and self._read_slot() is None:
-            raise ReplicaGapError(str(link.slot), found)
+        if behind is None:
+            self._look_for_successor()
+        elif behind.position != link.slot and self._read_slot() is None:
+            raise ReplicaGapError(str(link.slot), str(behind.position))
 
-    def _started_successor(self, claim: Claim) -> str | None:
-        """The next epoch's claim, if its owner has begun: then it ended this generation first."""
+    def _look_for_successor(self) -> None:
+        """Look at the next epoch: if its owner has begun, it ended this generation first. One GET while there is none;
+        three if there is."""
+        link, claim = self._link, self._claim
+        if link is None or claim is None:
+            return
         try:
             successor = read_claim(self._client, claim.epoch + 1)
+            self._client.read_snapshot(generation(successor.generation), successor.first)
         except NotFoundError:
-            return None
-        begun = any(True for _ in self._client.snapshots(generation(successor.generation)))
-        return successor.key if begun else None
+            return
+        if self._read_slot() is None:
+            raise ReplicaGapError(str(link.slot), successor.key)
 
     def _wait(self) -> None:
         if self._stop is None:

@@ -280,7 +280,7 @@ def test_a_follower_that_retention_overtook_is_told():
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1, 1, 1]), cuts=[0, 1], final=None)
-    following = Following(builder.client)
+    following = Following(builder.client, look_seconds=0.0)
     following.wait_for(3)
     builder.client.delete_wal_segments(built.positions)
     assert isinstance(following.failure(), PrunedError)
