@@ -101,6 +101,8 @@ class Plan:
         self.enabled = True
         """Whether faults at random are injected; the script is followed all the same."""
         self._script: dict[str, deque[_Planned]] = {}
+        self._numbered: dict[int, Callable[[], None]] = {}
+        self._taken = 0
         self._rate = 0.0
         self._faults: Sequence[tuple[Fault, When]] = EVERY_FAULT
         self._random = Random(0)
@@ -132,6 +134,11 @@ class Plan:
             self._rate, self._faults, self._random = rate, faults, Random(seed)
             self._decks.clear()
 
+    def at_request(self, number: int, meanwhile: Callable[[], None]) -> None:
+        """Call ``meanwhile`` while the request of that number, from 0 on and of any operation, is on its way."""
+        with self._lock:
+            self._numbered[number] = meanwhile
+
     @property
     def unused(self) -> int:
         """How many scripted faults are still to come."""
@@ -141,6 +148,9 @@ class Plan:
     def take(self, operation: str, key: str) -> _Planned | None:
         """What is to happen to this request."""
         with self._lock:
+            self._taken += 1
+            if (meanwhile := self._numbered.pop(self._taken - 1, None)) is not None:
+                return _Planned(None, When.BEFORE, meanwhile, "")
             for planned in (script := self._script.get(operation, deque[_Planned]())):
                 if planned.key_part in key:
                     script.remove(planned)

@@ -1,0 +1,176 @@
+"""Two daemons as processes on one S3 replica, stopped and continued at any moment, with takeovers meanwhile."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("moto.server")
+
+from litelog.errors import ExitCode
+from litelog.position import Position
+from tests.faults.figures import report
+from tests.faults.processes import Spoken, anything, shipped
+from tests.faults.s3_replicas import Bench, s3_bench
+from tests.independent_reader import Generation, read_replica
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TAKEOVERS = 6
+"""In each run: each daemon is stopped at a seeded moment, taken over from, and continued at another one."""
+
+MAX_PAUSE_SECONDS = 0.25
+"""Before each of these moments."""
+
+BEGINNING_REQUESTS = 9
+"""What a daemon sends before its first WAL segment."""
+
+END_SECONDS = 60
+"""What no end takes, however busy the machine is."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as started:
+        yield started
+
+
+@pytest.fixture
+def bench(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
+    with s3_bench(server, tmp_path) as made:
+        yield made
+
+
+class Contest:
+    """A log that grows all the time, and daemons who take its replica from each other."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.daemons: list[Spoken] = []
+        script = str(Path(__file__).with_name("append_records.py"))
+        self.log = str(bench.folder / "contested")
+        self.writer = Spoken(script, self.log, "1", "20000", "never", "0.005")
+        self._running = [self.writer]
+        self.writer.wait_for(anything)
+
+    def start(self, *, takeover: bool = True) -> Spoken:
+        """A daemon with an identity of its own, which takes over unless told otherwise."""
+        url = f"s3://{self.bench.bucket}/replica?endpoint={self.bench.proxy.endpoint}&region={REGION}&read-timeout=10s"
+        state = str(self.bench.folder / "states" / str(len(self.daemons)))
+        options = ("--takeover",) if takeover else ()
+        words = ("replicate", *options, "--json", "--state-dir", state, "--sync-interval", "5ms", self.log, url)
+        self.daemons.append(daemon := Spoken("-m", "litelog_cli", *words))
+        self._running.append(daemon)
+        return daemon
+
+    def end(self) -> None:
+        """Kill whoever is left. Idempotent."""
+        while self._running:
+            self._running.pop().kill()  # also where it is stopped
+
+
+@pytest.fixture
+def contest(bench: Bench) -> Iterator[Contest]:
+    made = Contest(bench)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def acknowledged(daemon: Spoken) -> list[Position]:
+    """The positions that a daemon said to be in the replica."""
+    events = [json.loads(line) for line in daemon.lines]
+    return [Position.parse(event["end"]) for event in events if event["event"] == "shipped"]
+
+
+def assert_in_the_history(daemons: list[Spoken], history: dict[str, Generation]) -> int:
+    """Every position that was acknowledged is in its generation, which no other daemon wrote to: how many."""
+    claimed: set[str] = set()
+    count = 0
+    for daemon in daemons:
+        ends = acknowledged(daemon)
+        mine = {end.generation for end in ends}
+        assert not mine & claimed, "two daemons wrote to one generation"
+        claimed |= mine
+        assert len(mine) <= 1, "a daemon that was taken over from began again by itself"
+        for end in ends:
+            assert history[end.generation].holds(end.index, end.offset), f"{end} was acknowledged and is not there"
+        count += len(ends)
+    for generation in history.values():
+        owners = {header["owner"] for header, _, _ in generation.segments}
+        assert owners <= {generation.claim["owner"]}
+    return count
+
+
+def has_shipped(daemon: Spoken) -> bool:
+    return shipped(daemon) > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_daemon_that_was_stopped_and_taken_over_from_ends_fenced(contest: Contest, seed: int) -> None:
+    choose = random.Random(seed)
+    pause = threading.Event()
+    old = contest.start()
+    fenced = 0
+    for _ in range(TAKEOVERS):
+        old.wait_for(has_shipped)
+        pause.wait(choose.uniform(0, MAX_PAUSE_SECONDS))
+        old.process.send_signal(signal.SIGSTOP)
+        new = contest.start()
+        if choose.random() < 0.5:
+            new.wait_for(has_shipped)  # continued once it was succeeded
+        else:
+            pause.wait(choose.uniform(0, 3 * MAX_PAUSE_SECONDS))  # or while it is succeeded
+        old.process.send_signal(signal.SIGCONT)
+        assert old.process.wait(END_SECONDS) == ExitCode.FENCED
+        fenced += 1
+        old = new
+    old.wait_for(has_shipped)
+    contest.end()
+    history = read_replica(contest.bench.open(direct=True))
+    assert len(history) == TAKEOVERS + 1, "one generation each"
+    count = assert_in_the_history(contest.daemons, history)
+    report(
+        f"s3_two_daemons_{seed}",
+        takeovers=TAKEOVERS,
+        exits_fenced=fenced,
+        acknowledgements=count,
+        acknowledgements_after_the_fence=0,
+        false_fences=0,
+    )
+
+
+@pytest.mark.parametrize("number", range(BEGINNING_REQUESTS + 2))
+def test_a_takeover_while_the_old_daemon_is_stopped_at_each_of_its_requests(contest: Contest, number: int) -> None:
+    """The ``number``-th request of the old daemon is held on its way while the new one takes over."""
+    bench = contest.bench
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        go_on.wait(END_SECONDS)
+
+    bench.proxy.plan.at_request(number, hold)
+    old = contest.start(takeover=False)
+    assert reached.wait(END_SECONDS)
+    old.process.send_signal(signal.SIGSTOP)
+    new = contest.start()
+    new.wait_for(has_shipped)
+    go_on.set()
+    old.process.send_signal(signal.SIGCONT)
+    code = old.process.wait(END_SECONDS)
+    assert code == ExitCode.FENCED
+    contest.end()
+    assert_in_the_history(contest.daemons, read_replica(bench.open(direct=True)))
