@@ -117,6 +117,8 @@ class Bench:
     server: S3Server
     proxy: FaultProxy
     folder: Path
+    segment_bytes: int = 100_000
+    """Of the log's own segments."""
     clock: ManualClock = field(default_factory=ManualClock)
     daemons: list[Daemon] = field(default_factory=list)
     stores: list[ObjectStore] = field(default_factory=list)
@@ -124,7 +126,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.bucket = self.server.make_bucket()
         self.log = LogBuilder(str(self.folder / "log"), LitelogFormat())
-        self.writer = LogWriter(self.log.folder, segment_bytes=100_000, fsync="never")
+        self.writer = LogWriter(self.log.folder, segment_bytes=self.segment_bytes, fsync="never")
         self._choose = Random(1)
 
     def close(self) -> None:
@@ -209,10 +211,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def s3_bench(server: S3Server, folder: Path) -> Iterator[Bench]:
+def s3_bench(server: S3Server, folder: Path, **more: int) -> Iterator[Bench]:
     """A bench in a folder, with a proxy and a bucket of its own."""
     with fault_proxy(server.endpoint) as proxy:
-        bench = Bench(server, proxy, folder)
+        bench = Bench(server, proxy, folder, **more)
         try:
             yield bench
         finally:

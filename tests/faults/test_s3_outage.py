@@ -135,6 +135,26 @@ def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Workers, seco
     )
 
 
+def test_a_store_that_hangs_leaves_few_large_wal_segments_in_memory(
+    server: S3Server, tmp_path: Path, workers: Workers
+) -> None:
+    with s3_bench(server, tmp_path, segment_bytes=1 << 30) as bench:
+        for _ in range(40):
+            bench.append(1, 1 << 20)
+        daemon = bench.daemon(limit=5 << 20, workers=workers)
+        task = bench.task(daemon)
+        bench.proxy.plan.next("PUT", Fault.HANG, times=5, key_part="/wal/")
+        most = 0
+        for _ in range(5):
+            with pytest.raises(StoreError) as caught:
+                daemon.sync()
+            task.fail(caught.value, bench.clock.monotonic(), daemon.random)
+            most = max(most, held(daemon))
+        assert 1 < most <= MAX_HELD
+        bench.sync(daemon, task)
+        assert bench.restored() == bench.written()
+
+
 def test_an_outage_while_a_generation_begins_is_sat_out(bench: Bench) -> None:
     bench.append()
     for number in range(1, 6):
