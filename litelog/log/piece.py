@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 from litelog.formats.columns import Columns
 from litelog.formats.commit_columns import Bodies
@@ -55,14 +56,24 @@ def decode_piece(log_format: LogFormat, path: str, data: memoryview, offset: int
 def read_piece(
     log_format: LogFormat, path: str, segment: OpenSegment, offset: int, expect: Expectation, limit: int = PIECE_BYTES
 ) -> Piece | None:
-    """The next piece of about ``limit`` bytes, or of one commit that is larger; None if nothing lies at ``offset``."""
+    """The next piece of about ``limit`` bytes, or of one commit that is larger; None if nothing lies at ``offset``.
+
+    Before a bad commit it ends. Raises what ``LogFormat.scan`` raises where that is the first one.
+    """
     size = segment.size()
     if size <= offset:
         return None
     length = min(limit, size - offset)
     while True:
         data = memoryview(segment.read(offset, length))
-        piece = decode_piece(log_format, path, data, offset, expect)
+        try:
+            piece = decode_piece(log_format, path, data, offset, expect)
+        except (CorruptCommitError, SequenceGapError) as error:
+            good = data[: max(0, error.offset - offset)]
+            piece = decode_piece(log_format, path, good, offset, expect)
+            if piece.end == offset:
+                raise
+            return piece  # the bad one is told when it is its turn
         longer = min(size - offset, max(2 * length, piece.wanted), MAX_READ_BYTES)
         if piece.end > offset or piece.tail is Tail.ZEROS or longer <= length:
             return piece

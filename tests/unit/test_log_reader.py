@@ -175,6 +175,21 @@ def test_every_flipped_byte_is_an_error_or_stops_and_never_other_data(tmp_path: 
     assert errors > 100
 
 
+def test_what_lies_before_a_bad_commit_is_read_and_the_bad_one_is_never_passed(tmp_path: Path) -> None:
+    fill(tmp_path, count=9, segment_bytes=1 << 20)  # three commits of three records
+    path = tmp_path / list_segments(str(tmp_path))[-1]
+    body = path.read_bytes()
+    second = body.index(b"345")
+    path.write_bytes(body[:second] + b"x" + body[second + 1 :])
+    with LogReader(str(tmp_path)) as reader:
+        assert [next(reader).sequence for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(CorruptCommitError) as caught:
+            next(reader)
+        assert 64 < caught.value.offset < second
+        with pytest.raises(CorruptCommitError):
+            next(reader)
+
+
 def test_a_torn_tail_is_not_yet_and_says_so(tmp_path: Path) -> None:
     fill(tmp_path, count=9, segment_bytes=1 << 20)
     path = tmp_path / list_segments(str(tmp_path))[-1]
