@@ -55,7 +55,7 @@ def direct(server: S3Server, bucket: str) -> Iterator[S3Store]:
 
 @pytest.fixture
 def store(server: S3Server, proxy: FaultProxy, bucket: str) -> Iterator[S3Store]:
-    options = server.options(endpoint=proxy.endpoint, **{"read-timeout": "300ms"})
+    options = server.options(endpoint=proxy.endpoint, **{"read-timeout": "1s"})
     store = open_store(f"s3://{bucket}", options)
     yield store
     store.close()
