@@ -20,6 +20,7 @@ import inspect
 import re
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
 
 from litelog.errors import ConfigError, LitelogError, UnknownFormatError, UnknownSchemeError
 from litelog.object_store import ObjectReplicaClient
@@ -47,6 +48,11 @@ def scheme_of(url: str) -> str:
     """A replica URL's scheme, in lower case; ``file`` for what is no URL but a path."""
     match = _URL.match(url)
     return (match[1] or match[2]).lower() if match else "file"
+
+
+def local_folder(url: str) -> str | None:
+    """The folder of a file replica, from the URL that its client goes by; None for a replica elsewhere."""
+    return unquote(url.removeprefix("file://")) if url.startswith("file://") else None
 
 
 def schemes() -> list[str]:

@@ -13,14 +13,14 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError, StoreError
+from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
 from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_format, open_store, redact
+from litelog.registry import local_folder, open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
 from litelog.shipping.ownership import Owner, Source
 from litelog.shipping.replica import Replica, Workers
 from litelog.shipping.replica_state import StateFolder
-from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
+from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask, needs_help
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Replicator:
         store = open_store(replica.url, replica.options)
         client = ObjectReplicaClient(store)
         self._clients.append(client)
+        _require_outside(log.path, client.url)
         task = ReplicaTask(
             log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes
         )
@@ -361,8 +362,7 @@ class Replicator:
             if self._final and task.phase is Phase.BACKING_OFF:
                 late = self._deadline is not None and task.due >= self._deadline
                 hopeless = self._deadline is None and task.failures >= MAX_ONCE_FAILURES
-                needs_help = isinstance(error, StoreError) and not error.retryable
-                if late or hopeless or needs_help or isinstance(error, SourceMissingError):
+                if late or hopeless or needs_help(error) or isinstance(error, SourceMissingError):
                     task.phase = Phase.FAILED
             self._changed.notify_all()
 
@@ -402,6 +402,13 @@ class Replicator:
             for task in self._tasks:
                 if task.phase is phase and task.error is not None:
                     raise task.error
+
+
+def _require_outside(log: str, replica: str) -> None:
+    """A replica inside its log's folder would change that, and be lost with it."""
+    folder, place = os.path.realpath(log), local_folder(replica)
+    if place is not None and os.path.commonpath([folder, os.path.realpath(place)]) == folder:
+        raise ConfigError(f"{replica} is in the folder of its own log ({log}); choose another place")
 
 
 def _status(task: ReplicaTask) -> ReplicaStatus:

@@ -39,6 +39,17 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
     assert not (litelog.folder / "replica").exists()
 
 
+@pytest.mark.parametrize("place", ["log", "log/replica", "link/replica"])
+def test_a_replica_inside_its_own_log_is_refused(litelog: Command, place: str) -> None:
+    litelog.lines(10)
+    (litelog.folder / "link").symlink_to("log")
+    before = files(litelog.folder / "log")
+    done = litelog("replicate", "--once", "log", place)
+    assert done.code == ExitCode.USAGE
+    assert "is in the folder of its own log" in done.err
+    assert files(litelog.folder / "log") == before
+
+
 def test_a_folder_of_another_format_says_what_it_holds(litelog: Command) -> None:
     (litelog.folder / "log").mkdir()
     (litelog.folder / "log" / "app.txt").write_text("a line\n")
