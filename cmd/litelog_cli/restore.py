@@ -119,6 +119,8 @@ def _restore(
             else:
                 click.echo(str(plan))
             return
+        if _is_taken(output):
+            raise OutputExistsError(os.path.abspath(output))
         if not as_json:
             click.echo(f"restoring {format_size(plan.size)} up to {plan.end} into {output}", err=True)
         with _progress(plan, quiet=as_json) as report:
