@@ -322,7 +322,7 @@ class Replicator:
                 shipped = task.replica.sync(may_go_on)
                 quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
                 if quiet and not self._final:
-                    self._watcher.arm(task.log, self._wakes[task])
+                    task.watched = self._watcher.arm(task.log, self._wakes[task])
                 more = quiet and task.replica.changed()
             except OSError as error:
                 raise SourceError(f"{task.log}: {error}") from error

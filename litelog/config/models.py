@@ -149,7 +149,7 @@ class LogConfig(BaseModel):
     takeover: Switch = False
     """Whether to take over a replica whose newest claim is another owner's."""
     poll_interval: Interval = 1.0
-    """Seconds between two looks at the folder where no file-system event wakes the daemon."""
+    """Seconds between two looks at the folder; twice that where file-system events wake the daemon."""
     replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(_at_least_one)]
 
     @field_validator("pattern")

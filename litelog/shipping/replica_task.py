@@ -78,6 +78,8 @@ class ReplicaTask:
     phase: Phase = Phase.IDLE
     due: float = 0.0
     """When it is to be looked at next, in the clock's monotonic seconds."""
+    watched: bool = False
+    """Whether a file-system event will wake it."""
     woken: bool = False
     """Something happened while a thread had it."""
     error: LitelogError | None = None
@@ -92,9 +94,13 @@ class ReplicaTask:
         self.delay = FIRST_DELAY_SECONDS
 
     def rest(self, now: float) -> None:
-        """Be idle until the next poll: at a multiple of its interval, so that one sweep looks at many logs."""
+        """Be idle until the next poll: at a multiple of its interval, so that one sweep looks at many logs.
+
+        Where events come, the poll is for writers that cause none (mmap, other hosts), and comes half as often.
+        """
+        interval = 2 * self.poll_interval if self.watched else self.poll_interval
         self.phase = Phase.IDLE
-        self.due = (now // self.poll_interval + 1) * self.poll_interval
+        self.due = (now // interval + 1) * interval
 
     def fail(self, error: LitelogError, now: float, random: Random) -> None:
         """Take note of a failure: for good, or until a capped, jittered delay is over."""
