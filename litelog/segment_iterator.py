@@ -1,4 +1,4 @@
-"""SegmentIterator: the WAL segments of one generation as they appear, and SegmentFeed, which tells iterators of them.
+"""SegmentIterator: the WAL segments of one generation as they appear.
 
 A producer appends each WAL segment after it was acknowledged and before it puts the next one. So a listing that begins
 after an append shows what was appended, and what was put since is appended while the listing runs: the two together
@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.errors import ClosedError, GenerationMismatchError, LitelogError, PrunedError, SegmentOrderError
+from litelog.errors import ClosedError, GenerationMismatchError, PrunedError, SegmentOrderError
 from litelog.position import Generation, Position
 from litelog.replica_client import WalSegmentInfo
 
@@ -404,75 +404,3 @@ def _contiguous(unlisted: _Unlisted, infos: list[WalSegmentInfo]) -> list[WalSeg
             break
         run.append(info)
     return run
-
-
-class SegmentFeed:
-    """What a producer of one generation holds: tells every iterator, and depends on none.
-
-    ``publish`` each WAL segment after it was acknowledged and before the next one is put.
-    """
-
-    def __init__(self, generation: Generation) -> None:
-        self.generation = generation
-        self._lock = threading.Lock()  # taken before an iterator's
-        self._iterators: list[SegmentIterator] = []
-        self._error: BaseException | None = None
-        self._closed = False
-
-    def subscribe(
-        self,
-        list_segments: ListSegments,
-        start: Position | None = None,
-        notified: Signal | None = None,
-        page: int = PAGE,
-    ) -> SegmentIterator:
-        """A new iterator that hears of everything from now on, opened: subscribe first, read the base position then.
-
-        It is over once it is closed. After ``fail`` or ``close`` it gives what is listed, then that end.
-        """
-        iterator = SegmentIterator(self.generation, list_segments, start, notified, page)
-        with self._lock:
-            if self._error is not None:
-                iterator.fail(self._error)
-            elif self._closed:
-                iterator.finish()
-            else:
-                self._iterators = [known for known in self._iterators if not known.is_closed]
-                self._iterators.append(iterator)
-        try:
-            return iterator.open()
-        except BaseException:
-            iterator.close()
-            raise
-
-    def publish(self, info: WalSegmentInfo) -> None:
-        """Append ``info`` to every iterator. One that refuses it gets its error and hears no more."""
-        with self._lock:
-            self._iterators = [iterator for iterator in self._iterators if _append(iterator, info)]
-
-    def fail(self, error: BaseException) -> None:
-        """Give ``error`` to every iterator, and to those to come."""
-        with self._lock:
-            if self._error is None and not self._closed:
-                self._error = error
-            iterators, self._iterators = self._iterators, []
-        for iterator in iterators:
-            iterator.fail(error)
-
-    def close(self) -> None:
-        """Nothing more will be published: iterators give what is there, and end. Idempotent."""
-        with self._lock:
-            self._closed = True
-            iterators, self._iterators = self._iterators, []
-        for iterator in iterators:
-            iterator.finish()
-
-
-def _append(iterator: SegmentIterator, info: WalSegmentInfo) -> bool:
-    """Whether the iterator took it and wants more."""
-    try:
-        iterator.append(info)
-    except LitelogError as error:
-        iterator.fail(error)
-        return False
-    return True

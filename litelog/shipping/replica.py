@@ -24,7 +24,7 @@ from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.replica_client import WalSegmentInfo
-from litelog.segment_iterator import SegmentFeed
+from litelog.segment_feed import SegmentFeed
 from litelog.shipping.fencing import GRACE_SECONDS
 from litelog.shipping.preparation import Preparation
 

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from litelog.errors import ClosedError, GenerationMismatchError, PrunedError, SegmentOrderError, StoreError
 from litelog.position import Position, generation
 from litelog.replica_client import WalSegmentInfo
-from litelog.segment_iterator import MAX_REMEMBERED, PAGE, SegmentFeed, SegmentIterator
+from litelog.segment_feed import SegmentFeed
+from litelog.segment_iterator import MAX_REMEMBERED, PAGE, SegmentIterator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,8 @@ import pytest
 from litelog.errors import ClosedError
 from litelog.position import Position, generation
 from litelog.replica_client import WalSegmentInfo
-from litelog.segment_iterator import SegmentFeed, SegmentIterator
+from litelog.segment_feed import SegmentFeed
+from litelog.segment_iterator import SegmentIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
