@@ -143,6 +143,8 @@ def _frame(
         raise ValueError(f"a commit of {total} bytes is larger than {MAX_COMMIT_BYTES}")
     header = HEADER.pack(first, epoch, count, total - FRAME_BYTES, LAYOUT, flags, value_bytes, stamp)
     commit = bytearray().join([header, *parts, bytes(total - used + CHECKSUM_BYTES)])
+    if len(commit) != total:
+        raise ValueError("a value's length is not its number of bytes: records are bytes, or views of single bytes")
     with memoryview(commit) as view:
         _CHECKSUM.pack_into(commit, total - CHECKSUM_BYTES, crc32c(view[: total - CHECKSUM_BYTES]))
     return commit

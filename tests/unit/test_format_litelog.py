@@ -477,3 +477,8 @@ def test_only_our_names_are_log_segments() -> None:
 
 def test_the_log_id_is_in_the_header() -> None:
     assert FORMAT.log_id(NAME, memoryview(small_log()[0])) == LOG_ID
+
+
+def test_a_view_of_wider_items_is_no_record() -> None:
+    with pytest.raises(ValueError, match="number of bytes"):
+        encode_commit(0, 1, 0, [memoryview(b"abcdefgh").cast("Q")])
