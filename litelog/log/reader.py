@@ -14,7 +14,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LogCursor
 from litelog.log.piece import PIECE_BYTES
-from litelog.log.seek import Place, Seeker
+from litelog.log.seek import Seeker, StartPlace
 from litelog.log.source import SegmentNames
 from litelog.watcher import Watcher
 
@@ -215,7 +215,7 @@ class LogReader:
         self._cursor.place(segment, place.offset, place.expect)
         return True
 
-    def _seek(self) -> Place | None:
+    def _seek(self) -> StartPlace | None:
         if self._start_time is not None:
             return self._seeker.before_time(self._start_time)
         if isinstance(self._start, int):
@@ -229,7 +229,7 @@ class LogReader:
             self._skip_to = self._last_sequence(place) + (self._start == "end")
         return place
 
-    def _last_sequence(self, place: Place) -> int:
+    def _last_sequence(self, place: StartPlace) -> int:
         """The last record's sequence, where ``place`` is the last commit's."""
         with self._names.open(place.name) as segment:
             cursor = LogCursor(self.folder, self._format, self._names)

@@ -26,7 +26,7 @@ HEAD_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StartPlace:
     """Where to start: ``offset`` of log segment ``name``, and what is expected there."""
 
     name: str
@@ -42,14 +42,14 @@ class Seeker:
         self._format = log_format
         self._names = names
 
-    def earliest(self) -> Place | None:
+    def earliest(self) -> StartPlace | None:
         """The log's first commit; None while there is none."""
         for name in self._names.all():
             if self._head(name) is not None:
-                return Place(name, 0, Expectation(None if self._numbered else 0))
+                return StartPlace(name, 0, Expectation(None if self._numbered else 0))
         return None
 
-    def before(self, sequence: int) -> Place | None:
+    def before(self, sequence: int) -> StartPlace | None:
         """A place at or before the commit with ``sequence``, or at the end; None while the log holds no commit.
 
         Raises TruncatedError for a sequence below the first one.
@@ -63,9 +63,9 @@ class Seeker:
             if head is None:
                 return None
             raise TruncatedError(sequence, int(head.columns.sequences[0]))
-        return self._hinted(name, lambda index: index.before(sequence)) or Place(name, 0, Expectation())
+        return self._hinted(name, lambda index: index.before(sequence)) or StartPlace(name, 0, Expectation())
 
-    def before_time(self, timestamp: int) -> Place | None:
+    def before_time(self, timestamp: int) -> StartPlace | None:
         """A place at or before the first commit with a record at or after ``timestamp``, microseconds since 1970.
 
         Where callers gave timestamps that go back from one log segment to another, one such commit.
@@ -73,9 +73,9 @@ class Seeker:
         name = self._last_segment(self._names.all(), lambda head: _lowest(head) < timestamp)
         if name is None:
             return self.earliest()
-        return self._hinted(name, lambda index: index.before_time(timestamp)) or Place(name, 0, Expectation())
+        return self._hinted(name, lambda index: index.before_time(timestamp)) or StartPlace(name, 0, Expectation())
 
-    def last(self) -> Place | None:
+    def last(self) -> StartPlace | None:
         """The log's last commit; None while there is none."""
         names = self._names.all()
         if not self._numbered:
@@ -120,7 +120,7 @@ class Seeker:
                 high = middle
         return found
 
-    def _hinted(self, name: str, look_up: Callable[[IndexReader], IndexEntry | None]) -> Place | None:
+    def _hinted(self, name: str, look_up: Callable[[IndexReader], IndexEntry | None]) -> StartPlace | None:
         """The place that the log segment's index tells, if a commit with that sequence is there."""
         if not isinstance(self._format, LitelogFormat):
             return None
@@ -142,12 +142,12 @@ class Seeker:
                 piece = read_piece(self._format, path, segment, entry.offset, expect, HEAD_BYTES)
             except (CorruptCommitError, SequenceGapError):
                 return None  # the index may be at fault; if the log is, reading it says so
-        return Place(name, entry.offset, expect) if piece is not None and len(piece.columns) else None
+        return StartPlace(name, entry.offset, expect) if piece is not None and len(piece.columns) else None
 
-    def _last_in(self, name: str) -> Place | None:
+    def _last_in(self, name: str) -> StartPlace | None:
         """The last commit of a log segment; None if it has none."""
         hint = self._hinted(name, lambda index: index.before((1 << 63) - 1))
-        place = hint or Place(name, 0, Expectation())
+        place = hint or StartPlace(name, 0, Expectation())
         try:
             segment = self._names.open(name)
         except FileNotFoundError:
@@ -155,26 +155,28 @@ class Seeker:
         with segment:
             return self._walk(segment, place, None)[0]
 
-    def _count_to(self, names: list[str], sequence: int | None) -> Place | None:
+    def _count_to(self, names: list[str], sequence: int | None) -> StartPlace | None:
         """The commit with ``sequence`` (the last one, for None) of a log that counts from its beginning."""
         expect, found = Expectation(0), None
         for name in names:
             with self._names.open(name) as segment:
                 if isinstance(self._format, RawFormat):
                     end = segment.size() + (expect.sequence or 0)
-                    found = Place(name, 0, expect)
+                    found = StartPlace(name, 0, expect)
                     if sequence is not None and sequence < end:
                         offset = sequence - (expect.sequence or 0)
-                        return Place(name, offset, Expectation(sequence))
+                        return StartPlace(name, offset, Expectation(sequence))
                     expect = Expectation(end)
                     continue
-                place, expect = self._walk(segment, Place(name, 0, expect), sequence)
+                place, expect = self._walk(segment, StartPlace(name, 0, expect), sequence)
                 found = place or found
                 if sequence is not None and expect.sequence is not None and sequence < expect.sequence:
                     break
         return found
 
-    def _walk(self, segment: OpenSegment, place: Place, sequence: int | None) -> tuple[Place | None, Expectation]:
+    def _walk(
+        self, segment: OpenSegment, place: StartPlace, sequence: int | None
+    ) -> tuple[StartPlace | None, Expectation]:
         """The commit with ``sequence``, or else the last one, from ``place`` on, and what follows what was read."""
         path = self._path(segment.name)
         offset, expect, found = place.offset, place.expect, None
@@ -186,7 +188,7 @@ class Seeker:
         if found is None:
             return None, expect
         commit = self._pick(segment, path, found, sequence)
-        return Place(segment.name, commit.start, Expectation(commit.first)) if commit.start else place, expect
+        return StartPlace(segment.name, commit.start, Expectation(commit.first)) if commit.start else place, expect
 
     def _pick(
         self, segment: OpenSegment, path: str, found: tuple[int, Expectation, Piece], sequence: int | None
