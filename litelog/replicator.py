@@ -187,7 +187,8 @@ class Replicator:
             task.fail(error, self._clock.monotonic(), self._random)
             if task.phase is Phase.BACKING_OFF:
                 raise
-            _logger.error("%s", error)
+            if not self._has_one_replica():
+                _logger.error("%s", error)
             return task
         owner = Owner(
             source,
@@ -202,6 +203,10 @@ class Replicator:
             source, client, folder, owner, self._workers, self._clock, self._listener, replica.max_segment_bytes
         )
         return task
+
+    def _has_one_replica(self) -> bool:
+        """Whether the run ends with its error, so that whoever called it says so."""
+        return sum(len(log.replicas) for log in self._config.logs) == 1
 
     def _folder_of(self, log: str, url: str) -> str:
         """The state folder of one log and replica: by names for people, by digests for uniqueness."""
@@ -353,7 +358,7 @@ class Replicator:
             task.fail(error, now, self._random)
             if isinstance(error, SourceMissingError) and task.phase is Phase.BACKING_OFF:
                 task.due = min(task.due, now + task.poll_interval)  # a look costs nothing
-            if len(self._tasks) == 1 and (task.phase in OVER or (self._deadline is None and self._final)):
+            if self._has_one_replica() and (task.phase in OVER or (self._deadline is None and self._final)):
                 pass  # the run ends with this error, and whoever called it says so
             elif task.phase in OVER:
                 _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error)

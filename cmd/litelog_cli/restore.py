@@ -165,10 +165,8 @@ def _parse_time(text: str) -> int:
 def _is_taken(output: str) -> bool:
     try:
         return bool(os.listdir(output))
-    except FileNotFoundError:
-        return False
     except OSError:
-        return True
+        return os.path.lexists(output)  # a file, or nothing
 
 
 @contextmanager

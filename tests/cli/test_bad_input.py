@@ -147,3 +147,21 @@ def test_an_unreadable_folder_is_named(litelog: Command) -> None:
     done = litelog("replicate", "--once", "log", "replica")
     assert done.code == ExitCode.FAILURE
     assert "Permission denied" in done.err
+
+
+def test_an_output_below_a_file_is_no_output_that_exists(litelog: Command) -> None:
+    litelog.lines(10)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    (litelog.folder / "file").write_text("mine")
+    for option in ([], ["--if-not-exists"]):
+        done = litelog("restore", "replica", "-o", "file/log", *option)
+        assert done.code == ExitCode.FAILURE
+        assert "exists already" not in done.err
+
+
+def test_a_replica_that_is_in_use_is_said_once(litelog: Command) -> None:
+    litelog.lines(10)
+    inner = f"{sys.executable} -m litelog_cli replicate --once --state-dir state log replica"
+    done = litelog("replicate", "--state-dir", "state", "--exec", f"sh -c 'sleep 1; {inner}'", "log", "replica")
+    assert done.code == ExitCode.FENCED
+    assert done.err.count("is in use by another process") == 1
