@@ -45,7 +45,7 @@ _NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 _WHAT_TO_DO = {
-    errno.ENOSPC: "free some space, or let retention do so",
+    errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or raise the quota",
     errno.EACCES: "give the user that litelog runs as the right to read and write there",
     errno.EPERM: "give the user that litelog runs as the right to read and write there",
