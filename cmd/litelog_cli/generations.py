@@ -14,8 +14,8 @@ from litelog_cli.places import opened_replica
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts
 
-_COLUMNS = ("generation", "state", "relation", "owner", "host", "first", "end", "segments", "size", "shipped", "last")
-_NUMBERS = ("first", "segments", "size")
+_COLUMNS = ("generation", "state", "relation", "owner", "host", "first", "end", "WAL", "size", "shipped", "last")
+_NUMBERS = ("first", "WAL", "size")
 
 
 @click.command(
