@@ -106,6 +106,7 @@ class Replicator:
             compressing=ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress"),
             putting=ThreadPoolExecutor(SYNCING_THREADS, "put"),
         )
+        self._abandoned = False
         self._stopping = False
         self._stop_requested = threading.Event()  # the same, for waits that do not hold the lock
         self._final = False
@@ -160,7 +161,7 @@ class Replicator:
     @property
     def abandoned(self) -> bool:
         """Whether threads were left behind that wait for a store: then the process can only be ended hard."""
-        return any(task.phase is Phase.SYNCING for task in self._tasks)
+        return self._abandoned
 
     # --- opening and closing
 
@@ -216,7 +217,7 @@ class Replicator:
 
     def _close(self) -> None:
         self._watcher.close()
-        hung = self.abandoned
+        hung = self._abandoned = any(task.phase is Phase.SYNCING for task in self._tasks)
         for executor in (self._pool, self._workers.putting, self._workers.compressing):
             executor.shutdown(wait=not hung, cancel_futures=True)
         for task in self._tasks:
