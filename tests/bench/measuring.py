@@ -33,6 +33,8 @@ QUIET_SECONDS = 0.3
 QUIET_CORES = 0.3
 """The machine is quiet when less than so many cores were at work, or waited for a disk, for so many seconds."""
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once, and not at each start
+
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
