@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,13 +19,9 @@ from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError
 from litelog.shipping.replica_task import Phase, lasting_phase
 from tests.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
 from tests.faults.figures import report
-from tests.faults.s3_replicas import HASTY, LONG, Bench, s3_bench
+from tests.faults.s3_replicas import HASTY, LONG, Bench
 from tests.independent_reader import read_replica
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.servers import REGION
 
 ROUNDS = 60
 """Appends, each followed by a sync."""
@@ -40,18 +35,6 @@ LOST_ANSWERS = [
     (Fault.HANG, When.AFTER),
     (Fault.HANG, When.LATE),
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
-
-
-@pytest.fixture
-def bench(server: S3Server, tmp_path: Path) -> Iterator[Bench]:
-    with s3_bench(server, tmp_path) as made:
-        yield made
 
 
 def assert_whole(bench: Bench, acknowledged: int) -> None:
@@ -119,31 +102,28 @@ def test_every_fault_is_an_error_once_and_none_is_hidden_by_the_sdk(bench: Bench
     assert daemon.store.errors.total() == bench.proxy.injected.total() > 10  # type: ignore[attr-defined]
 
 
-def test_the_replicator_itself_comes_through(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
-    with s3_bench(server, tmp_path) as bench:
+def test_the_replicator_itself_comes_through(bench: Bench) -> None:
+    bench.append()
+    bench.proxy.plan.retry_after = 0
+    bench.proxy.plan.at_random(RATE, 4)
+    query = f"endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout={HASTY}"
+    log = {"path": bench.log.folder, "replicas": [{"url": f"s3://{bench.bucket}/replica?{query}"}]}
+    config = make_config("test", {"sync_interval": "20ms", "shutdown_timeout": "60s", "logs": [log]})
+    replicator = Replicator(config, state_dir=str(bench.folder / "state"), host="here")
+    thread = threading.Thread(target=replicator.run)
+    thread.start()
+    pause = threading.Event()
+    for _ in range(100):
         bench.append()
-        bench.proxy.plan.retry_after = 0
-        bench.proxy.plan.at_random(RATE, 4)
-        query = f"endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout={HASTY}"
-        log = {"path": bench.log.folder, "replicas": [{"url": f"s3://{bench.bucket}/replica?{query}"}]}
-        config = make_config("test", {"sync_interval": "20ms", "shutdown_timeout": "60s", "logs": [log]})
-        replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here")
-        thread = threading.Thread(target=replicator.run)
-        thread.start()
-        pause = threading.Event()
-        for _ in range(100):
-            bench.append()
-            pause.wait(0.02)
-        replicator.stop()
-        thread.join()
-        (status,) = replicator.status()
-        assert status.phase == Phase.DONE.value
-        assert status.sequence == bench.writer.next_sequence
-        assert bench.proxy.injected.total() > 5
-        assert bench.restored() == bench.written()
-        assert len(read_replica(bench.open(direct=True))) == 1
+        pause.wait(0.02)
+    replicator.stop()
+    thread.join()
+    (status,) = replicator.status()
+    assert status.phase == Phase.DONE.value
+    assert status.sequence == bench.writer.next_sequence
+    assert bench.proxy.injected.total() > 5
+    assert bench.restored() == bench.written()
+    assert len(read_replica(bench.open(direct=True))) == 1
 
 
 # --- answers that were lost

@@ -24,13 +24,13 @@ from tests.fault_proxy import Fault
 from tests.faults.figures import report
 from tests.faults.s3_replicas import Bench, s3_bench
 from tests.independent_reader import read_replica
-from tests.servers import S3Server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.shipping.replica_task import ReplicaTask
+    from tests.servers import S3Server
     from tests.unit.daemon_builder import Daemon
 
 LIMIT_BYTES = 64 << 10
@@ -41,18 +41,6 @@ MAX_HELD = 4
 
 MEAN_DELAY_SECONDS = 5
 """Attempts are further apart than that on average, once an outage lasts."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
-
-
-@pytest.fixture
-def bench(server: S3Server, tmp_path: Path) -> Iterator[Bench]:
-    with s3_bench(server, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -18,14 +18,13 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.replicator import Replicator
 from litelog.shipping.replica_task import Phase
 from tests.faults.figures import report
-from tests.faults.s3_replicas import Bench, s3_bench
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+from tests.servers import REGION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from litelog.shipping.replica import Shipped
+    from tests.faults.s3_replicas import Bench
 
 WAIT_SECONDS = 60
 """What nothing here takes."""
@@ -33,20 +32,6 @@ WAIT_SECONDS = 60
 INTERVAL_SECONDS = 0.3
 POLLS = 20
 """Looks at an idle log, none of which may cost a request."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
-
-
-@pytest.fixture
-def bench(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
-    with s3_bench(server, tmp_path) as made:
-        yield made
 
 
 class Progress:

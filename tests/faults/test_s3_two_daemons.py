@@ -18,12 +18,13 @@ from litelog.errors import ExitCode
 from litelog.position import Position
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, anything, shipped
-from tests.faults.s3_replicas import Bench, s3_bench
 from tests.independent_reader import Generation, read_replica
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+from tests.servers import REGION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.faults.s3_replicas import Bench
 
 TAKEOVERS = 6
 """In each run: each daemon is stopped at a seeded moment, taken over from, and continued at another one."""
@@ -36,20 +37,6 @@ BEGINNING_REQUESTS = 9
 
 END_SECONDS = 60
 """What no end takes, however busy the machine is."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
-
-
-@pytest.fixture
-def bench(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
-    with s3_bench(server, tmp_path) as made:
-        yield made
 
 
 class Contest:

@@ -1,0 +1,41 @@
+"""What the fault tests over S3 share: a server for each module, and a bench with the credentials in the environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.faults.s3_replicas import Bench
+    from tests.servers import S3Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    pytest.importorskip("boto3")
+    pytest.importorskip("moto.server")
+    from tests.servers import s3_server
+
+    with s3_server() as started:
+        yield started
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' credentials where daemons look for them."""
+    from tests.servers import ACCESS_KEY_ID, SECRET_ACCESS_KEY
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
+
+
+@pytest.fixture
+def bench(server: S3Server, tmp_path: Path, credentials: None) -> Iterator[Bench]:
+    from tests.faults.s3_replicas import s3_bench
+
+    with s3_bench(server, tmp_path) as made:
+        yield made
