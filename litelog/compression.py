@@ -21,6 +21,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import lz4.block
 import lz4.frame
 import xxhash
 
@@ -87,7 +88,7 @@ def compress_frame(data: Buffer) -> bytes:
     if not head[4] & _CONTENT_SIZE:  # lz4 leaves the size of nothing out
         raise ValueError("an empty frame says nothing")
     head[4] |= _CONTENT_CHECKSUM
-    head[-1] = (xxhash.xxh32_intdigest(memoryview(head)[4:-1]) >> 8) & 0xFF
+    head[-1] = _header_checksum(memoryview(head)[4:-1])
     checksum = struct.pack("<I", xxhash.xxh32_intdigest(data))
     return b"".join((head, memoryview(frame)[_HEAD_BYTES:], checksum))
 
@@ -125,8 +126,8 @@ def decompress_frame(data: Buffer, frame: Frame) -> bytes:
     """The content of ``frame``, which has exactly ``frame.size`` bytes."""
     view = memoryview(data)[frame.start : frame.end]
     try:
-        content: bytes = lz4.frame.decompress(view)
-    except RuntimeError as error:
+        content = _decompress_block(view, frame) or lz4.frame.decompress(view)
+    except (RuntimeError, lz4.block.LZ4BlockError) as error:
         raise FrameError(frame.start, str(error)) from error
     if len(content) != frame.size:
         raise FrameError(frame.start, f"{len(content)} bytes of content, not {frame.size}")
@@ -139,6 +140,26 @@ def decompress_frames(data: Buffer, limit: int) -> bytes:
     if sum(frame.size for frame in frames) > limit:
         raise FrameError(0, f"more than {limit} bytes of content")
     return b"".join(decompress_frame(data, frame) for frame in frames)
+
+
+def _decompress_block(view: memoryview, frame: Frame) -> bytes:
+    """The content of a frame that is one compressed block, as ours are; nothing for another.
+
+    A quarter faster than the frame's own way, as xxhash checks the content.
+    """
+    (word,) = _unpack("<I", view, _HEAD_BYTES)
+    end = _HEAD_BYTES + 4 + word
+    if word & _STORED or end + 8 != len(view):
+        return b""
+    _check(view[_HEAD_BYTES - 1] == _header_checksum(view[4 : _HEAD_BYTES - 1]), frame.start, "header checksum")
+    content: bytes = lz4.block.decompress(view[_HEAD_BYTES + 4 : end], uncompressed_size=frame.size)
+    (checksum,) = _unpack("<I", view, end + 4)
+    _check(checksum == xxhash.xxh32_intdigest(content), frame.start, "content checksum")
+    return content
+
+
+def _header_checksum(descriptor: Buffer) -> int:
+    return (xxhash.xxh32_intdigest(descriptor) >> 8) & 0xFF
 
 
 def keep_freed_memory() -> None:
