@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
+from litelog.byte_stream import ByteStream
 from litelog.errors import StoreError
 from litelog.object_store import ByteRange, ObjectInfo
 
@@ -145,7 +145,7 @@ class RetryingStore:
         return retrying(call)
 
 
-class _ResumingStream(io.RawIOBase):
+class _ResumingStream(ByteStream):
     """A stream that is opened again, behind the bytes it gave, when reading it fails."""
 
     def __init__(
@@ -165,18 +165,6 @@ class _ResumingStream(io.RawIOBase):
         piece = self._attempt(lambda: self._read_once(-1 if size is None else size))
         self._given += len(piece)
         return piece
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        piece = self.read(len(view))
-        view[: len(piece)] = piece
-        return len(piece)
-
-    def readable(self) -> bool:
-        return True
 
     def close(self) -> None:
         if not self.closed:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 from typing import TYPE_CHECKING
+
+from litelog.byte_stream import ByteStream
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -13,11 +14,8 @@ if TYPE_CHECKING:
     from litelog.object_store import ByteRange
 
 
-class FileReader(io.RawIOBase):
-    """``byte_range`` of an open file, which it closes. ``read(n)`` takes memory for what is there, not for n bytes.
-
-    The one class that inherits: ``io`` has no protocol for streams.
-    """
+class FileReader(ByteStream):
+    """``byte_range`` of an open file, which it closes. ``read(n)`` takes memory for what is there, not for n bytes."""
 
     def __init__(self, descriptor: int, byte_range: ByteRange) -> None:
         self._descriptor = descriptor
@@ -41,9 +39,6 @@ class FileReader(io.RawIOBase):
             want -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def readall(self) -> bytes:
-        return self.read()
-
     def readinto(self, buffer: Buffer, /) -> int:
         view = memoryview(buffer).cast("B")[: self._left]
         if not len(view):
@@ -54,9 +49,6 @@ class FileReader(io.RawIOBase):
         self._at += count
         self._left -= count
         return count
-
-    def readable(self) -> bool:
-        return True
 
     def fileno(self) -> int:
         return self._descriptor

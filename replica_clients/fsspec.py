@@ -12,7 +12,6 @@ key in a URL is refused, as it would show in process lists and logs.
 
 from __future__ import annotations
 
-import io
 import re
 import threading
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 from fsspec.registry import available_protocols, get_filesystem_class
 
+from litelog.byte_stream import ByteStream
 from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError, StoreError, UnknownSchemeError
 from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact, schemes
@@ -209,7 +209,7 @@ class FsspecStore:
         return re.sub(r"(?i)(sig|signature|token)=[^&\s\"']+", r"\1=***", text)
 
 
-class _Reader(io.RawIOBase):
+class _Reader(ByteStream):
     """The bytes from ``start`` to ``end``, fetched as they are read."""
 
     def __init__(self, start: int, end: int, fetch: Callable[[int, int], bytes]) -> None:
@@ -224,18 +224,6 @@ class _Reader(io.RawIOBase):
         piece = self._fetch(self._at, last)
         self._at = last
         return piece
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        piece = self.read(len(view))
-        view[: len(piece)] = piece
-        return len(piece)
-
-    def readable(self) -> bool:
-        return True
 
 
 def _require_usable(scheme: str, url: str) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
+from litelog.byte_stream import ByteStream
 from litelog.errors import StoreError
 from replica_clients.s3_errors import FAILURES
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from typing_extensions import Buffer
-
     from replica_clients.s3_errors import S3Failures
 
 
-class S3Reader(io.RawIOBase):
+class S3Reader(ByteStream):
     """``length`` bytes of a response's body, which it closes. A body that ends early raises a StoreError that may pass.
 
     ``body`` is botocore's StreamingBody.
@@ -43,18 +41,6 @@ class S3Reader(io.RawIOBase):
             self._left -= len(piece)
             want -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        piece = self.read(len(view))
-        view[: len(piece)] = piece
-        return len(piece)
-
-    def readable(self) -> bool:
-        return True
 
     def close(self) -> None:
         if not self.closed:
