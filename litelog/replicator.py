@@ -13,6 +13,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
+from litelog.destination_threads import DestinationThreads
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import local_folder, open_format, open_store, redact
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-SYNCING_THREADS = 4
-"""How many replicas are synced at a time: more than cores, as they wait for disks and networks."""
+POLLING_THREADS = 4
+"""How many sweeps over idle logs there are at a time: a folder may hang, too."""
 
 LIMIT_CHECK_SECONDS = 0.1
 """How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
@@ -46,6 +47,9 @@ LIMIT_CHECK_SECONDS = 0.1
 BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
 """For the dozen requests in a row that a generation begins with: where one in three fails, hardly any beginning would
 succeed as a whole, and back-off would grow between them. WAL segments are put once, and their failures are counted."""
+
+REMINDER_FAILURES = 64
+"""After how many failures in a row it is said again, besides after 1, 2, 4, 8, ...: every half an hour, or sooner."""
 
 MAX_ONCE_FAILURES = 5
 """How often a replica may fail in a row where nobody waits for it to come back."""
@@ -101,11 +105,9 @@ class Replicator:
         self._by_place: dict[tuple[str, str], ReplicaTask] = {}
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
         self._clients: list[ReplicaClient] = []
-        self._pool = ThreadPoolExecutor(SYNCING_THREADS, "sync")
-        self._workers = Workers(
-            compressing=ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress"),
-            putting=ThreadPoolExecutor(SYNCING_THREADS, "put"),
-        )
+        self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")
+        self._compressing = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress")
+        self._threads = DestinationThreads()
         self._abandoned = False
         self._stopping = False
         self._stop_requested = threading.Event()  # the same, for waits that do not hold the lock
@@ -183,7 +185,7 @@ class Replicator:
             log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes
         )
         try:
-            folder = StateFolder(self._folder_of(log.path, replica.url), f"{log.path} to {client.url}")
+            folder = StateFolder(self._folder_of(log.path, replica.url, client.url), f"{log.path} to {client.url}")
         except LitelogError as error:
             task.fail(error, self._clock.monotonic(), self._random)
             if task.phase is Phase.BACKING_OFF:
@@ -200,8 +202,9 @@ class Replicator:
             host=self._host,
             takeover=log.takeover,
         )
+        workers = Workers(self._compressing, self._threads.putting(client.url))
         task.replica = Replica(
-            source, client, folder, owner, self._workers, self._clock, self._listener, replica.max_segment_bytes
+            source, client, folder, owner, workers, self._clock, self._listener, replica.max_segment_bytes
         )
         return task
 
@@ -209,17 +212,21 @@ class Replicator:
         """Whether the run ends with its error, so that whoever called it says so."""
         return sum(len(log.replicas) for log in self._config.logs) == 1
 
-    def _folder_of(self, log: str, url: str) -> str:
-        """The state folder of one log and replica: by names for people, by digests for uniqueness."""
+    def _folder_of(self, log: str, url: str, place: str) -> str:
+        """The state folder of one log and replica: by names for people, by digests for uniqueness.
+
+        ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas.
+        """
         path = os.path.realpath(log)
-        names = [f"{os.path.basename(path)}-{_short_digest(path)}", _short_digest(redact(url))]
+        names = [f"{os.path.basename(path)}-{_short_digest(path)}", _short_digest(f"{redact(url)} {place}")]
         return os.path.join(self._state_dir, *names)
 
     def _close(self) -> None:
         self._watcher.close()
         hung = self._abandoned = any(task.phase is Phase.SYNCING for task in self._tasks)
-        for executor in (self._pool, self._workers.putting, self._workers.compressing):
-            executor.shutdown(wait=not hung, cancel_futures=True)
+        self._polling.shutdown(wait=not hung, cancel_futures=True)
+        self._threads.shutdown(wait=not hung)
+        self._compressing.shutdown(wait=not hung, cancel_futures=True)
         for task in self._tasks:
             if task.replica is not None and task.phase is not Phase.SYNCING:
                 try:
@@ -274,13 +281,13 @@ class Replicator:
             else:
                 next_due = min(next_due, task.due)
         if polled:
-            self._pool.submit(self._guard, partial(self._poll, polled))
+            self._polling.submit(self._guard, partial(self._poll, polled))
         return max(0.0, next_due - now)
 
     def _submit(self, task: ReplicaTask) -> None:
         task.phase = Phase.SYNCING
         task.woken = False
-        self._pool.submit(self._guard, partial(self._sync, task))
+        self._threads.syncing(task.url).submit(self._guard, partial(self._sync, task))
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Do ``work``; a bug in it ends the process rather than one log in silence."""
@@ -363,8 +370,10 @@ class Replicator:
                 pass  # the run ends with this error, and whoever called it says so
             elif task.phase in OVER:
                 _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error)
-            elif task.failures & (task.failures - 1) == 0:  # the first, the second, the fourth, ...
-                _logger.warning("%s to %s: failure %d in a row: %s", task.log, task.url, task.failures, error)
+            elif task.failures & (task.failures - 1) == 0 or task.failures % REMINDER_FAILURES == 0:
+                level = logging.ERROR if needs_help(error) else logging.WARNING
+                said = "%s to %s: failure %d in a row, tried again in %.1f s: %s"
+                _logger.log(level, said, task.log, task.url, task.failures, task.due - now, error)
             if self._final and task.phase is Phase.BACKING_OFF:
                 late = self._deadline is not None and task.due >= self._deadline
                 hopeless = self._deadline is None and task.failures >= MAX_ONCE_FAILURES

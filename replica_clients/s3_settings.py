@@ -73,8 +73,9 @@ class S3Settings:
 
     @property
     def url(self) -> str:
-        """The place, fit for logs."""
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        """The place, fit for logs; another endpoint than Amazon's is part of it."""
+        place = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        return f"{place}?endpoint={self.endpoint}" if self.endpoint else place
 
     @property
     def secrets(self) -> tuple[str, ...]:

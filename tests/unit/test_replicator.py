@@ -307,7 +307,7 @@ def test_a_pair_that_is_locked_is_out_and_others_go_on(
 ) -> None:
     urls = [f"file://{tmp_path}/one", f"file://{tmp_path}/two"]
     replicator = make((log, urls))
-    with StateFolder(replicator._folder_of(log.folder, urls[0]), "another daemon"), Running(replicator) as running:
+    with StateFolder(replicator._folder_of(log.folder, urls[0], urls[0]), "another daemon"), Running(replicator) as running:
         progress.wait_for_end(log, urls[1])
         log.append(1)
     assert isinstance(running.error, LockedError)

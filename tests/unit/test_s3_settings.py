@@ -25,7 +25,8 @@ def test_a_url_says_where_and_how() -> None:
     assert (settings.bucket, settings.prefix, settings.region) == ("my.bucket", "a b/c/", "eu-west-1")
     assert (settings.endpoint, settings.path_style) == ("http://127.0.0.1:9000", False)
     assert settings.storage_class == "STANDARD_IA"
-    assert settings.url == "s3://my.bucket/a b/c"
+    assert settings.url == "s3://my.bucket/a b/c?endpoint=http://127.0.0.1:9000"
+    assert read_settings("s3://my.bucket/a%20b?region=x", {}).url == "s3://my.bucket/a b"
     assert read_settings("s3://bucket", {}).prefix == ""
 
 

@@ -1,0 +1,43 @@
+"""Threads by destination: a store that hangs holds up the replicas that are there, and no others."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+THREADS = 4
+"""For each destination and kind of work: more than cores, as they wait for disks and networks."""
+
+
+class DestinationThreads:
+    """Bounded pools, made when a destination is first named; a pool starts threads only as it needs them."""
+
+    def __init__(self) -> None:
+        self._syncing: dict[str, ThreadPoolExecutor] = {}
+        self._putting: dict[str, ThreadPoolExecutor] = {}
+
+    def syncing(self, url: str) -> ThreadPoolExecutor:
+        """For the syncs of the replica at ``url``, as its client spells it."""
+        return _pool(self._syncing, url, "sync")
+
+    def putting(self, url: str) -> ThreadPoolExecutor:
+        """For puts beside its syncs, which wait for them."""
+        return _pool(self._putting, url, "put")
+
+    def shutdown(self, *, wait: bool) -> None:
+        """End them all; with ``wait``, once what they do is done."""
+        for pool in (*self._syncing.values(), *self._putting.values()):
+            pool.shutdown(wait=wait, cancel_futures=True)
+
+
+def _pool(pools: dict[str, ThreadPoolExecutor], url: str, name: str) -> ThreadPoolExecutor:
+    place = _destination(url)
+    if place not in pools:
+        pools[place] = ThreadPoolExecutor(THREADS, name)
+    return pools[place]
+
+
+def _destination(url: str) -> str:
+    """What fails together: a scheme, a host or bucket, and what the query says of it (an endpoint)."""
+    place, _, query = url.partition("?")
+    scheme, _, rest = place.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}?{query}"
