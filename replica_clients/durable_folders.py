@@ -6,10 +6,10 @@ import os
 import threading
 from contextlib import suppress
 
+from litelog.durability import OPEN_FOLDER, sync_folder
+
 MAX_KNOWN_FOLDERS = 4096
 """Folders remembered as durable, about 100 bytes each; one that is forgotten costs an fsync of its parent."""
-
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class DurableFolders:
@@ -33,12 +33,12 @@ class DurableFolders:
         with self._lock:
             if folder in self._known:
                 try:
-                    return os.open(os.path.join(self._root, folder), _OPEN_FOLDER)
+                    return os.open(os.path.join(self._root, folder), OPEN_FOLDER)
                 except FileNotFoundError:
                     self._known.clear()  # somebody removed it, and perhaps more
             try:
                 self._make(folder)
-                return os.open(os.path.join(self._root, folder), _OPEN_FOLDER)
+                return os.open(os.path.join(self._root, folder), OPEN_FOLDER)
             except FileNotFoundError:
                 self._known.clear()
                 raise
@@ -56,7 +56,7 @@ class DurableFolders:
                 self._known.discard(folder)
                 folder = folder.rpartition("/")[0]
             with suppress(FileNotFoundError):
-                _sync_folder(os.path.join(self._root, folder))
+                sync_folder(os.path.join(self._root, folder))
 
     def _make(self, folder: str) -> None:
         if len(self._known) > MAX_KNOWN_FOLDERS:
@@ -70,7 +70,7 @@ class DurableFolders:
                 path = os.path.join(self._root, part)
                 with suppress(FileExistsError):
                     os.mkdir(path)
-                _sync_folder(os.path.dirname(path))
+                sync_folder(os.path.dirname(path))
                 self._known.add(part)
 
     def _make_root(self) -> None:
@@ -80,17 +80,9 @@ class DurableFolders:
             path = "/" + "/".join(names[:count])
             if os.path.isdir(path):
                 with suppress(OSError):
-                    _sync_folder(os.path.dirname(path))
+                    sync_folder(os.path.dirname(path))
             else:
                 with suppress(FileExistsError):
                     os.mkdir(path)
-                _sync_folder(os.path.dirname(path))
+                sync_folder(os.path.dirname(path))
         self._known.add("")
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, _OPEN_FOLDER)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspec.implementations.memory import MemoryFile
 
+from litelog.durability import sync_folder
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -113,11 +115,7 @@ class _Linked:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
 
 
 class _Looked:

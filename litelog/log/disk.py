@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.durability import sync_folder
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -56,11 +58,7 @@ class LocalDisk:
         os.fdatasync(descriptor)
 
     def sync_folder(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(path)
 
 
 def _rest(buffers: list[memoryview], written: int) -> list[memoryview]:

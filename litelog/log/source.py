@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
+from litelog.durability import sync_folder
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
 
 if TYPE_CHECKING:
@@ -209,11 +210,7 @@ class SegmentNames:
 
     def sync_folder(self) -> None:
         try:
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_folder(self._folder)
         except OSError as error:
             raise SourceSyncError(f"{self._folder}: cannot be synced: {error}") from error
 

@@ -8,6 +8,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
 
 if TYPE_CHECKING:
@@ -147,11 +148,7 @@ class OutputFolder:
 
     def _sync_parent(self) -> None:
         try:
-            parent = os.open(self._parent, _FOLDER_FLAGS & ~os.O_NOFOLLOW)
-            try:
-                os.fsync(parent)
-            finally:
-                os.close(parent)
+            sync_folder(self._parent)
         except OSError as error:
             raise OutputError(
                 self._parent,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c
+from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError
 from litelog.log.identity import ShippedEnd
 from litelog.log.place import Place
@@ -92,11 +93,7 @@ class StateFolder:
                 file.flush()
                 os.fdatasync(file.fileno())
             os.rename(temporary, os.path.join(self._path, "state.json"))
-            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self._path)
         except OSError as error:
             raise StateError(f"{self._path}: cannot save state: {error.strerror}") from error
 
