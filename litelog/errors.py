@@ -241,6 +241,15 @@ class CorruptObjectError(CorruptionError):
         super().__init__(f"{key}: {what}{detail}")
 
 
+class UnknownVersionError(CorruptObjectError):
+    """An object was written by a newer litelog: nothing is known to be wrong with it, and nothing is read from it."""
+
+    exit_code = ExitCode.FAILURE
+
+    def __init__(self, key: str, what: str, known: int, actual: object) -> None:
+        super().__init__(key, f"version of its {what}", f"{known}: read it with the litelog that wrote it", actual)
+
+
 class ReplicaGapError(CorruptionError):
     """A generation lacks an object between two that it has."""
 

@@ -1,22 +1,26 @@
 """Snapshots: the complete description of a log at the start of an index. An LZ4-framed JSON document.
 
-Sealed segments are not written yet, so a snapshot here describes no log segments: it stands at a generation's first
-index and carries what the chain begins with.
+One that describes no log segment stands at a generation's first index: the chain begins with it. Others stand behind
+the last WAL segment of the index before theirs, whose digest they name as ``chain``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from litelog.compression import FrameError, compress_frame, decompress_frames
-from litelog.errors import CorruptObjectError
+from litelog.compression import FrameError, compress_frames, decompress_frames
+from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.layout import snapshot_key
-from litelog.position import generation
+from litelog.position import MAX_INDEX, Position, generation
+from litelog.sealed_segment import is_digest
+from litelog.snapshot_entries import SnapshotEntry, read_entries, write_entries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
 VERSION = 1
@@ -27,7 +31,7 @@ MAX_SNAPSHOT_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The log at the start of index ``next``: log segments [first, next), none of them described yet."""
+    """The log at the start of index ``next``: log segments [first, next), an entry for each."""
 
     log: str
     """The log's id, 32 hex digits."""
@@ -40,16 +44,61 @@ class Snapshot:
     """Microseconds since 1970."""
     predecessor_end: str | None = None
     """The position at which the predecessor was ended, if there is one."""
+    chain: str | None = None
+    """SHA-256, hex, of the WAL segment that ends the index before ``next``: what the next one names as ``previous``.
+    None where the generation has none before ``next``: its first WAL segment names this snapshot."""
+    segments: tuple[SnapshotEntry, ...] = ()
+    """In the order of their indexes, without holes."""
 
     @property
     def key(self) -> str:
         return snapshot_key(generation(self.generation), self.next)
 
+    def entry(self, index: int) -> SnapshotEntry | None:
+        """The entry of a log segment; None if the snapshot does not describe it."""
+        return self.segments[index - self.first] if self.first <= index < self.next else None
+
+
+def extend(
+    previous: Snapshot, sealed: Sequence[SnapshotEntry], *, created: int, chain: str | None, owner: str | None = None
+) -> Snapshot:
+    """``previous`` with the log segments behind it, in the order of their indexes.
+
+    ValueError if they do not follow without a hole, or their sequences go back.
+    """
+    snapshot = replace(
+        previous,
+        owner=previous.owner if owner is None else owner,
+        next=previous.next + len(sealed),
+        created=max(created, previous.created),
+        chain=chain,
+        segments=(*previous.segments, *sealed),
+    )
+    _check(snapshot)
+    return snapshot
+
+
+def drop_before(snapshot: Snapshot, index: int) -> Snapshot:
+    """``snapshot`` without the log segments below ``index``: the source dropped them (policy ``mirror``), or retention.
+
+    It keeps what is at ``index`` or above; ValueError for an index behind its end.
+    """
+    if index > snapshot.next:
+        raise ValueError(f"the snapshot ends at index {snapshot.next}, before {index}")
+    if index <= snapshot.first:
+        return snapshot
+    return replace(snapshot, first=index, segments=snapshot.segments[index - snapshot.first :])
+
 
 def encode(snapshot: Snapshot) -> bytes:
     """The object's bytes."""
-    fields = {"version": VERSION, **asdict(snapshot), "segments": []}
-    return compress_frame(json.dumps(fields, separators=(",", ":")).encode())
+    _check(snapshot)
+    fields: dict[str, object] = {"version": VERSION}
+    fields |= {name: getattr(snapshot, name) for name in Snapshot.__slots__}
+    if snapshot.chain is None:
+        del fields["chain"]  # as it was written before there were any
+    fields["segments"] = write_entries(snapshot.segments) if snapshot.segments else []
+    return b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
 
 
 def digest(body: Buffer) -> str:
@@ -58,19 +107,52 @@ def digest(body: Buffer) -> str:
 
 
 def decode(key: str, body: Buffer) -> Snapshot:
-    """The snapshot in ``body``; CorruptObjectError names ``key``."""
+    """The snapshot in ``body``; CorruptObjectError (UnknownVersionError for a newer version) names ``key``."""
     try:
         fields = json.loads(decompress_frames(body, MAX_SNAPSHOT_BYTES))
-        if fields.pop("version") != VERSION:
-            raise ValueError(f"version is not {VERSION}")
-        if fields.pop("segments"):
-            raise ValueError("describes sealed segments, which this version does not read")
-        snapshot = Snapshot(**fields)
-        generation(snapshot.generation)
-        if not all(type(value) is int and value >= 0 for value in (snapshot.first, snapshot.next, snapshot.created)):
-            raise ValueError("first, next and created are not whole numbers")
+        version = fields.pop("version")
+        if type(version) is not int or version != VERSION:
+            raise UnknownVersionError(key, "snapshot", VERSION, version)
+        snapshot = _snapshot(fields)
     except (FrameError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptObjectError(key, f"snapshot: {error}") from error
     if snapshot.key != key:
         raise CorruptObjectError(key, "position in the snapshot", key, snapshot.key)
     return snapshot
+
+
+def _snapshot(fields: dict[str, Any]) -> Snapshot:
+    for name in ("log", "format", "generation", "owner"):
+        _require(isinstance(fields[name], str), f"{name} is {fields[name]!r}")
+    for name in ("predecessor_end", "chain"):
+        _require(isinstance(fields.get(name), str | None), f"{name} is {fields.get(name)!r}")
+    for name in ("first", "next", "created"):
+        _require(type(fields[name]) is int and 0 <= fields[name] <= MAX_INDEX, f"{name} is {fields[name]!r}")
+    count = fields["next"] - fields["first"]
+    written = fields.pop("segments")
+    _require(0 <= count <= MAX_SNAPSHOT_BYTES, f"it ends at index {fields['next']}, and starts at {fields['first']}")
+    segments = () if written == [] else read_entries(fields["first"], count, written)
+    snapshot = Snapshot(**fields, segments=segments)
+    _check(snapshot)
+    return snapshot
+
+
+def _check(snapshot: Snapshot) -> None:
+    generation(snapshot.generation)
+    _require(snapshot.chain is None or is_digest(snapshot.chain), f"chain is {snapshot.chain!r}")
+    if snapshot.predecessor_end is not None:
+        Position.parse(snapshot.predecessor_end)
+    indexes = [entry.index for entry in snapshot.segments]
+    if indexes != list(range(snapshot.first, snapshot.next)):
+        raise ValueError(
+            f"it names {len(indexes)} log segments that are not those from {snapshot.first} to {snapshot.next}"
+        )
+    follows = 0
+    for entry in snapshot.segments:
+        _require(entry.first is None or entry.first >= follows, f"{entry.file}: sequence {entry.first} goes back")
+        follows = follows if entry.next is None else entry.next
+
+
+def _require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise ValueError(reason)
