@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +14,7 @@ from litelog.position import generation as parse_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -79,8 +80,12 @@ class ObjectStore(Protocol):
     """Whether ``create_only`` holds against every other writer, wherever it runs. Where it does not, a put looks first,
     and two writers who look at once both write."""
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         """Store the buffers, put together, as ``key``; return when it is durable. Nothing partial is ever visible.
+
+        ``body`` may be iterated again, to try again, and gives the same bytes each time. One that is no sequence may
+        be far larger than memory, and makes its buffers as they are taken: few of them are held at a time. What its
+        iteration raises is passed on, and nothing is stored.
 
         ``create_only``: raise ExistsError, and change nothing, where the key is taken; the object that has it is
         durable then, too. A StoreError leaves open whether the object was stored. ValueError for what is not a key
@@ -145,7 +150,7 @@ class ObjectReplicaClient:
             if position is not None:
                 yield WalSegmentInfo(position, info.size)
 
-    def write_wal_segment(self, position: Position, body: Sequence[Buffer]) -> None:
+    def write_wal_segment(self, position: Position, body: Iterable[Buffer]) -> None:
         _require(position.generation)
         self.store.put(layout.wal_key(position), body)
 
@@ -162,25 +167,51 @@ class ObjectReplicaClient:
 
         self.store.delete(keys())
 
-    def sealed_segments(self, generation: Generation) -> Iterator[IndexedInfo]:
+    def sealed_segments(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
         _require(generation)
-        for info in _ordered(self.store.list(layout.sealed_prefix(generation))):
+        after = layout.sealed_key(generation, since)[:-1] if since else None
+        for info in _ordered(self.store.list(layout.sealed_prefix(generation), after)):
             if (parsed := layout.parse_sealed(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
-    def snapshots(self, generation: Generation) -> Iterator[IndexedInfo]:
+    def write_sealed_segment(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         _require(generation)
-        for info in _ordered(self.store.list(layout.snapshot_prefix(generation))):
+        self.store.put(layout.sealed_key(generation, index), body)
+
+    def read_sealed_segment(self, generation: Generation, index: int, start: int, length: int) -> bytes:
+        _require(generation)
+        return self._read(layout.sealed_key(generation, index), ByteRange(start, length))
+
+    def open_sealed_segment(
+        self, generation: Generation, index: int, start: int = 0, length: int | None = None
+    ) -> BinaryIO:
+        _require(generation)
+        whole = start == 0 and length is None
+        return self.store.open(layout.sealed_key(generation, index), None if whole else ByteRange(start, length))
+
+    def delete_sealed_segments(self, places: Iterable[tuple[Generation, int]]) -> None:
+        self.store.delete(_indexed_keys(places, layout.sealed_key))
+
+    def snapshots(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
+        _require(generation)
+        after = layout.snapshot_key(generation, since)[:-1] if since else None
+        for info in _ordered(self.store.list(layout.snapshot_prefix(generation), after)):
             if (parsed := layout.parse_snapshot(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
-    def write_snapshot(self, generation: Generation, index: int, body: Sequence[Buffer]) -> None:
+    def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
+        return list(reversed(deque(self.snapshots(generation), maxlen=count)))
+
+    def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         _require(generation)
         self.store.put(layout.snapshot_key(generation, index), body)
 
     def read_snapshot(self, generation: Generation, index: int) -> bytes:
         _require(generation)
         return self._read(layout.snapshot_key(generation, index))
+
+    def delete_snapshots(self, places: Iterable[tuple[Generation, int]]) -> None:
+        self.store.delete(_indexed_keys(places, layout.snapshot_key))
 
     def close(self) -> None:
         self.store.close()
@@ -206,6 +237,12 @@ class ObjectReplicaClient:
 def _require(name: Generation) -> None:
     """ValueError if ``name`` is no generation, an empty one above all: its prefix would be every generation's."""
     parse_generation(name)
+
+
+def _indexed_keys(places: Iterable[tuple[Generation, int]], spell: Callable[[Generation, int], str]) -> Iterator[str]:
+    for generation, index in places:
+        _require(generation)
+        yield spell(generation, index)
 
 
 def _is_ours(key: str) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
 
     from typing_extensions import Buffer
 
@@ -56,7 +57,7 @@ class ReplicaClient(Protocol):
     def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
         """The WAL segments of a generation, from the one at ``since`` on; listed page by page as it is consumed."""
 
-    def write_wal_segment(self, position: Position, body: Sequence[Buffer]) -> None:
+    def write_wal_segment(self, position: Position, body: Iterable[Buffer]) -> None:
         """Create the WAL segment at ``position`` from buffers put together."""
 
     def read_wal_segment(self, position: Position, start: int = 0, length: int | None = None) -> bytes:
@@ -65,17 +66,38 @@ class ReplicaClient(Protocol):
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:
         """Delete WAL segments."""
 
-    def sealed_segments(self, generation: Generation) -> Iterator[IndexedInfo]:
-        """The sealed segments of a generation."""
+    def sealed_segments(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
+        """The sealed segments of a generation, from index ``since`` on; listed page by page as it is consumed."""
 
-    def snapshots(self, generation: Generation) -> Iterator[IndexedInfo]:
-        """The snapshots of a generation."""
+    def write_sealed_segment(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
+        """Create the sealed segment of ``index`` from buffers put together, as they are made (``ObjectStore.put``)."""
 
-    def write_snapshot(self, generation: Generation, index: int, body: Sequence[Buffer]) -> None:
+    def read_sealed_segment(self, generation: Generation, index: int, start: int, length: int) -> bytes:
+        """``length`` of the object's bytes (fewer at its end) from ``start`` on."""
+
+    def open_sealed_segment(
+        self, generation: Generation, index: int, start: int = 0, length: int | None = None
+    ) -> BinaryIO:
+        """The object's bytes from ``start`` on, or ``length`` of them, to be read once and closed: frame by frame where
+        it is large. As ``ObjectStore.open``."""
+
+    def delete_sealed_segments(self, places: Iterable[tuple[Generation, int]]) -> None:
+        """Delete sealed segments, each by its generation and index."""
+
+    def snapshots(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
+        """The snapshots of a generation, from index ``since`` on; listed page by page as it is consumed."""
+
+    def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
+        """The newest snapshots of a generation, up to ``count``, newest first. One listing."""
+
+    def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         """Create the snapshot at the start of ``index``."""
 
     def read_snapshot(self, generation: Generation, index: int) -> bytes:
         """The snapshot at the start of ``index``."""
+
+    def delete_snapshots(self, places: Iterable[tuple[Generation, int]]) -> None:
+        """Delete snapshots, each by its generation and index."""
 
     def close(self) -> None:
         """Release what the client holds. Idempotent."""

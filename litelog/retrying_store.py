@@ -15,7 +15,7 @@ from litelog.object_store import ByteRange, ObjectInfo
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -66,7 +66,7 @@ class RetryingStore:
         self.url = inner.url
         self.fences = inner.fences
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._try(lambda: self._inner.put(key, body, create_only=create_only))
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:

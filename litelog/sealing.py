@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from litelog.checksum import crc32c
 from litelog.compression import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, cut_frames
-from litelog.errors import CorruptCommitError, DivergedError
+from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.formats.commit_walk import is_zero
 from litelog.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
@@ -133,7 +133,7 @@ class Sealing:
         left = self.segment.length - offset
         wanted = min(FRAME_BYTES, left)
         while True:
-            data = memoryview(self._read(offset, wanted))
+            data = self._read_at(offset, wanted)
             if len(data) < wanted:
                 reason = f"was cut from {self.segment.length} bytes to {offset + len(data)}"
                 raise DivergedError(self._path, reason)
@@ -163,7 +163,13 @@ class Sealing:
         if scan.tail is Tail.NOTHING:
             return True
         places = range(scan.start, self.segment.length, FRAME_BYTES)
-        return scan.tail is Tail.ZEROS and all(is_zero(memoryview(self._read(at, FRAME_BYTES))) for at in places)
+        return scan.tail is Tail.ZEROS and all(is_zero(self._read_at(at, FRAME_BYTES)) for at in places)
+
+    def _read_at(self, offset: int, length: int) -> memoryview:
+        try:
+            return memoryview(self._read(offset, length))
+        except OSError as error:
+            raise SourceError(f"{self._path}: cannot be read at {offset}: {error.strerror or error}") from error
 
     @property
     def _path(self) -> str:

@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.restore.write_back import begin_write_back
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
 
@@ -36,6 +37,9 @@ TEMPORARY = ".litelog-"
 
 MAX_BUFFERS = 1024
 """Buffers in one write: Linux's IOV_MAX."""
+
+HELD_BYTES = 4 << 20
+"""Bytes in one write, of a body that has more: a stream's are held that long, and then begin their way to the disk."""
 
 FOLDER_ATTEMPTS = 10
 """How often a put makes its folder anew when somebody removes it meanwhile: retention does so once, at most."""
@@ -82,7 +86,7 @@ class FileStore:
         self._token = secrets.token_hex(8)
         self._count = itertools.count()
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         _require_ours(key)
         parent, _, name = key.rpartition("/")
         with self._mapped("put", key):
@@ -119,7 +123,7 @@ class FileStore:
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _put(self, key: str, parent: str, name: str, body: Sequence[Buffer], create_only: bool) -> None:
+    def _put(self, key: str, parent: str, name: str, body: Iterable[Buffer], create_only: bool) -> None:
         folder = self._folders.open(parent)
         try:
             self._publish(folder, name, body, create_only)
@@ -129,7 +133,7 @@ class FileStore:
         finally:
             os.close(folder)
 
-    def _publish(self, folder: int, name: str, body: Sequence[Buffer], create_only: bool) -> None:
+    def _publish(self, folder: int, name: str, body: Iterable[Buffer], create_only: bool) -> None:
         """Make the file ``name`` of ``body``. FileExistsError, FileNotFoundError: of the name, of the folder."""
         file, temporary = self._create(folder, named=not create_only)
         try:
@@ -229,9 +233,24 @@ class FileStore:
         return StoreError(operation, key, f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}")
 
 
-def write_whole(file: int, body: Sequence[Buffer]) -> None:
-    """Write buffers one behind the other, without putting them together first."""
-    views = [view.cast("B") for buffer in body if (view := memoryview(buffer)).nbytes]
+def write_whole(file: int, body: Iterable[Buffer]) -> None:
+    """Write buffers one behind the other, without putting them together first, nor holding more than a few."""
+    views: list[memoryview] = []
+    held = written = 0
+    for buffer in body:
+        if (view := memoryview(buffer)).nbytes:
+            view = view.cast("B")
+            views.append(view)
+            held += len(view)
+        if held >= HELD_BYTES or len(views) == MAX_BUFFERS:
+            _write_views(file, views)
+            begin_write_back(file, written, held)
+            views, written, held = [], written + held, 0
+        del buffer, view
+    _write_views(file, views)
+
+
+def _write_views(file: int, views: list[memoryview]) -> None:
     while views:
         written = os.writev(file, views[:MAX_BUFFERS])
         done = 0

@@ -89,9 +89,11 @@ class FsspecStore:
         self._creation: Creation = choose_creation(_protocols(first))
         self.fences = self._creation.fences
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
-        content = body[0] if len(body) == 1 and isinstance(body[0], bytes) else b"".join(body)
+        pieces = list(body)  # none of them takes a stream, and refuses a second writer: an object is held whole
+        content = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
+        del pieces
         with self._mapped("put", key):
             try:
                 self._creation.write(self._file_system(), self._path(key), content, create_only)

@@ -47,7 +47,7 @@ class MemoryStore:
         self._keys: list[str] = []
         self._lock = threading.Lock()
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
         content = b"".join(body)
         with self._lock:

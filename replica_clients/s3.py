@@ -56,7 +56,7 @@ class S3Store:
         key = settings.sse_customer_key
         self._reading = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key} if key else {}
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
         self._upload.put(key, body, create_only)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
@@ -13,7 +15,7 @@ from crc32c import crc32c
 from litelog.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from typing_extensions import Buffer
 
@@ -47,14 +49,24 @@ class S3Upload:
         self._encryption = _encryption(connection.settings)
         self._placement = _placement(connection.settings)
 
-    def put(self, key: str, body: Sequence[Buffer], create_only: bool) -> None:
-        """Store the buffers as ``key``, within the prefix. ExistsError, StoreError."""
+    def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
+        """Store the buffers as ``key``, within the prefix. ExistsError, StoreError.
+
+        A body that is no sequence is not held: it goes up part by part, and in one request where it has but one.
+        """
         condition = {"IfNoneMatch": "*"} if create_only else {}
-        size = sum(memoryview(buffer).nbytes for buffer in body)
-        if size > self._single_bytes:
-            self._put_parts(key, body, size, condition)
-            return
-        content = _join(body)
+        if isinstance(body, Sequence):
+            size = sum(memoryview(buffer).nbytes for buffer in body)
+            if size > self._single_bytes:
+                self._put_parts(key, cut(body, max(self._part_bytes, -(-size // MAX_PARTS))), condition)
+                return
+            content = _join(body)
+        else:
+            parts = cut(body, self._part_bytes)
+            content = next(parts, b"")
+            if (second := next(parts, None)) is not None:
+                self._put_parts(key, chain([content, second], parts), condition)
+                return
         self._request(
             "put",
             key,
@@ -66,13 +78,13 @@ class S3Upload:
             **self._encryption,
         )
 
-    def _put_parts(self, key: str, body: Sequence[Buffer], size: int, condition: dict[str, str]) -> None:
+    def _put_parts(self, key: str, contents: Iterable[bytes], condition: dict[str, str]) -> None:
         algorithm = _ALGORITHMS.get(self._settings.checksum)
         declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
         begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
         upload = str(begun["UploadId"])
         try:
-            parts = self._send_parts(key, upload, body, max(self._part_bytes, -(-size // MAX_PARTS)))
+            parts = self._send_parts(key, upload, contents)
             self._request(
                 "put",
                 key,
@@ -86,12 +98,15 @@ class S3Upload:
             self._abort(key, upload)
             raise
 
-    def _send_parts(self, key: str, upload: str, body: Sequence[Buffer], part_bytes: int) -> list[dict[str, Any]]:
+    def _send_parts(self, key: str, upload: str, contents: Iterable[bytes]) -> list[dict[str, Any]]:
         """What completes the upload: an entry for each part, in order. The first failure ends it."""
         sent: list[Future[dict[str, Any]]] = []
         with ThreadPoolExecutor(PARTS_AT_ONCE, "s3-part") as pool:
             running: set[Future[dict[str, Any]]] = set()
-            for number, content in enumerate(cut(body, part_bytes), 1):
+            for number, content in enumerate(contents, 1):
+                if number > MAX_PARTS:
+                    reason = f"is larger than {MAX_PARTS} parts of {self._part_bytes} bytes"
+                    raise StoreError("put", key, reason, retryable=False)
                 sent.append(pool.submit(self._send_part, key, upload, number, content))
                 running.add(sent[-1])
                 while len(running) >= PARTS_AT_ONCE:
@@ -137,7 +152,7 @@ def digest(content: bytes, checksum: str) -> dict[str, str]:
     return {_DIGESTS[checksum]: base64.b64encode(value).decode()}
 
 
-def cut(body: Sequence[Buffer], part_bytes: int) -> Iterator[bytes]:
+def cut(body: Iterable[Buffer], part_bytes: int) -> Iterator[bytes]:
     """The bytes of the buffers, put together, in parts of ``part_bytes`` and a shorter last one."""
     pieces: list[memoryview] = []
     room = part_bytes
