@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from litelog.object_store import ByteRange, ObjectStore
 
@@ -40,6 +40,22 @@ def fill(store: ObjectStore, keys: Iterable[str]) -> None:
     """Put a small object under each key, from several threads: a request may take long."""
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda key: store.put(key, [key.encode()]), keys))
+
+
+class Stream:
+    """A body that is no sequence: it makes its buffers anew, one by one, each time it is iterated.
+
+    ``fails``: what it raises in place of its end.
+    """
+
+    def __init__(self, buffers: Callable[[], Iterable[bytes]], fails: Exception | None = None) -> None:
+        self._buffers = buffers
+        self._fails = fails
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._buffers()
+        if self._fails is not None:
+            raise self._fails
 
 
 def assert_raises(kind: type[Exception], call: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
 from litelog.object_store import ByteRange, ObjectInfo
-from replica_clients.conformance.checks import THREADS, assert_raises, fill, listed, read
+from replica_clients.conformance.checks import THREADS, Stream, assert_raises, fill, listed, read
 
 if TYPE_CHECKING:
     from litelog.object_store import ObjectStore
@@ -46,6 +46,32 @@ class ObjectStoreConformance:
         store.put("large", [half, half])
         assert read(store, "large") == half + half
         assert read(store, "large", ByteRange(len(half) - 5, 10)) == half[-5:] + half[:5]
+
+    def test_a_body_may_be_made_as_it_is_taken(self, store: ObjectStore) -> None:
+        piece = os.urandom(1 << 20)
+        lengths = [1, 0, 9, *range(0, len(piece), len(piece) // 7), *[len(piece)] * (self.large_bytes >> 20)]
+        store.put("streamed", Stream(lambda: (piece[:length] for length in lengths)))
+        store.put("small", Stream(lambda: [b"one", b", two"]))
+        store.put("none", Stream(list))
+        assert read(store, "streamed") == b"".join(piece[:length] for length in lengths)
+        assert (read(store, "small"), read(store, "none")) == (b"one, two", b"")
+
+    def test_a_streamed_body_does_not_replace(self, store: ObjectStore) -> None:
+        store.put("key", [b"first"])
+        large = Stream(lambda: [bytes(1 << 20)] * (self.large_bytes >> 20))
+        for body in (Stream(lambda: [b"second"]), large):
+            assert_raises(ExistsError, lambda body=body: store.put("key", body))  # type: ignore[misc]
+        assert read(store, "key") == b"first"
+
+    def test_a_body_that_fails_leaves_nothing(self, store: ObjectStore) -> None:
+        pieces = self.large_bytes >> 20
+        for count in (0, 1, pieces // 2, pieces):
+            body = Stream(lambda count=count: [bytes(1 << 20)] * count, LookupError("the source"))  # type: ignore[misc]
+            assert_raises(LookupError, lambda body=body: store.put("a/key", body))  # type: ignore[misc]
+        assert_raises(NotFoundError, lambda: read(store, "a/key"))
+        assert listed(store) == []
+        store.put("a/key", Stream(lambda: [b"whole"]))
+        assert read(store, "a/key") == b"whole"
 
     def test_what_is_not_there_is_not_found(self, store: ObjectStore) -> None:
         store.put("a/b", [b"x"])

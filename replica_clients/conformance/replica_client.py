@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
 from litelog.layout import claim_key, sealed_key, snapshot_key, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import Generation, Position
-from replica_clients.conformance.checks import THREADS, assert_raises, fill, foreign_names
+from replica_clients.conformance.checks import THREADS, Stream, assert_raises, fill, foreign_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +39,28 @@ class ReplicaClientConformance:
         client.write_claim(1, b"claim")
         client.write_wal_segment(Position(OLDER, 0, 0), [b"wal ", b"segment"])
         client.write_snapshot(OLDER, 0, [b"snapshot"])
+        client.write_sealed_segment(OLDER, 3, Stream(lambda: [b"sealed ", b"segment"]))
         assert client.read_claim(1) == b"claim"
+        assert client.read_sealed_segment(OLDER, 3, 0, 14) == b"sealed segment"
+        assert client.read_sealed_segment(OLDER, 3, 7, 3) == b"seg"
+        assert client.read_sealed_segment(OLDER, 3, 12, 30) == b"nt"
         assert client.read_wal_segment(Position(OLDER, 0, 0)) == b"wal segment"
         assert client.read_wal_segment(Position(OLDER, 0, 0), 4, 3) == b"seg"
         assert client.read_wal_segment(Position(OLDER, 0, 0), 8, 30) == b"ent"
         assert client.read_wal_segment(Position(OLDER, 0, 0), 4) == b"segment"
         assert client.read_snapshot(OLDER, 0) == b"snapshot"
 
+    def test_a_sealed_segment_is_read_as_a_stream(self, client: ReplicaClient) -> None:
+        client.write_sealed_segment(OLDER, 1, [b"0123456789"])
+        for start, length, expected in ((0, None, b"0123456789"), (4, None, b"456789"), (4, 3, b"456"), (8, 9, b"89")):
+            with closing(client.open_sealed_segment(OLDER, 1, start, length)) as stream:
+                assert stream.read(2) + stream.read() == expected
+
     def test_what_is_not_there_is_not_found(self, client: ReplicaClient) -> None:
+        client.write_sealed_segment(NEWER, 0, [b"of another generation"])
+        assert_raises(NotFoundError, lambda: client.read_sealed_segment(OLDER, 0, 0, 1))
+        assert_raises(NotFoundError, lambda: client.read_sealed_segment(NEWER, 1, 0, 1))
+        assert_raises(NotFoundError, lambda: client.open_sealed_segment(OLDER, 0).read())
         assert_raises(NotFoundError, lambda: client.read_claim(1))
         assert_raises(NotFoundError, lambda: client.read_wal_segment(Position(OLDER, 0, 0)))
         assert_raises(NotFoundError, lambda: client.read_snapshot(OLDER, 0))
@@ -56,12 +71,14 @@ class ReplicaClientConformance:
             lambda body: client.write_claim(9, body),
             lambda body: client.write_wal_segment(position, [body]),
             lambda body: client.write_snapshot(NEWER, 7, [body]),
+            lambda body: client.write_sealed_segment(NEWER, 7, Stream(lambda: [body])),
         )
         for write in writes:
             write(b"first")
             assert_raises(ExistsError, lambda write=write: write(b"second"))  # type: ignore[misc]
             assert_raises(ExistsError, lambda write=write: write(b"first"))  # type: ignore[misc]
         assert client.read_claim(9) == client.read_wal_segment(position) == client.read_snapshot(NEWER, 7) == b"first"
+        assert client.read_sealed_segment(NEWER, 7, 0, 99) == b"first"
 
     def test_an_empty_generation_is_an_error(self, client: ReplicaClient) -> None:
         for name in (Generation(""), Generation("../00000001000000"), Generation("0000000100000000/wal")):
@@ -74,6 +91,12 @@ class ReplicaClientConformance:
                 lambda name=name: client.delete_wal_segments([Position(name, 0, 0)]),
                 lambda name=name: client.write_snapshot(name, 0, [b"x"]),
                 lambda name=name: client.read_snapshot(name, 0),
+                lambda name=name: client.delete_snapshots([(name, 0)]),
+                lambda name=name: client.newest_snapshots(name, 1),
+                lambda name=name: client.write_sealed_segment(name, 0, [b"x"]),
+                lambda name=name: client.read_sealed_segment(name, 0, 0, 1),
+                lambda name=name: client.open_sealed_segment(name, 0),
+                lambda name=name: client.delete_sealed_segments([(name, 0)]),
             ):
                 assert_raises(ValueError, call)
         assert client.generations() == []
@@ -112,6 +135,32 @@ class ReplicaClientConformance:
         found = [(info.generation, info.index, info.size) for info in client.snapshots(OLDER)]
         assert found == [(OLDER, index, index) for index in (0, 9, 10, 16)]
 
+    def test_the_newest_snapshots_come_first(self, client: ReplicaClient) -> None:
+        assert client.newest_snapshots(OLDER, 3) == []
+        client.write_snapshot(NEWER, 99, [b"of another generation"])
+        for index in (255, 0, 256, 16):
+            client.write_snapshot(OLDER, index, [b"x"])
+        for count, expected in ((1, [256]), (3, [256, 255, 16]), (9, [256, 255, 16, 0])):
+            assert [info.index for info in client.newest_snapshots(OLDER, count)] == expected
+
+    def test_sealed_segments_are_listed_in_order_with_their_sizes(self, client: ReplicaClient) -> None:
+        indexes = [0, 1, 9, 10, 15, 16, 255, 256, 1 << 40]
+        for size, index in reversed(list(enumerate(indexes))):
+            client.write_sealed_segment(OLDER, index, [b"x" * size])
+        client.write_sealed_segment(NEWER, 3, [b"of another generation"])
+        found = [(info.generation, info.index, info.size) for info in client.sealed_segments(OLDER)]
+        assert found == [(OLDER, index, size) for size, index in enumerate(indexes)]
+
+    def test_a_listing_since_an_index_includes_it(self, client: ReplicaClient) -> None:
+        indexes = (0, 1, 15, 16, 300)
+        for index in indexes:
+            client.write_sealed_segment(OLDER, index, [b"x"])
+            client.write_snapshot(OLDER, index, [b"x"])
+        for since in (*indexes, 2, 17, 301):
+            expected = [index for index in indexes if index >= since]
+            assert [info.index for info in client.sealed_segments(OLDER, since)] == expected
+            assert [info.index for info in client.snapshots(OLDER, since)] == expected
+
     def test_deleting_removes_what_is_there_and_nothing_else(self, client: ReplicaClient) -> None:
         positions = [Position(OLDER, index, 0) for index in range(4)]
         for position in positions:
@@ -120,6 +169,21 @@ class ReplicaClientConformance:
         client.delete_wal_segments([])
         assert [info.position for info in client.wal_segments(OLDER)] == [positions[1], positions[3]]
 
+    def test_deleting_sealed_segments_and_snapshots_removes_these_and_nothing_else(self, client: ReplicaClient) -> None:
+        position = Position(OLDER, 1, 0)
+        client.write_wal_segment(position, [b"x"])
+        for index in range(4):
+            client.write_sealed_segment(OLDER, index, [b"x"])
+            client.write_snapshot(OLDER, index, [b"x"])
+        client.delete_sealed_segments([(OLDER, 1), (OLDER, 9), (NEWER, 0)])
+        client.delete_snapshots([(OLDER, 3), (NEWER, 0)])
+        client.delete_sealed_segments([])
+        client.delete_snapshots([])
+        assert [info.index for info in client.sealed_segments(OLDER)] == [0, 2, 3]
+        assert [info.index for info in client.snapshots(OLDER)] == [0, 1, 2]
+        assert [info.position for info in client.wal_segments(OLDER)] == [position]
+        assert_raises(NotFoundError, lambda: client.read_sealed_segment(OLDER, 1, 0, 1))
+
     def test_foreign_names_are_passed_over(self, client: ReplicaClient) -> None:
         if not isinstance(client, ObjectReplicaClient):
             return
@@ -127,12 +191,13 @@ class ReplicaClientConformance:
         client.write_wal_segment(position, [b"wal"])
         client.write_snapshot(OLDER, 1, [b"snapshot"])
         client.write_claim(1, b"claim")
-        client.store.put(sealed_key(OLDER, 1), [b"sealed"])
+        client.write_sealed_segment(OLDER, 1, [b"sealed"])
         ours = (wal_key(position), snapshot_key(OLDER, 1), sealed_key(OLDER, 1), claim_key(1))
         fill(client.store, foreign_names(*ours))
         assert [info.position for info in client.wal_segments(OLDER)] == [position]
         assert [info.position for info in client.wal_segments(OLDER, position)] == [position]
         assert [(info.index, info.size) for info in client.snapshots(OLDER)] == [(1, 8)]
+        assert [(info.index, info.size) for info in client.newest_snapshots(OLDER, 2)] == [(1, 8)]
         assert [(info.index, info.size) for info in client.sealed_segments(OLDER)] == [(1, 6)]
         assert client.epochs() == [1]
         assert client.generations() == [OLDER]
