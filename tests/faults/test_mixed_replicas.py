@@ -1,0 +1,272 @@
+"""Several replicas of one log, of several kinds: one that is down holds back no other, and catches up by itself."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("fsspec")
+pytest.importorskip("moto.server")
+
+from litelog.clock import SystemClock
+from litelog.config import make_config
+from litelog.formats.litelog import LitelogFormat
+from litelog.log.writer import LogWriter
+from litelog.registry import open_store
+from litelog.replicator import BEGINNING, Replicator
+from litelog.shipping.replica_task import Phase
+from tests.faults.figures import report
+from tests.independent_reader import read_replica
+from tests.servers import CREDENTIALS, REGION
+from tests.unit.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from litelog.claim import Claim
+    from litelog.replicator import ReplicaStatus
+    from litelog.shipping.replica import Shipped
+    from tests.faults.s3_replicas import Bench
+
+WAIT_SECONDS = 120
+"""What nothing here takes, however busy the machine is."""
+
+OUTAGE_SECONDS = 3600
+SPEED = 600
+"""An hour takes six seconds."""
+
+LIMIT_BYTES = 16 << 10
+"""Bytes of the log in one WAL segment here, so that an outage leaves many of them to be shipped."""
+
+MAX_HELD = 4
+"""WAL segments that a replica holds at most: those made ahead, and the one on its way."""
+
+MEAN_DELAY_SECONDS = 5
+"""Attempts are further apart than that on average, once an outage lasts."""
+
+SETTLED_ROUNDS = 20
+"""After which threads are all there, but for few."""
+
+MORE_THREADS = 3
+
+LOGS = 6
+"""More than the threads that one destination has."""
+
+
+class FastClock:
+    """The machine's, but for the speed of its steady time. The wall clock stays that of the files' time stamps."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._start = self._clock.monotonic()
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._start + (self._clock.monotonic() - self._start) * SPEED
+
+
+@dataclass
+class Progress:
+    """A listener: how far each replica of each log went."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    ends: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def shipped(self, event: Shipped) -> None:
+        with self.changed:
+            self.ends[event.log, event.replica] = event.header.next or 0
+            self.changed.notify_all()
+
+    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def wait_for(self, log: str, replica: str, sequence: int) -> None:
+        """Wait until every record before ``sequence`` is acknowledged there."""
+        with self.changed:
+            reached = self.changed.wait_for(lambda: self.ends.get((log, replica), 0) >= sequence, WAIT_SECONDS)
+        assert reached, f"{replica} was held back"
+
+
+@contextmanager
+def running(replicator: Replicator) -> Iterator[None]:
+    thread = threading.Thread(target=replicator.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        replicator.stop()
+        thread.join()
+
+
+class Mixed:
+    """One log, and a replicator with a replica of it in a folder, in S3 behind the proxy, and in fsspec's memory."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.clock = FastClock()
+        self.progress = Progress()
+        s3 = {"endpoint": bench.proxy.endpoint, "region": REGION, **CREDENTIALS}
+        self.places: list[tuple[str, dict[str, object]]] = [
+            (f"file://{bench.folder}/replica", {}),
+            (f"s3://{bench.bucket}/replica", s3),
+            (f"fsspec+memory:/{bench.folder}/replica", {}),
+        ]
+        replicas = [{"url": url, "options": options} for url, options in self.places]
+        values = {"max_segment_bytes": LIMIT_BYTES, "logs": [{"path": bench.log.folder, "replicas": replicas}]}
+        self.replicator = Replicator(
+            make_config("test", values),
+            state_dir=str(bench.folder / "states"),
+            host="here",
+            clock=self.clock,
+            random=Random(5),
+            listener=self.progress,
+        )
+
+    def status(self, scheme: str) -> ReplicaStatus:
+        """Where the replica with that scheme stands."""
+        (found,) = [status for status in self.replicator.status() if status.replica.startswith(scheme)]
+        return found
+
+    def wait_for(self, *schemes: str) -> None:
+        """Wait until these replicas have all of the log."""
+        for scheme in schemes:
+            replica = self.status(scheme).replica
+            self.progress.wait_for(self.bench.log.folder, replica, self.bench.writer.next_sequence)
+
+    def held(self) -> int:
+        """WAL segments in memory, of the replica that has most of them."""
+        return max(len(task.replica._queue) for task in self.replicator._tasks if task.replica is not None)
+
+    def sit_out(self, seconds: float) -> tuple[int, int, int]:
+        """Let an outage of S3 last so long while the log grows, and the others have each record before the next one
+        is written: rounds, WAL segments held at most, and threads that came after the first rounds."""
+        end = self.clock.monotonic() + seconds
+        rounds = held = early = late = 0
+        while self.clock.monotonic() < end:
+            self.bench.append(20)
+            self.wait_for("file:", "memory:")
+            held = max(held, self.held())
+            rounds += 1
+            if rounds <= SETTLED_ROUNDS:
+                early = max(early, threading.active_count())
+            late = max(late, threading.active_count())
+        assert rounds > SETTLED_ROUNDS
+        return rounds, held, late - early
+
+    def assert_restorable(self) -> None:
+        """Each replica by itself gives the log back, in one generation."""
+        written = self.bench.written()
+        for number, (url, options) in enumerate(self.places):
+            store = open_store(url, options)
+            assert self.bench.restored(f"restored-{number}", self.bench.client(store)) == written
+            assert len(read_replica(store)) == 1, "an outage begins no generation"
+            store.close()
+
+
+def test_an_hour_without_one_replica_is_nothing_to_the_others(bench: Bench) -> None:
+    mixed = Mixed(bench)
+    bench.append()
+    with running(mixed.replicator):
+        _wait_until(lambda: len(mixed.replicator.status()) == 3)
+        mixed.wait_for("file:", "s3:", "memory:")
+        before = mixed.status("s3:")
+        bench.proxy.go_down()
+        down = mixed.clock.monotonic()
+        rounds, held, more_threads = mixed.sit_out(OUTAGE_SECONDS)
+        failed, outage = mixed.status("s3:"), mixed.clock.monotonic() - down
+        assert failed.phase in {Phase.BACKING_OFF.value, Phase.SYNCING.value}
+        assert failed.position == before.position
+        assert failed.error is not None
+        for healthy in (mixed.status("file:"), mixed.status("memory:")):
+            assert (healthy.error, healthy.failures) == (None, 0)
+        assert 1 < failed.failures <= 20 + outage / MEAN_DELAY_SECONDS
+        assert bench.proxy.refused <= failed.failures * BEGINNING.attempts
+        assert held <= MAX_HELD
+        assert more_threads <= MORE_THREADS, "an outage takes more threads the longer it lasts"
+        assert sum(map(len, bench.written().values())) > (MAX_HELD + 1) * LIMIT_BYTES, "more than is held"
+
+        bench.proxy.come_back()
+        while mixed.progress.ends[bench.log.folder, failed.replica] < bench.writer.next_sequence:
+            bench.append(1)
+            mixed.wait_for("file:", "memory:")
+        _wait_until(lambda: mixed.status("s3:").error is None)
+    assert {status.phase for status in mixed.replicator.status()} == {Phase.DONE.value}
+    mixed.assert_restorable()
+    report(
+        "mixed_replicas",
+        outage_seconds=round(outage),
+        attempts=failed.failures,
+        wal_segments_held=held,
+        rounds_of_the_others=rounds,
+        bytes_lost=0,
+    )
+
+
+def test_a_store_that_hangs_holds_up_its_own_replicas_alone(tmp_path: Path) -> None:
+    """It takes connections and says nothing, and more replicas wait for it than a destination has threads."""
+    progress = Progress()
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
+        options = {"endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}", "region": REGION, **CREDENTIALS}
+        writers = {}
+        for number in range(LOGS):
+            log = LogBuilder(str(tmp_path / f"log-{number}"), LitelogFormat())
+            writers[log.folder] = stack.enter_context(LogWriter(log.folder, fsync="never"))
+            writers[log.folder].append([b"first"])
+        values = {
+            "shutdown_timeout": "10ms",
+            "sync_interval": "10ms",
+            "logs": [
+                {
+                    "path": folder,
+                    "replicas": [
+                        {"url": f"s3://bucket/{number}", "options": {**options, "read-timeout": "1h"}},
+                        {"url": f"file://{tmp_path}/replica-{number}"},
+                    ],
+                }
+                for number, folder in enumerate(writers)
+            ],
+        }
+        replicator = Replicator(
+            make_config("test", values), state_dir=str(tmp_path / "state"), host="here", listener=progress
+        )
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                replicator.run()
+            except Exception as error:  # noqa: BLE001 - the final sync to what hangs fails
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            for turn in range(3):
+                for number, (folder, writer) in enumerate(writers.items()):
+                    progress.wait_for(folder, f"file://{tmp_path}/replica-{number}", turn + 1)
+                    writer.append([b"more"])
+            hung = [status for status in replicator.status() if status.replica.startswith("s3:")]
+            assert [status.phase for status in hung] == [Phase.SYNCING.value] * LOGS
+        finally:
+            replicator.stop()
+            thread.join()
+            silent.close()
+        assert "final sync" in str(failures)
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline
+        pause.wait(0.01)
