@@ -53,14 +53,14 @@ _MAY_PASS = frozenset(
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 
 _ACTIONS = {
-    "put": "s3:PutObject",
-    "open": "s3:GetObject (and s3:ListBucket, without which an object that is missing looks forbidden)",
-    "read": "s3:GetObject",
-    "list": "s3:ListBucket",
-    "delete": "s3:DeleteObject",
-    "abort": "s3:AbortMultipartUpload",
+    "put": "s3:PutObject on {objects}",
+    "open": "s3:GetObject on {objects} (and s3:ListBucket on {bucket}, or an object that is missing looks forbidden)",
+    "read": "s3:GetObject on {objects}",
+    "list": "s3:ListBucket on {bucket}",
+    "delete": "s3:DeleteObject on {objects}",
+    "abort": "s3:AbortMultipartUpload on {objects}",
 }
-_KMS_ACTIONS = {"put": "kms:GenerateDataKey and kms:Decrypt", "open": "kms:Decrypt"}
+_KMS_ACTIONS = {"put": "kms:GenerateDataKey and kms:Decrypt", "open": "kms:Decrypt", "read": "kms:Decrypt"}
 
 _WHAT_TO_DO = {
     "InvalidAccessKeyId": "the access key does not exist there: check the profile, the environment and the endpoint",
@@ -158,9 +158,10 @@ class S3Failures:
     def _actions(self, operation: str, code: str, message: str) -> str:
         kms = _KMS_ACTIONS.get(operation)
         if kms and ("kms" in code.lower() or "kms:" in message.lower()):
-            return kms
+            return f"{kms} on {self._settings.sse_kms_key_id or 'the key'}"
         also = f", and {kms} on the key" if kms and (self._settings.sse or "").startswith("aws:kms") else ""
-        return _ACTIONS.get(operation, operation) + also
+        bucket = self._settings.bucket
+        return _ACTIONS[operation].format(bucket=bucket, objects=f"{bucket}/{self._settings.prefix}*") + also
 
     def _from_client(self, error: BaseException) -> tuple[str, bool]:
         """What happened on this side, and whether it may pass."""
