@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) of buffers, and of their concatenation without the bytes."""
+"""CRC-32C (Castagnoli) of buffers, and of their concatenation without the bytes; what a SHA-256 looks like."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from crc32c import crc32c as _crc32c
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_HEX = frozenset("0123456789abcdef")
 _POLYNOMIAL = 0x82F63B78  # reflected
 
 
@@ -29,6 +30,11 @@ def combine(first: int, second: int, second_length: int) -> int:
         second_length >>= 1
         power += 1
     return first ^ second
+
+
+def is_sha256(text: object) -> bool:
+    """Whether ``text`` is a SHA-256 in hex, as ``hexdigest`` spells it."""
+    return isinstance(text, str) and len(text) == 64 and set(text) <= _HEX
 
 
 @cache

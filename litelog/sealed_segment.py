@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog.checksum import crc32c
+from litelog.checksum import crc32c, is_sha256
 from litelog.compression import FrameError, compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.frame_table import FrameTable, Marks
@@ -174,12 +174,6 @@ def _read_exactly(key: str, read: Callable[[int, int], bytes], start: int, lengt
 _TEXTS = ("log", "format", "generation", "owner", "file", "digest", "previous")
 _NUMBERS = ("index", "length", "records", "crc")
 _OPTIONAL = ("first", "next", "lowest", "highest")
-_HEX = frozenset("0123456789abcdef")
-
-
-def is_digest(text: str) -> bool:
-    """Whether ``text`` is a SHA-256 in hex."""
-    return len(text) == 64 and set(text) <= _HEX
 
 
 def _footer(fields: Any) -> SealedFooter:
@@ -197,8 +191,8 @@ def _footer(fields: Any) -> SealedFooter:
     generation(footer.generation)
     _require(footer.index < MAX_INDEX, "index", footer.index)
     _require(footer.crc < 1 << 32, "crc", footer.crc)
-    _require(is_digest(footer.digest), "digest", footer.digest)
-    _require(not footer.previous or is_digest(footer.previous), "previous", footer.previous)
+    _require(is_sha256(footer.digest), "digest", footer.digest)
+    _require(not footer.previous or is_sha256(footer.previous), "previous", footer.previous)
     _check_sums(footer)
     return footer
 

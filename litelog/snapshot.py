@@ -11,11 +11,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from litelog.checksum import is_sha256
 from litelog.compression import FrameError, compress_frames, decompress_frames
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.layout import snapshot_key
 from litelog.position import MAX_INDEX, Position, generation
-from litelog.sealed_segment import is_digest
 from litelog.snapshot_entries import SnapshotEntry, read_entries, write_entries
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _snapshot(fields: dict[str, Any]) -> Snapshot:
 
 def _check(snapshot: Snapshot) -> None:
     generation(snapshot.generation)
-    _require(snapshot.chain is None or is_digest(snapshot.chain), f"chain is {snapshot.chain!r}")
+    _require(snapshot.chain is None or is_sha256(snapshot.chain), f"chain is {snapshot.chain!r}")
     if snapshot.predecessor_end is not None:
         Position.parse(snapshot.predecessor_end)
     indexes = [entry.index for entry in snapshot.segments]
@@ -149,7 +149,8 @@ def _check(snapshot: Snapshot) -> None:
         )
     follows = 0
     for entry in snapshot.segments:
-        _require(entry.first is None or entry.first >= follows, f"{entry.file}: sequence {entry.first} goes back")
+        if entry.first is not None and entry.first < follows:
+            raise ValueError(f"{entry.file}: its first sequence is {entry.first}, and {follows} follows the one before")
         follows = follows if entry.next is None else entry.next
 
 

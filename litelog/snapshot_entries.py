@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from litelog.deltas import differences, gapped_differences, read_differences, read_gapped, read_plain
 from litelog.errors import CorruptObjectError
@@ -91,110 +94,144 @@ def check_entry(entry: SnapshotEntry, footer: SealedFooter) -> None:
 
 
 def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
-    """The entries as columns for JSON; their indexes follow from the snapshot's."""
+    """The entries as columns for JSON; their indexes follow from the snapshot's.
+
+    Most numbers are written as what they are more than one that is known: the entry before, or another column.
+    """
     columns: dict[str, list[Any]] = {
         name: [getattr(entry, name) for entry in entries] for name in SnapshotEntry.__slots__ if name != "index"
     }
     written: dict[str, object] = {name: columns[name] for name in _PLAIN}
     written |= {name: differences(columns[name]) for name in _RISING}
     written |= {name: gapped_differences(columns[name]) for name in _GAPPED}
+    written["next"] = _less(columns["next"], _sum(columns["first"], columns["records"]))
+    written["highest"] = _less(columns["highest"], columns["lowest"])
+    written["shipped_last"] = _less(columns["shipped_last"], columns["shipped_first"])
     written["generation"] = _runs(columns["generation"])
-    written["file"] = columns["file"]
+    written["file"] = [_shorten(file, first) for file, first in zip(columns["file"], columns["first"], strict=True)]
     written["digest"] = b64encode(bytes.fromhex("".join(columns["digest"]))).decode()
+    written["crc"] = b64encode(np.array(columns["crc"], "<u4").tobytes()).decode()
     written["coarse"] = differences([number for number, exact in enumerate(columns["exact"]) if not exact])
     return written
 
 
 def read_entries(first: int, count: int, written: object) -> tuple[SnapshotEntry, ...]:
-    """The ``count`` entries from index ``first`` on that ``write_entries`` wrote; ValueError for what are none."""
+    """The ``count`` entries from index ``first`` on that ``write_entries`` wrote; ValueError for what are none.
+
+    Checked: what must hold of each entry by itself. What must hold between them is checked by the snapshot.
+    """
     if not isinstance(written, dict) or set(written) != _COLUMNS:
         raise ValueError("segments are no table, or have other columns than they should have")
     columns: dict[str, Sequence[Any]] = {"index": range(first, first + count)}
     columns |= {name: read_plain(name, written[name], count) for name in _PLAIN}
     columns |= {name: read_differences(name, written[name], count) for name in _RISING}
     columns |= {name: read_gapped(name, written[name], count) for name in _GAPPED}
+    _require(all((a is None) == (b == 0) for a, b in zip(columns["first"], columns["records"], strict=True)), "records")
+    counted = _sum(columns["first"], columns["records"])
+    columns["next"] = _read_more("next", written["next"], counted)
+    columns["highest"] = _read_more("highest", written["highest"], columns["lowest"])
+    columns["shipped_last"] = _read_more("shipped_last", written["shipped_last"], columns["shipped_first"])
     columns["generation"] = _read_runs(written["generation"], count)
-    columns["file"] = _read_files(written["file"], count)
-    columns["digest"] = _read_digests(written["digest"], count)
-    coarse = read_differences("coarse", written["coarse"])
-    exact = [True] * count
-    for number in coarse:
-        _require(0 <= number < count, "coarse names an entry that is not there")
-        exact[number] = False
-    columns["exact"] = exact
-    _check_columns(columns)
+    columns["file"] = _read_files(written["file"], columns["first"])
+    text, digits = _read_bytes("digest", written["digest"], count * _DIGEST_BYTES).hex(), 2 * _DIGEST_BYTES
+    columns["digest"] = [text[at : at + digits] for at in range(0, len(text), digits)]
+    columns["crc"] = np.frombuffer(_read_bytes("crc", written["crc"], 4 * count), "<u4").tolist()
+    columns["exact"] = _read_exact(written["coarse"], count)
+    for name, low, high in _RANGES:
+        column = columns[name]
+        _require(not column or low <= min(column) <= max(column) < high, name)
     return tuple(map(SnapshotEntry, *(columns[name] for name in SnapshotEntry.__slots__)))
 
 
-_PLAIN = ("size", "length", "crc", "records")
-_RISING = ("sealed_index", "shipped_first", "shipped_last")
-_GAPPED = ("first", "next", "lowest", "highest")
-_COLUMNS = {*_PLAIN, *_RISING, *_GAPPED, "generation", "file", "digest", "coarse"}
+_PLAIN = ("size", "length", "records")
+_RISING = ("sealed_index", "shipped_first")
+_GAPPED = ("first", "lowest")
+_COLUMNS = {*SnapshotEntry.__slots__, "coarse"} - {"index", "exact"}
+_RANGES = (
+    ("size", MIN_OBJECT_BYTES, 1 << 63),
+    ("length", 0, 1 << 63),
+    ("records", 0, 1 << 63),
+    ("sealed_index", 0, MAX_INDEX),
+    ("shipped_first", 0, 1 << 63),
+)
+_SEQUENCE = "/"
+"""In a file name as it is written: the first sequence in 20 digits, as most formats name their log segments. It stands
+for nothing else, as no file name holds it."""
+
+
+def _shorten(file: str, first: int | None) -> str:
+    if "/" in file or not file:
+        raise ValueError(f"{file!r} is no file name")
+    return file if first is None else file.replace(f"{first:020d}", _SEQUENCE)
+
+
+def _read_files(written: object, firsts: Sequence[int | None]) -> list[str]:
+    files = _require_list("file", written)
+    _require(len(files) == len(firsts) and set(map(type, files)) <= {str} and all(files), "file")
+    return [
+        file if first is None else file.replace(_SEQUENCE, f"{first:020d}")
+        for file, first in zip(files, firsts, strict=True)
+    ]
+
+
+def _sum(column: Sequence[int | None], more: Sequence[int]) -> list[int | None]:
+    return [None if value is None else value + by for value, by in zip(column, more, strict=True)]
+
+
+def _less(column: Sequence[int | None], known: Sequence[int | None]) -> list[int | None]:
+    """How much more each is than the known one, or than 0 where that is None."""
+    return [None if value is None else value - (less or 0) for value, less in zip(column, known, strict=True)]
+
+
+def _read_more(name: str, written: object, known: Sequence[int | None]) -> list[int | None]:
+    """The column that ``_less`` made ``written`` of. None is less than what is known, but for ``next``, which may be
+    known where ``first`` is not."""
+    steps = _require_list(name, written)
+    read_plain(name, [step for step in steps if step is not None])
+    _require(len(steps) == len(known) and min((step for step in steps if step is not None), default=0) >= 0, name)
+    if name == "next":
+        _require(all(step is not None for step, less in zip(steps, known, strict=True) if less is not None), name)
+    else:
+        _require(all((step is None) == (less is None) for step, less in zip(steps, known, strict=True)), name)
+    return [None if step is None else step + (less or 0) for step, less in zip(steps, known, strict=True)]
 
 
 def _runs(names: Sequence[str]) -> list[list[object]]:
     """[name, how many times] for each run of the same name."""
-    runs: list[list[Any]] = []
-    for name in names:
-        if runs and runs[-1][0] == name:
-            runs[-1][1] += 1
-        else:
-            runs.append([name, 1])
-    return runs
+    return [[name, len(list(group))] for name, group in groupby(names)]
 
 
 def _read_runs(written: object, count: int) -> list[str]:
-    _require(isinstance(written, list), "generation is no list")
     names: list[str] = []
-    for name, times in written:  # type: ignore[attr-defined]
-        _require(type(times) is int and 0 < times <= count - len(names), "generation has other entries than the rest")
+    for name, times in _require_list("generation", written):
+        _require(type(times) is int and 0 < times <= count - len(names), "generation")
         names += [generation(name)] * times
-    _require(len(names) == count, f"generation has {len(names)} entries, not {count}")
+    _require(len(names) == count, "generation")
     return names
 
 
-def _read_files(written: object, count: int) -> list[str]:
-    _require(isinstance(written, list) and len(written) == count, "file is no list of as many as there are entries")
-    assert isinstance(written, list)
-    _require(set(map(type, written)) <= {str} and all(written), "file holds what is no name")
+def _read_bytes(name: str, written: object, size: int) -> bytes:
+    if not isinstance(written, str):
+        raise ValueError(f"{name} is no text")
+    found = b64decode(written, validate=True)
+    _require(len(found) == size, name)
+    return found
+
+
+def _read_exact(written: object, count: int) -> list[bool]:
+    exact = [True] * count
+    for number in read_differences("coarse", written):
+        _require(0 <= number < count, "coarse")
+        exact[number] = False
+    return exact
+
+
+def _require_list(name: str, written: object) -> list[Any]:
+    if not isinstance(written, list):
+        raise ValueError(f"{name} is no list")
     return written
 
 
-def _read_digests(written: object, count: int) -> list[str]:
-    _require(isinstance(written, str), "digest is no text")
-    assert isinstance(written, str)
-    joined = b64decode(written, validate=True)
-    _require(len(joined) == count * _DIGEST_BYTES, f"digest holds {len(joined)} bytes for {count} entries")
-    text, digits = joined.hex(), 2 * _DIGEST_BYTES
-    return [text[at : at + digits] for at in range(0, len(text), digits)]
-
-
-def _check_columns(columns: dict[str, Sequence[Any]]) -> None:
-    """What must hold of each entry by itself, and of each with the one before."""
-    for name, low, high in (
-        ("size", MIN_OBJECT_BYTES, 1 << 63),
-        ("length", 0, 1 << 63),
-        ("crc", 0, 1 << 32),
-        ("records", 0, 1 << 63),
-        ("sealed_index", 0, MAX_INDEX),
-        ("shipped_first", 0, 1 << 63),
-        ("shipped_last", 0, 1 << 63),
-    ):
-        column = columns[name]
-        _require(not column or low <= min(column) <= max(column) < high, f"{name} is out of range")
-    follows = 0
-    for first, behind, records in zip(columns["first"], columns["next"], columns["records"], strict=True):
-        _require((first is None) == (records == 0), "an entry has records without a sequence, or the reverse")
-        if first is not None:
-            _require(follows <= first < (behind or 0), f"sequence {first} does not follow {follows}")
-        _require(behind is None or behind >= follows, f"next sequence {behind} is before {follows}")
-        follows = follows if behind is None else behind
-    for one, other in (("lowest", "highest"), ("shipped_first", "shipped_last")):
-        for start, stop in zip(columns[one], columns[other], strict=True):
-            good = stop is None if start is None else stop is not None and start <= stop
-            _require(good, f"{one} and {other} are no range")
-
-
-def _require(holds: bool, reason: str) -> None:
+def _require(holds: bool, name: str) -> None:
     if not holds:
-        raise ValueError(reason)
+        raise ValueError(f"{name} of the log segments does not fit: it has too few or too many entries, or bad ones")

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog.checksum import crc32c
+from litelog.checksum import crc32c, is_sha256
 from litelog.compression import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
 from litelog.errors import CorruptObjectError
 from litelog.formats import MAX_COMMIT_BYTES
@@ -67,7 +67,8 @@ class WalHeader:
     final: bool = False
     """The last one of its index."""
     sealed: str | None = None
-    """For a log segment that went up sealed: the sealed segment's SHA-256."""
+    """In a ``final`` that holds no bytes and stands for a log segment that went up sealed: the SHA-256, hex, of that
+    log segment's bytes, which its sealed segment's footer states as its digest."""
     check_start: int | None = None
     check_digest: str | None = None
     """SHA-256, hex, of [check_start, offset + length) of the log segment, the end of its last commit: what tells one
@@ -231,6 +232,10 @@ def _header(fields: dict[str, Any]) -> WalHeader:
     _require(header.length <= max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES), "length", header.length)
     _require((header.check_start or 0) <= header.end, "check_start", header.check_start)
     _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
+    if header.sealed is not None:
+        _require(is_sha256(header.sealed), "sealed", header.sealed)
+        _require(header.final and not header.length and not header.records, "sealed, in one with bytes", header.sealed)
+        _require(header.successor is None, "successor", header.successor)
     return header
 
 
