@@ -14,7 +14,7 @@ from litelog.layout import CLAIMS, GENERATIONS
 from litelog.position import Generation, generation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from litelog.formats import LogFormat
     from litelog.replica_client import ReplicaClient
@@ -43,14 +43,15 @@ def is_replica(place: str) -> bool:
 
 
 @contextmanager
-def opened_replica(url: str) -> Iterator[ReplicaClient]:
-    """A client of the replica at ``url`` that tries failed requests again, closed at the end."""
+def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ReplicaClient]:
+    """A client of the replica at ``url`` that tries failed requests again, closed at the end. ``options``: its
+    backend's own."""
     from litelog.object_store import ObjectReplicaClient
     from litelog.registry import open_store
     from litelog.retrying_store import RetryingStore
 
     stop = threading.Event()
-    client = ObjectReplicaClient(RetryingStore(open_store(url), stop))
+    client = ObjectReplicaClient(RetryingStore(open_store(url, options), stop))
     try:
         yield client
     finally:

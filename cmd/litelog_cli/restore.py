@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from litelog.errors import NothingToRestoreError, OutputExistsError
+from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.quantities import format_duration, format_size
+from litelog_cli.configured import find_sources
 from litelog_cli.output import print_json
 from litelog_cli.places import GENERATION, open_stored_format, opened_replica
 from litelog_cli.start import Kind, parse_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.position import Generation
-    from litelog.restore.execution import RestoreProgress
+    from litelog.replica_client import ReplicaClient
+    from litelog.restore.execution import RestoreProgress, RestoreResult
+    from litelog.restore.mending import Mended
     from litelog.restore.plan import RestorePlan, Target
+    from litelog_cli.configured import Replica
 
 DEFAULT_PARALLELISM = 4
 
@@ -41,9 +45,17 @@ Examples:
   litelog restore --sequence 41999 file:///backup/events -o /tmp/events
   litelog restore --timestamp 2026-11-21T10:00:00Z file:///backup/events -o /tmp/events
   litelog restore --if-not-exists --if-replica-exists file:///backup/events -o /var/lib/events
+  litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
+  litelog restore --config /etc/litelog.yml /var/lib/events -o /var/lib/events
+\b
+Of several replicas of one log the one that reaches furthest is restored; what
+it lost is taken from the others. LOG_DIR, the folder of a log in the
+configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
+of that log's replicas.
 """
 )
-@click.argument("replica_url")
+@click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1)
+@click.option("--config", "config_file", type=click.Path(), help="The configuration file in which LOG_DIR is a log.")
 @click.option("-o", "--output", required=True, help="The folder to write; it may not exist, or must be empty.")
 @click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the latest]")
 @click.option("--index", help="Up to the end of this log segment, in hexadecimal digits as in the objects' names.")
@@ -62,7 +74,8 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan or the result as one JSON object.")
 def restore(
-    replica_url: str,
+    replica_urls: tuple[str, ...],
+    config_file: str | None,
     output: str,
     name: Generation | None,
     index: str | None,
@@ -75,13 +88,15 @@ def restore(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Rebuild a log from a replica: complete, checked and synced, or not there at all."""
+    """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
     target = _target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
         click.echo(f"litelog: {output}: exists already, nothing to do", err=True)
         return
+    sources = find_sources(replica_urls, config_file)
+    pattern = pattern or sources.pattern
     try:
-        _restore(replica_url, output, target, pattern, parallelism, if_replica_exists, dry_run, as_json)
+        _restore(sources.replicas, output, target, pattern, parallelism, if_replica_exists, dry_run, as_json)
     except OutputExistsError as error:
         if not if_not_exists:
             raise
@@ -89,7 +104,7 @@ def restore(
 
 
 def _restore(
-    replica_url: str,
+    replicas: Sequence[Replica],
     output: str,
     target: Target,
     pattern: str | None,
@@ -99,23 +114,26 @@ def _restore(
     as_json: bool,
 ) -> None:
     from litelog.compression import keep_freed_memory
+    from litelog.restore.choice import choose, describe
     from litelog.restore.execution import restore as restore_log
-    from litelog.restore.plan import find_generation, plan_generation
 
     keep_freed_memory()
-    with opened_replica(replica_url) as client:
+    with ExitStack() as stack:
+        clients, unopened = _open(stack, replicas)
         try:
-            claim = find_generation(client, target)
+            choice = choose(clients, target, lambda name: open_stored_format(name, pattern))
         except NothingToRestoreError as error:
             if not if_replica_exists:
                 raise
             click.echo(f"litelog: {error}; nothing to do", err=True)
             return
-        log_format = open_stored_format(claim.format, pattern)
-        plan = plan_generation(client, claim, target, log_format)
+        plan = choice.plan
+        passed_over = [*unopened, *choice.passed_over]
+        for url, reason in passed_over:
+            click.echo(f"litelog: passed over {describe(url, reason)}", err=True)
         if dry_run:
             if as_json:
-                print_json(plan.as_json())
+                print_json({**plan.as_json(), "passed_over": _as_json(passed_over)})
             else:
                 click.echo(str(plan))
             return
@@ -124,14 +142,59 @@ def _restore(
         if not as_json:
             click.echo(f"restoring {format_size(plan.size)} up to {plan.end} into {output}", err=True)
         with _progress(plan, quiet=as_json) as report:
-            result = restore_log(client, plan, output, log_format=log_format, parallelism=parallelism, progress=report)
+            result = restore_log(
+                choice.client,
+                plan,
+                output,
+                log_format=choice.log_format,
+                parallelism=parallelism,
+                progress=report,
+                donors=choice.donors,
+            )
     if as_json:
-        print_json({**asdict(result), "end": str(result.end)})
-    else:
-        click.echo(
-            f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
-            f"in {format_duration(result.seconds)} to {result.output}"
-        )
+        print_json({**asdict(result), "end": str(result.end), "passed_over": _as_json(passed_over)})
+        return
+    for mended in result.mended:
+        click.echo(f"litelog: {_spell(mended)}", err=True)
+    click.echo(
+        f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
+        f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
+    )
+
+
+def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
+    """Clients of the replicas, and why others have none: their driver may be missing here, or a setting."""
+    from litelog.registry import redact
+
+    clients: list[ReplicaClient] = []
+    unopened: list[tuple[str, str]] = []
+    for replica in replicas:
+        try:
+            clients.append(stack.enter_context(opened_replica(replica.url, replica.options)))
+        except ConfigError as error:
+            if len(unopened) + 1 == len(replicas):
+                raise
+            unopened.append((redact(replica.url), str(error)))
+    return clients, unopened
+
+
+def _as_json(passed_over: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"replica": url, "reason": reason} for url, reason in passed_over]
+
+
+def _spell(mended: Mended) -> str:
+    """What became of an object that was lost, in one line."""
+    if mended.file is None:
+        return f"{mended.reason}: passed over, as it holds nothing of the log"
+    return f"{mended.reason}: {mended.file} bytes {mended.start} to {mended.end} are from {mended.replica}"
+
+
+def _origin(result: RestoreResult) -> str:
+    others = {mended.replica for mended in result.mended if mended.replica is not None}
+    if not others:
+        return ""
+    taken = sum(mended.end - mended.start for mended in result.mended)
+    return f", {format_size(taken)} of it from {', '.join(sorted(others))}, the rest from {result.replica}"
 
 
 def _target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:

@@ -72,6 +72,10 @@ class OutputFolder:
         """A descriptor to write the new file ``name`` with."""
         return os.open(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
 
+    def reopen(self, name: str) -> int:
+        """A descriptor to write to ``name`` with, which was created before."""
+        return os.open(name, _FILE_FLAGS & ~(os.O_CREAT | os.O_EXCL), dir_fd=self._folder)
+
     def clear(self) -> None:
         """Remove all files that were created."""
         for name in os.listdir(self._folder):

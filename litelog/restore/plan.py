@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import groupby, takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from litelog import wal_segment
-from litelog.errors import ConfigError, NotFoundError, NothingToRestoreError, ReplicaGapError
-from litelog.formats import Expectation
-from litelog.layout import wal_key
+from litelog.errors import ConfigError, NothingToRestoreError, ReplicaGapError
 from litelog.position import Generation, Position, generation
-from litelog.reading.checked_read import read_checked
-from litelog.reading.generation_choice import LISTINGS, find_claim, find_latest
-from litelog.reading.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped
+from litelog.reading.generation_base import LISTINGS
+from litelog.reading.generation_choice import find_claim, find_latest
+from litelog.reading.wal_search import first_reaching, first_shipped, first_stamped
+from litelog.replica_client import WalSegmentInfo
+from litelog.restore.lookup import Lookup, ReplicaLookup
+from litelog.restore.stand_in import StandInLookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.claim import Claim
     from litelog.formats import Commit, LogFormat
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.replica_client import ReplicaClient
+    from litelog.restore.donors import Donors
     from litelog.wal_segment import WalHeader
 
-PLANNING_PARALLELISM = 8
-"""Header requests at a time: they are small, and wait on the store."""
+UNKNOWN_SIZE = 0
+"""Of an object that no listing shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +110,6 @@ class RestorePlan:
         return "\n".join(lines)
 
 
-class Lookup(Protocol):
-    """What a plan must know of single objects."""
-
-    def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
-        """The headers of the WAL segments at ``positions``."""
-
-    def commits(self, header: WalHeader) -> list[Commit]:
-        """The commits in the bytes of one WAL segment."""
-
-
 def missing_piece(claim: Claim, pieces: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
     """The first hole that names alone show: indexes without holes from the claim's first on, each from offset 0 on."""
     index = claim.first - 1
@@ -162,6 +153,7 @@ def plan_restore(
         end = _end_of(pieces, kept, lookup)
     if end is None or (end.index, end.offset) == (claim.first, 0):
         raise NothingToRestoreError(f"{here}: {_first_held(pieces, lookup)}")
+    _require_joint(pieces, kept, lookup)
     chosen = tuple(pieces[:kept])
     shipped = lookup.headers([chosen[-1].position])[0].shipped
     return RestorePlan(replica, claim, chosen, end, _files(chosen, end, lookup), shipped)
@@ -177,14 +169,38 @@ def find_generation(client: ReplicaClient, target: Target) -> Claim:
     return find_latest(client) if target.generation is None else find_claim(client, target.generation)
 
 
-def plan_generation(client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat) -> RestorePlan:
-    """Plan from one generation. ReplicaGapError if its names show that something is missing, listed twice."""
+def plan_generation(
+    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None = None
+) -> RestorePlan:
+    """Plan from one generation. ReplicaGapError if it shows that something is missing, which is not there when it is
+    asked for either. ``donors``: plan around damage, as far as these have what was lost."""
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
-    pieces, gap = list_pieces(client, claim)
-    if gap is not None:
+    pieces, _ = list_pieces(client, claim)
+    lookup: Lookup = ReplicaLookup(client, log_format)
+    if donors is not None:
+        lookup = StandInLookup(lookup, claim, pieces, log_format, donors)
+    while True:
+        try:
+            gap = missing_piece(claim, pieces)
+            if gap is not None:
+                raise gap
+            return plan_restore(client.url, claim, pieces, target, lookup, log_format)
+        except ReplicaGapError as gap:
+            _fill_in(pieces, gap, lookup)
+
+
+def _fill_in(pieces: list[WalSegmentInfo], gap: ReplicaGapError, lookup: Lookup) -> None:
+    """Add to ``pieces`` what a listing lacked, if it is there or can be stood in for; else raise ``gap``."""
+    missed = WalSegmentInfo(Position.parse(gap.position), UNKNOWN_SIZE)
+    at = bisect_left(pieces, missed.position, key=lambda piece: piece.position)
+    if at < len(pieces) and pieces[at].position == missed.position:
         raise gap
-    return plan_restore(client.url, claim, pieces, target, _ReplicaLookup(client, log_format), log_format)
+    try:
+        lookup.headers([missed.position])
+    except ReplicaGapError:
+        raise gap from None
+    pieces.insert(at, missed)
 
 
 def list_pieces(client: ReplicaClient, claim: Claim) -> tuple[list[WalSegmentInfo], ReplicaGapError | None]:
@@ -246,6 +262,18 @@ def _end_of(pieces: Sequence[WalSegmentInfo], kept: int, lookup: Lookup) -> Posi
     return Position(header.position.generation, header.index, header.end)
 
 
+def _require_joint(pieces: Sequence[WalSegmentInfo], kept: int, lookup: Lookup) -> None:
+    """ReplicaGapError where something is missing right behind the pieces that are kept: what was asked for may end in
+    it."""
+    if kept < len(pieces):
+        _require_next(lookup.headers([pieces[kept - 1].position])[0], pieces[kept].position)
+
+
+def _require_next(header: WalHeader, position: Position) -> None:
+    if header.next_slot < position:
+        raise ReplicaGapError(str(header.next_slot), str(position))
+
+
 def _next_sequence(pieces: Sequence[WalSegmentInfo], lookup: Lookup) -> int | None:
     """The sequence behind the last record; None if there is no record."""
     for piece in reversed(pieces):
@@ -269,7 +297,9 @@ def _files(pieces: Sequence[WalSegmentInfo], end: Position, lookup: Lookup) -> t
     groups = [list(group) for _, group in groupby((piece.position for piece in pieces), key=lambda at: at.index)]
     edges = lookup.headers([at for group in groups for at in (group[0], group[-1])])
     files = []
-    for first, last in zip(edges[::2], edges[1::2], strict=True):
+    for number, (first, last) in enumerate(zip(edges[::2], edges[1::2], strict=True)):
+        if number + 1 < len(groups):
+            _require_next(last, groups[number + 1][0])
         if first.successor is None:
             size = end.offset if last.index == end.index else last.end
             files.append(PlannedFile(first.index, first.file, size))
@@ -278,24 +308,3 @@ def _files(pieces: Sequence[WalSegmentInfo], end: Position, lookup: Lookup) -> t
 
 def _time(microseconds: int) -> str:
     return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
-
-
-class _ReplicaLookup:
-    """Looks up in a replica."""
-
-    def __init__(self, client: ReplicaClient, log_format: LogFormat) -> None:
-        self._client = client
-        self._format = log_format
-        self.headers = HeaderReader(client, PLANNING_PARALLELISM)
-
-    def commits(self, header: WalHeader) -> list[Commit]:
-        position = header.position
-        try:
-            segment = read_checked(
-                lambda: self._client.read_wal_segment(position),
-                partial(wal_segment.decode_checked, wal_key(position)),
-            )
-        except NotFoundError as error:
-            raise ReplicaGapError(str(position)) from error
-        data = memoryview(segment.data())
-        return self._format.commits(header.file, data, header.offset, Expectation(header.first))

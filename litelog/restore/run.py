@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from litelog.compression import MAX_FRAME_BYTES
 from litelog.errors import CorruptObjectError
+from litelog.restore.write_back import begin_write_back
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from typing_extensions import Buffer
+
     from litelog.formats import Expectation, LogFormat, Scan
-    from litelog.wal_segment import WalSegment
+    from litelog.position import Position
+    from litelog.wal_segment import WalHeader
 
 WINDOW_BYTES = 2 << 20
 """How much is gathered before it is scanned and written: it is still in the processor's cache, and few commits cross
@@ -42,21 +48,69 @@ class Buffers:
             self._free.put(buffer)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What became of one run of bytes."""
+
+    key: str
+    """Whose bytes they are."""
+    written: int
+    """Bytes."""
+    scan: Scan
+    """Of all that was put in."""
+    kept: Scan | None
+    """Of what was written; None if nothing was."""
+
+
+class RunsWriter:
+    """Writes runs of bytes, up to the end of the restored log. Shared by threads."""
+
+    def __init__(self, log_format: LogFormat, end: Position, check_stop: Callable[[], None]) -> None:
+        """``check_stop`` raises where the rest is to be given up."""
+        self._format = log_format
+        self._end = end
+        self._check_stop = check_stop
+        self._buffers = Buffers()
+
+    def write(self, header: WalHeader, key: str, file: int, data: Iterable[Buffer], expect: Expectation) -> Part:
+        """Scan and write a run, of which ``header`` says where it lies; what else it says is the caller's to check."""
+        stop = self._end.offset if header.index == self._end.index else header.end
+        run = RunWriter(header, key, file, self._format, expect, stop, self._buffers.take())
+        try:
+            for piece in data:
+                run.put(piece)
+                self._check_stop()
+            scan = run.finish()
+        finally:
+            self._buffers.give_back(run.buffer)
+        if run.written > WINDOW_BYTES:
+            begin_write_back(file, header.offset, run.written)
+        return Part(key, run.written, scan, run.kept)
+
+
 class RunWriter:
     """One WAL segment's bytes: put in as they come, scanned from commit to commit, written up to ``stop``."""
 
     def __init__(
-        self, segment: WalSegment, file: int, log_format: LogFormat, expect: Expectation, stop: int, buffer: mmap.mmap
+        self,
+        header: WalHeader,
+        key: str,
+        file: int,
+        log_format: LogFormat,
+        expect: Expectation,
+        stop: int,
+        buffer: mmap.mmap,
     ) -> None:
-        self._segment = segment
+        self._key = key
+        self._name = header.file
         self._file = file
         self._format = log_format
         self._expect = expect
         self._stop = stop
-        self._start = segment.header.offset
+        self._start = header.offset
         self._filled = 0
         # Where commits carry no sequence, what one commit is may depend on how much is looked at: then all at once.
-        self._window = WINDOW_BYTES if log_format.self_numbered else max(WINDOW_BYTES, segment.header.length)
+        self._window = WINDOW_BYTES if log_format.self_numbered else max(WINDOW_BYTES, header.length)
         self._threshold = self._window
         self.buffer = buffer
         self.written = 0
@@ -66,8 +120,9 @@ class RunWriter:
         self.kept: Scan | None = None
         """Of what was written."""
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: Buffer) -> None:
         """Take the next bytes."""
+        data = memoryview(data)
         end = self._filled + len(data)
         if end > len(self.buffer):
             larger = mmap.mmap(-1, max(end, 2 * len(self.buffer)))
@@ -92,13 +147,12 @@ class RunWriter:
         if self._start < self._stop < self._start + self._filled:
             cut = self._stop - self._start
             if self._scan(cut) != cut:
-                raise CorruptObjectError(self._segment.key, "end of the last whole commit", self._stop, self._start)
+                raise CorruptObjectError(self._key, "end of the last whole commit", self._stop, self._start)
         self._scan(self._filled)
 
     def _scan(self, length: int) -> int:
         """Scan the first ``length`` bytes of the window, write the commits there, and move on behind them."""
-        name = self._segment.header.file
-        scan = self._format.scan(name, memoryview(self.buffer)[:length], self._start, self._expect)
+        scan = self._format.scan(self._name, memoryview(self.buffer)[:length], self._start, self._expect)
         done = scan.end - self._start
         self._expect = scan.expectation
         self.scan = scan if self.scan is None else _joined(self.scan, scan)

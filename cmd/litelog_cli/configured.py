@@ -1,0 +1,87 @@
+"""Arguments that stand for the replicas of a configured log: the log's folder in the place of its replicas' URLs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog_cli.places import is_replica
+from litelog_cli.replicate import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from litelog.config import Config
+    from litelog.config.models import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica to read: its URL, and its backend's own options."""
+
+    url: str
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a command's arguments name."""
+
+    replicas: tuple[Replica, ...]
+    pattern: str | None = None
+    """The configured log's, where there is one."""
+
+
+def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
+    """The replicas that ``places`` name: URLs, folders of replicas, and folders of configured logs.
+
+    A place that is a replica is that replica, whatever the configuration says. Without any, the only log of the
+    configuration. UsageError; ConfigError for a configuration that does not fit.
+    """
+    config = _load(places, config_file)
+    if not places:
+        return _only_log(config)
+    replicas: list[Replica] = []
+    pattern: str | None = None
+    for place in places:
+        log = None if config is None or is_replica(place) else _log_at(config, place)
+        if log is not None:
+            replicas += [Replica(replica.url, replica.options) for replica in log.replicas]
+            pattern = pattern or log.pattern
+        elif config_file is not None and not is_replica(place):
+            raise click.UsageError(f"{place}: neither a replica nor a log of {config_file} ({_known(config)})")
+        else:
+            replicas.append(Replica(place))
+    return Sources(tuple(replicas), pattern)
+
+
+def _load(places: Sequence[str], config_file: str | None) -> Config | None:
+    """The configuration, if anybody gave one and it may be needed."""
+    from litelog.config import load_config
+
+    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
+    needed = not places or any(not is_replica(place) for place in places)
+    if config_file is None and (not needed or not os.path.exists(path)):
+        return None
+    return load_config(Path(path), os.environ)
+
+
+def _only_log(config: Config | None) -> Sources:
+    if config is None:
+        raise click.UsageError("nothing to restore from: give a REPLICA_URL, or the LOG_DIR of a configured log")
+    if len(config.logs) > 1:
+        raise click.UsageError(f"which log? give its folder ({_known(config)})")
+    (log,) = config.logs
+    return Sources(tuple(Replica(replica.url, replica.options) for replica in log.replicas), log.pattern)
+
+
+def _log_at(config: Config, place: str) -> LogConfig | None:
+    return next((log for log in config.logs if os.path.abspath(log.path) == os.path.abspath(place)), None)
+
+
+def _known(config: Config | None) -> str:
+    return "known: " + ", ".join(log.path for log in config.logs) if config is not None else "no configuration"

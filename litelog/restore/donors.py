@@ -1,0 +1,123 @@
+"""The other replicas of a log that is restored: where bytes are taken from that the chosen one lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, LitelogError, NotFoundError
+from litelog.reading.lineage import read_claim
+from litelog.restore.agreement import Verdict, agreed_place
+from litelog.restore.history import History, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat
+    from litelog.replica_client import ReplicaClient
+    from litelog.restore.history import Chunk
+
+_logger = logging.getLogger(__name__)
+
+
+class NoDonorError(LitelogError):
+    """No other replica has the bytes. Never the error that a restore ends with."""
+
+
+class Donors:
+    """The histories of other replicas, as far as they are the chosen one's. Shared by threads.
+
+    Nothing is asked of a replica before something is missing. One whose history is another one, or that cannot be
+    compared, gives nothing, however alike its bytes look.
+    """
+
+    def __init__(self, chosen: History, others: Sequence[ReplicaClient]) -> None:
+        self._chosen = chosen
+        self._others = others
+        self._format: LogFormat = chosen.format
+        self._agreed: list[tuple[History, Place]] = []
+        self._left = self._find()
+        self._lock = threading.Lock()
+
+    def chunks(self, name: str, start: int, stop: int) -> Iterator[Chunk]:
+        """Bytes [start, stop) of a log segment, without a hole. NoDonorError where nobody has them (any more)."""
+        order = self._format.segment_order(name)
+        wanted = None if order is None else Place(order, name, stop)
+        for history, agreed in self._each():
+            if start >= stop:
+                return
+            if wanted is None or not agreed.reaches(wanted):
+                continue
+            try:
+                for chunk in history.chunks(name, start, stop):
+                    yield chunk
+                    start = chunk.end
+            except LitelogError as error:
+                _logger.warning("%s: cannot help out: %s", history.url, error)
+        if start < stop:
+            raise NoDonorError(f"{name}: no other replica has bytes {start} to {stop}")
+
+    def finished_size(self, name: str) -> int | None:
+        """The size of a log segment that is finished; None if nobody knows."""
+        order = self._format.segment_order(name)
+        for history, agreed in self._each():
+            file = history.find(name)
+            size = None if file is None else history.finished_size(file)
+            if order is not None and size is not None and agreed.reaches(Place(order, name, size)):
+                return size
+        return None
+
+    def name_beside(self, name: str, distance: int) -> str | None:
+        """The log segment so many after ``name`` (before it, if negative); None if nobody knows."""
+        for history, _ in self._each():
+            names = [file.name for file in history.files()]
+            at = names.index(name) + distance if name in names else -1
+            if 0 <= at < len(names) and names[at]:
+                return names[at]
+        return None
+
+    def _each(self) -> Iterator[tuple[History, Place]]:
+        """All that agree, each up to where; looked for as far as the caller goes."""
+        at = 0
+        while True:
+            with self._lock:
+                if at == len(self._agreed):
+                    found = next(self._left, None)
+                    if found is None:
+                        return
+                    self._agreed.append(found)
+                history = self._agreed[at]
+            yield history
+            at += 1
+
+    def _find(self) -> Iterator[tuple[History, Place]]:
+        for client in self._others:
+            try:
+                yield from self._agreeing(client)
+            except LitelogError as error:
+                _logger.warning("%s: cannot help out: %s", client.url, error)
+
+    def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, Place]]:
+        """The generations of a replica that hold the chosen history, newest first."""
+        for claim in readable_claims(client):
+            if same_log(claim, self._chosen.claim, self._format):
+                history = History(client, claim, self._format)
+                verdict, place = agreed_place(self._chosen, history)
+                if verdict is Verdict.SAME and place is not None:
+                    yield history, place
+
+
+def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
+    """The claims that are whole, newest first; a GET for each, as they are taken."""
+    for epoch in reversed(client.epochs()):
+        try:
+            yield read_claim(client, epoch)
+        except (CorruptionError, NotFoundError) as error:
+            _logger.warning("%s: %s", client.url, error)
+
+
+def same_log(one: Claim, two: Claim, log_format: LogFormat) -> bool:
+    """Whether two claims can be of one log. Where the format gives logs no id, each replica has made one up."""
+    return one.format == two.format and (one.log == two.log or not log_format.has_log_id)

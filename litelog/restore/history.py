@@ -1,0 +1,194 @@
+"""One generation of one replica, by what all replicas of a log share: names of log segments and offsets in them."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from litelog import wal_segment
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
+from litelog.layout import wal_key
+from litelog.position import generation
+from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_search import HEADERS_AT_ONCE, HeaderReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat
+    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.wal_segment import WalHeader, WalSegment
+
+PARALLELISM = 8
+"""Header requests at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a log stands, in every replica alike: behind byte ``offset`` of log segment ``file``."""
+
+    order: tuple[object, ...]
+    """The format's sort key of ``file``."""
+    file: str
+    offset: int
+
+    def reaches(self, other: Place) -> bool:
+        """Whether the log up to here holds all of the log up to ``other``."""
+        return (self.order, self.offset) >= (other.order, other.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """One log segment of a history: its index there, and the numbers of its WAL segments."""
+
+    name: str
+    """Empty where no header tells it."""
+    index: int
+    pieces: range
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes [start, start + len(data)) of a log segment, and where they were."""
+
+    start: int
+    data: memoryview
+    replica: str
+    generation: str
+    crc_total: int | None
+    """CRC-32C of the log segment up to the chunk's end, as its object says; None where it ends in mid-object."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+class History:
+    """The bytes that one generation holds, as far as they are whole. Shared by threads.
+
+    What is damaged or missing is passed over and never an error, unless it is what was asked for; StoreError is one.
+    """
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        claim: Claim,
+        log_format: LogFormat,
+        pieces: Sequence[WalSegmentInfo] | None = None,
+    ) -> None:
+        """``pieces``: only these; by default all that are listed, once somebody asks."""
+        self.claim = claim
+        self.format = log_format
+        self.url = client.url
+        self._client = client
+        self._pieces = pieces
+        self._headers = HeaderReader(client, PARALLELISM)
+        self._files: list[HistoryFile] | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def pieces(self) -> Sequence[WalSegmentInfo]:
+        """The WAL segments, in order."""
+        with self._lock:
+            if self._pieces is None:
+                self._pieces = list(self._client.wal_segments(generation(self.claim.generation)))
+            return self._pieces
+
+    def header(self, number: int) -> WalHeader | None:
+        """The header of the WAL segment of that number; None if it is damaged or missing."""
+        with self._lock:
+            try:
+                return self._headers([self.pieces[number].position])[0]
+            except CorruptionError:
+                return None
+
+    def files(self) -> list[HistoryFile]:
+        """The log segments, in order. One small request for each, the first time."""
+        with self._lock:
+            if self._files is None:
+                self._files = self._find_files()
+            return self._files
+
+    def place_of(self, header: WalHeader) -> Place | None:
+        """Behind the bytes of a WAL segment; None if its log segment's name is none."""
+        order = self.format.segment_order(header.file)
+        return None if order is None else Place(order, header.file, header.end)
+
+    def find(self, name: str) -> HistoryFile | None:
+        """The log segment of that name."""
+        return next((file for file in self.files() if file.name == name), None)
+
+    def covering(self, file: HistoryFile, offset: int) -> int | None:
+        """The number of the WAL segment that holds the byte at ``offset``, if any does."""
+        starts = [self.pieces[number].position.offset for number in file.pieces]
+        at = bisect_right(starts, offset) - 1
+        while at > 0 and starts[at] == offset and (header := self.header(file.pieces[at])) and not header.length:
+            at -= 1
+        return file.pieces[at] if at >= 0 else None
+
+    def finished_size(self, file: HistoryFile) -> int | None:
+        """The size of a log segment, if all of it is there; None if it still grows, or its end is missing."""
+        header = self.header(file.pieces[-1])
+        return header.end if header is not None and header.final else None
+
+    def read(self, number: int) -> WalSegment:
+        """A WAL segment, its bytes checked. CorruptObjectError, ReplicaGapError."""
+        position = self.pieces[number].position
+        try:
+            return read_checked(
+                lambda: self._client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
+            )
+        except NotFoundError as error:
+            raise ReplicaGapError(str(position)) from error
+
+    def chunks(self, name: str, start: int, stop: int) -> Iterator[Chunk]:
+        """Bytes [start, stop) of a log segment, a WAL segment's worth at a time.
+
+        ReplicaGapError where they are not there, CorruptObjectError where they are damaged.
+        """
+        file = self.find(name)
+        while start < stop:
+            number = None if file is None else self.covering(file, start)
+            if number is None:
+                raise ReplicaGapError(f"{self.url}: {name} from offset {start} on")
+            segment = self.read(number)
+            header = segment.header
+            if header.file != name or not header.offset <= start < header.end:
+                raise CorruptObjectError(
+                    segment.key, "bytes", f"{name} from {start} on", f"{header.file} to {header.end}"
+                )
+            end = min(stop, header.end)
+            data = memoryview(segment.data())[start - header.offset : end - header.offset]
+            total = header.crc_total if end == header.end else None
+            yield Chunk(start, data, self.url, self.claim.generation, total)
+            start = end
+
+    def _find_files(self) -> list[HistoryFile]:
+        numbered = enumerate(piece.position.index for piece in self.pieces)
+        groups = [[number for number, _ in group] for _, group in groupby(numbered, key=lambda pair: pair[1])]
+        files = []
+        for at in range(0, len(groups), HEADERS_AT_ONCE):
+            batch = groups[at : at + HEADERS_AT_ONCE]
+            self._read_ahead([group[0] for group in batch])
+            files += [file for group in batch if (file := self._make_file(group))]
+        return files
+
+    def _make_file(self, group: list[int]) -> HistoryFile | None:
+        """The log segment of some WAL segments; None if they are a terminal alone."""
+        first = next(filter(None, map(self.header, group)), None)
+        if first is not None and first.successor is not None:
+            return None
+        index = self.pieces[group[0]].position.index
+        return HistoryFile(first.file if first else "", index, range(group[0], group[-1] + 1))
+
+    def _read_ahead(self, numbers: Sequence[int]) -> None:
+        """Read headers side by side; those that are damaged are told when they are asked for, one by one."""
+        try:
+            self._headers([self.pieces[number].position for number in numbers])
+        except CorruptionError:
+            return

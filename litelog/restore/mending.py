@@ -1,0 +1,185 @@
+"""Puts other replicas' bytes where the chosen one lost its own, checked by all that is left to check them by."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from litelog.checksum import combine, crc32c
+from litelog.errors import CorruptObjectError
+from litelog.formats import Expectation, FinishedTail
+from litelog.layout import wal_key
+from litelog.reading.wal_chain import check_run, expectation, next_link
+from litelog.restore.donors import NoDonorError
+from litelog.restore.stand_in import stand_in
+from litelog.wal_segment import WalSegment
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from litelog.formats import LogFormat, Scan
+    from litelog.position import Position
+    from litelog.reading.wal_chain import Link
+    from litelog.restore.donors import Donors
+    from litelog.restore.history import Chunk
+    from litelog.restore.plan import PlannedFile, RestorePlan
+    from litelog.restore.run import Part, RunsWriter
+    from litelog.restore.segment_files import SegmentFiles
+    from litelog.wal_segment import WalHeader
+
+UNKNOWN = ""
+"""The digest in a Link behind an object that is lost: whatever the next one names is taken at its word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """An object of the chosen replica that was lost, and where its bytes are from."""
+
+    key: str
+    """The object's; or that of the first one that is missing."""
+    reason: str
+    file: str | None = None
+    """The log segment; None where no bytes of the log were in it."""
+    start: int = 0
+    """The bytes [start, end) of the log segment."""
+    end: int = 0
+    replica: str | None = None
+    """The URL of the replica that had them; None where no bytes were needed."""
+    generation: str | None = None
+    """The generation there."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What was restored of a piece, and of what lay missing before it."""
+
+    parts: list[Part] = field(default_factory=list)
+    mended: list[Mended] = field(default_factory=list)
+    objects: int = 0
+
+
+class Mender:
+    """Fills what the chosen replica lost. Shared by threads, each with a piece and a Work of its own."""
+
+    def __init__(
+        self, plan: RestorePlan, donors: Donors, log_format: LogFormat, files: SegmentFiles, runs: RunsWriter
+    ) -> None:
+        self._plan = plan
+        self._planned: dict[int, PlannedFile] = {file.index: file for file in plan.files}
+        self._donors = donors
+        self._format = log_format
+        self._files = files
+        self._runs = runs
+
+    def fill(self, link: Link, upto: Position, own: int, why: Exception, work: Work) -> Link:
+        """Restore all between ``link`` and ``upto``; where the chain stands then. ``own``: the caller's piece's index.
+
+        Raises ``why`` if nobody has it, or what others have does not continue the chain.
+        """
+        try:
+            while link.slot < upto:
+                planned = self._planned.get(link.slot.index)
+                if planned is None or link.file not in ("", planned.name):
+                    raise NoDonorError(f"{link.slot}: the log segment is not known")
+                final = link.slot.index < upto.index
+                stop = planned.size if final else upto.offset
+                link = self._fill_file(link, planned.name, stop, final, own, why, work)
+        except (NoDonorError, CorruptObjectError) as error:
+            raise why from error
+        return link
+
+    def replace_data(self, link: Link, header: WalHeader, file: int, why: Exception, work: Work) -> None:
+        """Restore a WAL segment's bytes, of which only the header is left, which continues ``link``; raises ``why``."""
+        key = wal_key(header.position)
+        try:
+            try:
+                chunks = list(self._donors.chunks(header.file, header.offset, header.end))
+            except NoDonorError:
+                end = self._plan.end
+                if header.index != end.index or not header.offset < end.offset < header.end:
+                    raise
+                self._fill_file(link, header.file, end.offset, False, header.index, why, work)
+                return
+            self._check_totals(link, chunks)
+            _check_bytes(header, key, chunks)
+            part = self._runs.write(header, key, file, [chunk.data for chunk in chunks], expectation(link, header))
+            check_run(header, key, part.scan, self._format)
+        except (NoDonorError, CorruptObjectError) as error:
+            raise why from error
+        work.parts.append(part)
+        work.mended += [_mended(key, why, header.file, chunk) for chunk in chunks]
+
+    def _fill_file(self, link: Link, name: str, stop: int, final: bool, own: int, why: Exception, work: Work) -> Link:
+        key = wal_key(link.slot)
+        nothing = stand_in(link.claim, link.slot, name, 0, None, final=True)
+        self._chain(link, nothing)  # refuses a name that is none before a file is made of it
+        start = link.slot.offset
+        with self._opened(link.slot.index, name, own) as file:
+            for chunk in self._donors.chunks(name, start, stop):
+                link = self._fill_chunk(link, name, chunk, final and chunk.end == stop, file, work)
+                work.mended.append(_mended(key, why, name, chunk))
+        if start >= stop:
+            if final:
+                link = self._chain(link, nothing)
+            work.mended.append(Mended(key, str(why)))
+        return link
+
+    def _fill_chunk(self, link: Link, name: str, chunk: Chunk, final: bool, file: int, work: Work) -> Link:
+        key = wal_key(link.slot)
+        self._check_totals(link, [chunk])
+        header = stand_in(link.claim, link.slot, name, len(chunk.data), None, crc=crc32c(chunk.data), final=final)
+        part = self._runs.write(header, key, file, [chunk.data], Expectation(link.next))
+        may_have_tail = final and self._format.finished_tail is FinishedTail.SHIP
+        if part.scan.end != chunk.end and not may_have_tail:
+            raise CorruptObjectError(key, "end of the last whole commit", chunk.end, part.scan.end)
+        work.parts.append(part)
+        scan = part.scan if part.scan.commits else None
+        behind = self._chain(link, _described(header, scan))
+        # Where commits carry no numbers, how many there are depends on how they were shipped: the next header says.
+        return behind if self._format.self_numbered else replace(behind, next=None)
+
+    def _chain(self, link: Link, header: WalHeader) -> Link:
+        """Where the chain stands behind bytes that continue it, though no object of it holds them."""
+        total = combine(link.crc_total, header.crc, header.length)
+        fitting = replace(header, previous=link.digest, shipped=link.shipped, crc_total=total)
+        return next_link(link, WalSegment(fitting, UNKNOWN, memoryview(b"")), self._format)
+
+    def _check_totals(self, link: Link, chunks: list[Chunk]) -> None:
+        """What the donor says of the log segment from its start on must be true with our bytes before the hole."""
+        total = link.crc_total
+        for chunk in chunks:
+            total = combine(total, crc32c(chunk.data), len(chunk.data))
+            if chunk.crc_total is not None and chunk.crc_total != total:
+                place = f"{chunk.replica}, generation {chunk.generation}"
+                raise CorruptObjectError(
+                    place, f"CRC-32C up to {chunk.end}", f"{total:#010x}", f"{chunk.crc_total:#010x}"
+                )
+
+    def _opened(self, index: int, name: str, own: int) -> AbstractContextManager[int]:
+        if index == own:
+            return nullcontext(self._files.open(index, name))
+        return self._files.opened_apart(index, name)
+
+
+def _check_bytes(header: WalHeader, key: str, chunks: list[Chunk]) -> None:
+    """Whether the bytes are those that the header's writer had: CRC-32C, and SHA-256 of the last commit's."""
+    crc, sha = 0, hashlib.sha256()
+    start = header.end if header.check_start is None else header.check_start
+    for chunk in chunks:
+        crc = crc32c(chunk.data, crc)
+        sha.update(chunk.data[max(0, start - chunk.start) :])
+    if crc != header.crc:
+        raise CorruptObjectError(key, "CRC-32C of another replica's bytes", f"{header.crc:#010x}", f"{crc:#010x}")
+    if header.check_digest is not None and start >= header.offset and sha.hexdigest() != header.check_digest:
+        raise CorruptObjectError(key, "SHA-256 of another replica's last commit", header.check_digest, sha.hexdigest())
+
+
+def _described(header: WalHeader, scan: Scan | None) -> WalHeader:
+    facts = ("first", "next", "records", "lowest", "highest")
+    return header if scan is None else replace(header, **{name: getattr(scan, name) for name in facts})
+
+
+def _mended(key: str, why: Exception, name: str, chunk: Chunk) -> Mended:
+    return Mended(key, str(why), name, chunk.start, chunk.end, chunk.replica, chunk.generation)

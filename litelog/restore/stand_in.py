@@ -1,0 +1,178 @@
+"""Planning around damage: what an object that is lost said, as far as it matters, told from other replicas' bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from litelog.checksum import combine, crc32c
+from litelog.errors import CorruptionError
+from litelog.formats import Expectation
+from litelog.restore.donors import NoDonorError
+from litelog.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from litelog.claim import Claim
+    from litelog.formats import Commit, LogFormat, Scan
+    from litelog.position import Position
+    from litelog.replica_client import WalSegmentInfo
+    from litelog.restore.donors import Donors
+    from litelog.restore.lookup import Lookup
+
+
+def stand_in(
+    claim: Claim, position: Position, name: str, length: int, scan: Scan | None, *, crc: int = 0, final: bool = False
+) -> WalHeader:
+    """The header that a WAL segment at ``position`` with those bytes has, but for what only its writer knows."""
+    return WalHeader(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=claim.owner,
+        index=position.index,
+        offset=position.offset,
+        length=length,
+        file=name,
+        first=scan.first if scan else None,
+        next=scan.next if scan else None,
+        records=scan.records if scan else 0,
+        lowest=scan.lowest if scan else None,
+        highest=scan.highest if scan else None,
+        crc=crc,
+        crc_total=0,
+        previous="",
+        shipped=0,
+        final=final,
+    )
+
+
+class StandInLookup:
+    """A plan's look-up that answers for lost objects, too, where another replica has their bytes."""
+
+    def __init__(
+        self, inner: Lookup, claim: Claim, pieces: Sequence[WalSegmentInfo], log_format: LogFormat, donors: Donors
+    ) -> None:
+        """``pieces``: the generation's, which may become more while this is used."""
+        self._inner = inner
+        self._claim = claim
+        self._pieces = pieces
+        self._format = log_format
+        self._donors = donors
+        self._made: dict[Position, WalHeader] = {}
+
+    def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
+        if not any(position in self._made for position in positions):
+            try:
+                return self._inner.headers(positions)
+            except CorruptionError:
+                pass
+        return [self._header(position) for position in positions]
+
+    def commits(self, header: WalHeader) -> list[Commit]:
+        try:
+            return self._inner.commits(header)
+        except CorruptionError as error:
+            commits: list[Commit] = []
+            try:
+                for start, data, expect in self._runs(header):
+                    commits += self._format.commits(header.file, data, start, expect)
+            except NoDonorError:
+                raise error from None
+            return commits
+
+    def _header(self, position: Position) -> WalHeader:
+        if position in self._made:
+            return self._made[position]
+        try:
+            return self._inner.headers([position])[0]
+        except CorruptionError as error:
+            header = self._make(position)
+            if header is None:
+                raise error from None
+            self._made[position] = header
+            return header
+
+    def _make(self, position: Position) -> WalHeader | None:
+        name = self._name(position.index)
+        behind = [info.position for info in self._pieces if info.position > position]
+        if name is None or not behind:
+            return None  # where the newest one of all ends, nobody can say
+        final = behind[0].index > position.index
+        stop = self._donors.finished_size(name) if final else behind[0].offset
+        if stop is None or stop < position.offset:
+            return None
+        header = stand_in(self._claim, position, name, stop - position.offset, None, final=final)
+        try:
+            return self._describe(header)
+        except NoDonorError:
+            return None
+
+    def _describe(self, header: WalHeader) -> WalHeader:
+        """The header, with what its bytes tell."""
+        for start, data, expect in self._runs(header):
+            scan = self._format.scan(header.file, data, start, expect)
+            header = replace(
+                header,
+                first=scan.first if header.first is None else header.first,
+                next=scan.next,
+                records=header.records + scan.records,
+                lowest=_either(min, header.lowest, scan.lowest),
+                highest=_either(max, header.highest, scan.highest),
+                crc=combine(header.crc, crc32c(data), len(data)),
+            )
+        before = self._before(header.position)
+        return replace(header, shipped=before.shipped if before is not None else 0)
+
+    def _runs(self, header: WalHeader) -> Iterator[tuple[int, memoryview, Expectation]]:
+        """A lost object's bytes as others have them, each run with what its first commit must be."""
+        expect = Expectation(None if self._format.self_numbered else self._numbered_from(header.position))
+        for chunk in self._donors.chunks(header.file, header.offset, header.end):
+            yield chunk.start, chunk.data, expect
+            expect = self._format.scan(header.file, chunk.data, chunk.start, expect).expectation
+
+    def _numbered_from(self, position: Position) -> int | None:
+        before = self._before(position)
+        return None if before is None else before.next
+
+    def _before(self, position: Position) -> WalHeader | None:
+        """The header of the object before, though it be lost as well, and the one before that."""
+        earlier = [info.position for info in self._pieces if info.position < position]
+        known = len(earlier)
+        while known and not self._is_known(earlier[known - 1]):
+            known -= 1
+        for lost in earlier[known:]:
+            self._header(lost)
+        return self._header(earlier[-1]) if earlier else None
+
+    def _is_known(self, position: Position) -> bool:
+        try:
+            return position in self._made or bool(self._inner.headers([position]))
+        except CorruptionError:
+            return False
+
+    def _name(self, index: int) -> str | None:
+        """The name of the log segment of that index: from any of its headers, or from its neighbours'."""
+        first = self._pieces[0].position.index
+        last = self._pieces[-1].position.index
+        for distance in range(max(index - first, last - index) + 1):
+            for beside in {index - distance, index + distance}:
+                known = self._stated_name(beside)
+                if known:
+                    return known if beside == index else self._donors.name_beside(known, index - beside)
+        return None
+
+    def _stated_name(self, index: int) -> str | None:
+        for info in self._pieces:
+            if info.position.index == index:
+                try:
+                    return self._inner.headers([info.position])[0].file
+                except CorruptionError:
+                    continue
+        return None
+
+
+def _either(choose: Callable[[list[int]], int], one: int | None, two: int | None) -> int | None:
+    known = [value for value in (one, two) if value is not None]
+    return choose(known) if known else None
