@@ -28,6 +28,11 @@ def claim_key(epoch: int, isolated: Generation | None = None) -> str:
     return f"epochs/{_hex(epoch, 8)}{'-' + isolated if isolated else ''}.json"
 
 
+def generation_prefix(generation: Generation) -> str:
+    """What the keys of all objects of a generation start with."""
+    return f"{GENERATIONS}{generation}/"
+
+
 def wal_key(position: Position) -> str:
     """The key of the WAL segment that starts at ``position``."""
     return f"{wal_prefix(position.generation, position.index)}{_hex(position.offset, 16)}.wal.lz4"

@@ -202,6 +202,15 @@ class ObjectReplicaClient:
     def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
         return list(reversed(deque(self.snapshots(generation), maxlen=count)))
 
+    def snapshots_and_wal_segments(self, generation: Generation) -> Iterator[IndexedInfo | WalSegmentInfo]:
+        _require(generation)
+        after = layout.snapshot_prefix(generation)  # sealed segments sort before it, and WAL segments behind snapshots
+        for info in _ordered(self.store.list(layout.generation_prefix(generation), after)):
+            if (parsed := layout.parse_snapshot(info.key)) is not None:
+                yield IndexedInfo(*parsed, info.size)
+            elif (position := layout.parse_wal(info.key)) is not None:
+                yield WalSegmentInfo(position, info.size)
+
     def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         _require(generation)
         self.store.put(layout.snapshot_key(generation, index), body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -10,17 +10,18 @@ from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.layout import claim_key, wal_key
 from litelog.position import Generation, Position, epoch_of, generation
+from litelog.reading.generation_base import LISTINGS, PAGE, list_generation, read_base
 from litelog.reading.lineage import read_claim
+from litelog.reading.pieces import list_pieces
 from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from litelog.claim import Claim
+    from litelog.reading.generation_base import Listing
+    from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
-
-LISTINGS = 2
-"""How often a listing is made before what it lacks is called missing: a store may list a moment behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +46,30 @@ def place_in(claim: Claim, position: Position) -> Position:
     return Position(generation(claim.generation), position.index + claim.shift, position.offset)
 
 
-def latest(by_generation: Mapping[str, Claim], extent_of: Callable[[Claim], Extent]) -> Claim | None:
+def latest(
+    by_generation: Mapping[str, Claim],
+    extent_of: Callable[[Claim], Extent],
+    holds_data: Callable[[Claim], bool] | None = None,
+) -> Claim | None:
     """The claim of the latest generation; None if no generation holds anything.
 
     That is the one of the highest epoch that holds data and has reached the end of all that it continues: of its
-    predecessor, and of what that one continues in turn, however far the predecessor itself had come.
+    predecessor, and of what that one continues in turn, however far the predecessor itself had come. ``holds_data``
+    tells the first without the whole extent, where that is less work.
     """
     for claim in sorted(by_generation.values(), key=lambda claim: claim.epoch, reverse=True):
-        extent = extent_of(claim)
-        if extent.has_data and _has_reached(claim, extent.slot, by_generation, extent_of):
+        held = extent_of(claim).has_data if holds_data is None else holds_data(claim)
+        if held and _has_reached(claim, by_generation, extent_of):
             return claim
     return None
 
 
-def _has_reached(
-    claim: Claim, slot: Position, by_generation: Mapping[str, Claim], extent_of: Callable[[Claim], Extent]
-) -> bool:
-    shift = 0
+def _has_reached(claim: Claim, by_generation: Mapping[str, Claim], extent_of: Callable[[Claim], Extent]) -> bool:
+    newest, shift = claim, 0
     while claim.relation is Relation.CONTINUES:
         older = _predecessor(claim, by_generation)
         shift += claim.shift
-        end = extent_of(older).slot
+        slot, end = extent_of(newest).slot, extent_of(older).slot
         if (slot.index, slot.offset) < (end.index + shift, end.offset):
             return False
         claim = older
@@ -89,12 +93,33 @@ def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
 
 
 def find_latest(client: ReplicaClient) -> Claim:
-    """The claim of a replica's latest generation. NothingToRestoreError if it holds none.
+    """The claim of a replica's latest generation. NothingToRestoreError if it holds none; ReplicaGapError if it was
+    ended for a successor whose claim is missing.
 
-    Requests: one listing of claims, a short one for each generation, a GET for each claim; then a listing and a ranged
-    GET for the newest generation and for each that it continues.
+    Requests: a listing of claims, a GET for each claim; then a listing and a ranged GET for the newest generation and
+    for each that it continues.
     """
-    claim = latest(by_generation := read_claims(client), _Extents(client, by_generation))
+    by_generation = read_claims(client)
+    lookups = _Lookups(client, by_generation)
+    claim = _choose(client, by_generation, lookups)
+    lookups.extent(claim)
+    return claim
+
+
+def open_latest(client: ReplicaClient) -> Pieces:
+    """The pieces of a replica's latest generation, found in four requests where it is the only one: its claim and its
+    names are listed, claim and snapshot are read. For readers to its end, who see for themselves how it ended.
+
+    Raises as ``find_latest`` and ``list_pieces``.
+    """
+    by_generation = read_claims(client)
+    lookups = _Lookups(client, by_generation)
+    claim = _choose(client, by_generation, lookups)
+    return lookups.pieces(claim)
+
+
+def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim:
+    claim = latest(by_generation, lookups.extent, lookups.holds_data)
     if claim is None:
         held = "holds no claim" if not by_generation else "holds claims, but nothing of the log yet"
         raise NothingToRestoreError(f"{client.url}: {held}")
@@ -120,58 +145,98 @@ def read_claims(client: ReplicaClient) -> dict[str, Claim]:
         except NotFoundError as error:
             missing = ReplicaGapError(error.key)
             continue
-        by_generation = {claim.generation: claim for claim in read}
-        if (gap := _missing_claim(epochs, by_generation, client.generations())) is None:
-            return by_generation
+        if (gap := _missing_claim(client, epochs, read)) is None:
+            return {claim.generation: claim for claim in read}
         missing = gap
     raise missing
 
 
-def _missing_claim(
-    epochs: list[int], by_generation: Mapping[str, Claim], held: list[Generation]
-) -> ReplicaGapError | None:
+def _missing_claim(client: ReplicaClient, epochs: Sequence[int], read: Sequence[Claim]) -> ReplicaGapError | None:
+    """The claim that others show to be missing. That of the newest generation is named by the terminal before it."""
     for before, epoch in pairwise(epochs):
         if epoch != before + 1:
             return ReplicaGapError(claim_key(before + 1), claim_key(epoch))
-    for name in held:
-        if name not in by_generation:
-            return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which nobody claims")
+    for claim in read:
+        if claim.predecessor is not None and (named := epoch_of(generation(claim.predecessor))) not in epochs:
+            return ReplicaGapError(claim_key(named), f"{claim.key}, which names {claim.predecessor}")
+    for name in client.generations() if not epochs else ():
+        return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which nobody claims")
     return None
 
 
 def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = None) -> Extent:
-    """How far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header."""
-    name = generation(claim.generation)
-    start = Position(name, claim.first, 0)
+    """How far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header.
+
+    Where nothing lies behind its claim's first index, its snapshot tells whether anything lies before it.
+    """
     last: Position | None = None
-    for info in client.wal_segments(name, since):
-        last = info.position
+    if since is not None:
+        for info in client.wal_segments(generation(claim.generation), since):
+            last = info.position
     if last is None:
-        return Extent(start, start) if since is None else find_extent(client, claim)
+        return _extent_of(client, claim, list_generation(client, generation(claim.generation), keep=1))
+    return _extent_at(client, claim, last)
+
+
+def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> Extent:
+    start = Position(generation(claim.generation), claim.first, 0)
+    extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else Extent(start, start)
+    if extent.has_data or not claim.first or listing.newest is None:
+        return extent
+    return replace(extent, start=read_base(client, claim, listing.snapshots).first)
+
+
+def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
     header = read_header(client, last)
     if header.successor is not None and header.length:
         raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
+    start = Position(last.generation, claim.first, 0)
     return Extent(start, last if header.successor else header.next_slot, header.successor)
 
 
-class _Extents:
-    """The extent of each generation, looked up when it is first asked for."""
+class _Lookups:
+    """What is looked up of each generation, when it is first asked for."""
 
     def __init__(self, client: ReplicaClient, by_generation: Mapping[str, Claim]) -> None:
         self._client = client
         self._by_generation = by_generation
-        self._known: dict[str, Extent] = {}
+        self._listings: dict[str, Listing] = {}
+        self._pieces: dict[str, Pieces] = {}
+        self._extents: dict[str, Extent] = {}
         ends = (claim.predecessor_end for claim in by_generation.values())
         self._seen = {at.generation: at for at in map(Position.parse, filter(None, ends))}
 
-    def __call__(self, claim: Claim) -> Extent:
-        if claim.generation not in self._known:
-            since = self._seen.get(generation(claim.generation))
-            extent = find_extent(self._client, claim, since)
+    def listing(self, claim: Claim) -> Listing:
+        if claim.generation not in self._listings:
+            listing = list_generation(self._client, generation(claim.generation), keep=PAGE)
+            self._listings[claim.generation] = listing
+        return self._listings[claim.generation]
+
+    def pieces(self, claim: Claim) -> Pieces:
+        if claim.generation not in self._pieces:
+            self._pieces[claim.generation] = list_pieces(self._client, claim, self.listing(claim))
+        return self._pieces[claim.generation]
+
+    def holds_data(self, claim: Claim) -> bool:
+        """Whether anything of the log was shipped; its names tell, but for those that it begins with."""
+        listing = self.listing(claim)
+        wal = bool(listing.wal) and listing.wal[-1].position > Position(generation(claim.generation), claim.first, 0)
+        if wal or (listing.newest or 0) > claim.first:
+            return True
+        sealed = bool(claim.first) and listing.newest is not None and bool(self.pieces(claim).base.entries)
+        return sealed or self.extent(claim).has_data
+
+    def extent(self, claim: Claim) -> Extent:
+        if claim.generation not in self._extents:
+            listing = self._listings.get(claim.generation)
+            if listing is None:
+                extent = find_extent(self._client, claim, self._seen.get(generation(claim.generation)))
+            else:
+                extent = _extent_of(self._client, claim, listing)
             if extent.successor is not None:
                 self._check_successor(extent)
-            self._known[claim.generation] = extent
-        return self._known[claim.generation]
+            self._extents[claim.generation] = extent
+        return self._extents[claim.generation]
 
     def _check_successor(self, extent: Extent) -> None:
         """A terminal is written after the claim that it names: a claim that is not there was deleted."""

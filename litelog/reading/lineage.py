@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,14 @@ from litelog.errors import CorruptObjectError, NotFoundError
 from litelog.layout import claim_key, snapshot_key, wal_key
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
+from litelog.reading.generation_base import list_generation, read_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.claim import Claim
     from litelog.replica_client import ReplicaClient
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader, WalSegment
 
 
@@ -29,10 +30,12 @@ class Tip:
     slot: Position
     """Its one next slot; the terminal's place if it has ended."""
     last: WalHeader | None
-    """The last WAL segment before the slot; None if there is none."""
+    """The last WAL segment before the slot; None if there is none (any more)."""
     digest: str
     """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if there is neither."""
     terminal: WalHeader | None = None
+    sealed: SnapshotEntry | None = None
+    """Where ``last`` is None: the last log segment before the slot, as a snapshot names it. None if there is none."""
 
     @property
     def started(self) -> bool:
@@ -51,13 +54,19 @@ def newest_claims(client: ReplicaClient, epochs: Sequence[int]) -> Iterator[Clai
 
 
 def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
-    """How far a generation has come: a listing, its last two objects, and what came behind them since."""
-    name = generation(claim.generation)
-    listed = deque((info.position for info in client.wal_segments(name)), maxlen=2)
-    tip = Tip(Position(name, claim.first, 0), None, "" if listed else _snapshot_digest(client, claim))
-    for position in listed:
-        tip = _step(tip, _read(client, position))
-    return read_forward(client, tip)
+    """How far a generation has come: a listing, its last two objects, and what came behind them since.
+
+    A snapshot is read, too, where no WAL segment tells what was shipped: there is none yet, or they were pruned.
+    """
+    listing = list_generation(client, generation(claim.generation), keep=2)
+    start = Position(generation(claim.generation), claim.first, 0)
+    tip = Tip(start, None, "" if listing.wal else _snapshot_digest(client, claim))
+    for info in listing.wal:
+        tip = _step(tip, _read(client, info.position))
+    tip = read_forward(client, tip)
+    if tip.last is None and listing.newest is not None and tip.slot.index > 0:
+        tip = replace(tip, sealed=_last_sealed(client, claim, listing.snapshots))
+    return tip
 
 
 def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
@@ -109,3 +118,8 @@ def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
         return snapshot.digest(read())
     except NotFoundError:
         return ""
+
+
+def _last_sealed(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> SnapshotEntry | None:
+    entries = read_base(client, claim, indexes).entries
+    return entries[-1] if entries else None
