@@ -50,27 +50,29 @@ class S3Connection:
         try:
             answer: dict[str, Any] = getattr(client, method)(Bucket=self.settings.bucket, **parameters)
         except FAILURES as error:
+            explained = self.failures.explain(operation, key, error)
             if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in STALE_CREDENTIALS:
-                self._renew(client)
-            raise self.failures.explain(operation, key, error) from self.failures.cause(error)
+                explained.retryable = self._renew(client) or explained.retryable
+            raise explained from self.failures.cause(error)
         return answer
 
     def close(self) -> None:
         """Close idle connections. Idempotent."""
         self._client.close()
 
-    def _renew(self, stale: Any) -> None:
-        """Ask the credential chain anew: a client keeps what it found in a file or the environment for ever.
+    def _renew(self, stale: Any) -> bool:
+        """Ask the credential chain anew, whether it has others: a client keeps what it found in a file for ever.
 
         The old client is not closed: other threads may be in a request with it.
         """
         with self._renewing:
             if self._client is not stale:
-                return
+                return True
             try:
                 self._client = make_client(self.settings)
             except ConfigError as error:
                 _logger.warning("%s: the credentials cannot be looked up again: %s", self.settings.url, error)
+            return _access_key(self._client) != _access_key(stale)
 
 
 def make_client(settings: S3Settings) -> Any:
@@ -139,6 +141,15 @@ def _register(client: Any, settings: S3Settings) -> None:
         client.meta.events.register("before-call.s3", add_headers)
     if not settings.bucket.endswith(EXPRESS_SUFFIX):
         client.meta.events.register("before-call.s3.DeleteObjects", add_digest)
+
+
+def _access_key(client: Any) -> str | None:
+    """The id of the key that a client signs with; None where there is none, or it cannot be looked up now."""
+    try:
+        found = client._request_signer._credentials  # noqa: SLF001  there is no other name for it
+        return found.get_frozen_credentials().access_key if found is not None else None
+    except BotoCoreError:
+        return None
 
 
 def _md5(body: bytes) -> bytes:

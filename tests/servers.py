@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,7 +18,7 @@ import boto3
 from botocore.config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 REGION = "eu-west-1"
 ACCESS_KEY_ID, SECRET_ACCESS_KEY = "AKIDOFTHETESTS", "secret-of-the-tests"  # moto takes any
@@ -49,6 +52,25 @@ class S3Server:
         name = f"bucket-{uuid4().hex}"
         self.admin.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         return name
+
+    def make_user(self, actions: Iterable[str], bucket: str) -> dict[str, str]:
+        """A user who may do just that in the bucket: the credentials, as a replica's options."""
+        iam = boto3.client(
+            "iam",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY_ID,
+            aws_secret_access_key=SECRET_ACCESS_KEY,
+        )
+        name = f"user-{uuid4().hex}"
+        places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+        statement = {"Effect": "Allow", "Action": sorted(actions), "Resource": places}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        iam.create_user(UserName=name)
+        iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
+        key = iam.create_access_key(UserName=name)["AccessKey"]
+        iam.close()
+        return {"access-key-id": key["AccessKeyId"], "secret-access-key": key["SecretAccessKey"]}
 
     def options(self, **more: object) -> dict[str, object]:
         """A replica's options for this server."""
@@ -90,6 +112,19 @@ def s3_server() -> Iterator[S3Server]:
         server.server_close()
 
 
+@contextmanager
+def permissions_checked() -> Iterator[None]:
+    """Have moto, in this process, check signatures and what users may do, as S3 does."""
+    from moto import settings
+
+    before = settings.INITIAL_NO_AUTH_ACTION_COUNT
+    settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
+    try:
+        yield
+    finally:
+        settings.INITIAL_NO_AUTH_ACTION_COUNT = before
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a scripted server was asked. Header names in lower case."""
@@ -117,10 +152,22 @@ def error_answer(status: int, code: str, message: str = "as the script says", **
     return Answer(status, body.encode(), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
+def forwarded(endpoint: str, request: Request) -> Answer:
+    """What the server at ``endpoint`` answers to a request that came here."""
+    connection = HTTPConnection(endpoint.removeprefix("http://"))
+    connection.request(request.method, request.path, request.body, request.headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    own = {"content-length", "connection", "transfer-encoding", "server", "date"}
+    return Answer(answer.status, body, {name: value for name, value in answer.getheaders() if name.lower() not in own})
+
+
 class ScriptedServer:
     """An HTTP server that answers as a function says, and keeps what it was asked."""
 
-    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+    def __init__(self, answer: Callable[[Request], Answer], tls: ssl.SSLContext | None = None) -> None:
+        """``tls``: what to speak it with."""
         self.requests: list[Request] = []
         self.connections = 0
         script = self
@@ -131,6 +178,10 @@ class ScriptedServer:
             def setup(self) -> None:
                 script.connections += 1
                 super().setup()
+
+            def handle(self) -> None:
+                with suppress(ssl.SSLError, ConnectionError):  # a client that trusts us not is gone
+                    super().handle()
 
             def handle_one_request(self) -> None:
                 self.raw_requestline = self.rfile.readline(65537)
@@ -157,7 +208,10 @@ class ScriptedServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        scheme = "http" if tls is None else "https"
+        self.endpoint = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 

@@ -66,6 +66,16 @@ class Command:
         self.processes.append(process)
         return process
 
+    def wait_for_line(self, process: subprocess.Popen[str], text: str) -> list[str]:
+        """Read what a process logs until a line holds ``text``: those lines."""
+        assert process.stderr
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if text in line:
+                return said
+        raise AssertionError(f"the process ended before it said {text!r}: {said}")
+
     def lines(self, count: int, log: str = "log") -> str:
         """Append so many lines to the log, and give them back."""
         text = "".join(f"line {number}\n" for number in range(count))

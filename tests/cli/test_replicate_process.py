@@ -15,20 +15,7 @@ from litelog.errors import ExitCode
 from litelog_cli.main import run
 
 if TYPE_CHECKING:
-    import subprocess
-
     from conftest import Command
-
-
-def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
-    """Read what the process logs until a line holds ``text``."""
-    assert process.stderr
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if text in line:
-            return
-    raise AssertionError(f"the process ended before it said {text!r}: {said}")
 
 
 def sequences(litelog: Command, replica: str) -> int | None:
@@ -50,7 +37,7 @@ def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals
     litelog.lines(10)
     # With an interval of a day, only the final sync can ship what comes after the first WAL segment.
     process = litelog.start("replicate", "--sync-interval", "1d", "log", "replica")
-    wait_for_line(process, "begins")
+    litelog.wait_for_line(process, "begins")
     litelog.lines(10)
     process.send_signal(number)
     assert process.wait(60) == ExitCode.DONE
@@ -77,7 +64,7 @@ def test_a_second_signal_ends_at_once_and_the_program_with_it(litelog: Command) 
     assert process.stdout
     child = int(process.stdout.readline())
     process.send_signal(signal.SIGTERM)
-    wait_for_line(process, "forwarded")
+    litelog.wait_for_line(process, "forwarded")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     assert not process.stdout.read()  # its other end is closed: the program is gone
