@@ -8,12 +8,12 @@ from enum import StrEnum
 
 from litelog.checksum import crc32c
 from litelog.errors import CorruptObjectError
-from litelog.layout import claim_key
-from litelog.position import Position, epoch_of, generation
+from litelog.layout import Fencing, claim_key
+from litelog.position import ClaimName, Position, epoch_of, generation
 
 VERSION = 1
 
-_OPTIONAL = {"predecessor", "predecessor_end", "reason"}
+_OPTIONAL = {"predecessor", "predecessor_end", "reason", "fencing"}
 _NUMBERS = {"first", "shift", "time"}
 
 
@@ -51,20 +51,31 @@ class Claim:
     """For a generation that continues: what to add to the predecessor's index to get this one's."""
     reason: str | None = None
     """For a generation that diverged: why."""
+    fencing: Fencing = Fencing.REQUIRED
 
     @property
     def epoch(self) -> int:
         return epoch_of(generation(self.generation))
 
     @property
+    def is_isolated(self) -> bool:
+        """Whether its name holds the generation, and its epoch may have other claims."""
+        return self.fencing is Fencing.ISOLATED
+
+    @property
+    def name(self) -> ClaimName:
+        return ClaimName(self.epoch, generation(self.generation) if self.is_isolated else None)
+
+    @property
     def key(self) -> str:
-        return claim_key(self.epoch)
+        return claim_key(*self.name)
 
 
 def encode(claim: Claim) -> bytes:
     """The object's bytes: JSON, always the same for the same claim, the CRC-32C of its fields as the last one."""
     fields = {"version": VERSION, **asdict(claim)}
-    stated = {name: value for name, value in fields.items() if value is not None}
+    unsaid = {"fencing": Fencing.REQUIRED}
+    stated = {name: value for name, value in fields.items() if value is not None and value != unsaid.get(name)}
     return _text({**stated, "crc": crc32c(_text(stated))})
 
 
@@ -91,7 +102,8 @@ def parse(body: bytes | str) -> Claim:
     for name, value in values.items():
         if not (isinstance(value, int if name in _NUMBERS else str) or (value is None and name in _OPTIONAL)):
             raise ValueError(f"{name} is {value!r}")
-    claim = Claim(**{**values, "relation": Relation(values["relation"])})
+    fencing = Fencing.REQUIRED if values["fencing"] is None else Fencing(values["fencing"])
+    claim = Claim(**{**values, "relation": Relation(values["relation"]), "fencing": fencing})
     generation(claim.generation)
     if claim.predecessor is not None:
         generation(claim.predecessor)

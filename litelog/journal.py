@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from litelog.errors import (
     PrunedError,
     ReplicaGapError,
 )
-from litelog.layout import claim_key, parse_claim, wal_key
+from litelog.layout import parse_claim, wal_key
 from litelog.position import Position, epoch_of, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_choice import find_claim, find_latest
-from litelog.reading.lineage import read_claim
+from litelog.reading.lineage import find_newer, read_claim, read_claim_of
 from litelog.reading.wal_chain import check_run, expectation, first_link, link_behind, next_link
 from litelog.reading.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped, read_header
 from litelog.registry import open_format
@@ -270,34 +270,45 @@ class ReplicaReader:
 
     def _cross(self, terminal: WalHeader) -> None:
         """Go on in the generation that a terminal leads to, at the same place."""
-        assert self._claim is not None
         key = terminal.successor or ""
-        parsed = parse_claim(key)
-        if parsed is None:
+        name = parse_claim(key)
+        if name is None:
             raise CorruptObjectError(wal_key(terminal.position), f"names {key!r} as its successor's claim")
-        successor = self._read_claim(parsed[0], str(terminal.position))
+        try:
+            successor = read_claim(self._client, name)
+        except NotFoundError as error:
+            raise ReplicaGapError(key, f"{terminal.position}, which names it") from error
+        self._go_on_in(successor, terminal.position)
+
+    def _go_on_in(self, successor: Claim, end: Position) -> None:
+        """Go on in a generation that continues the one at hand, which is read to ``end``."""
+        assert self._claim is not None
         claim, shift = successor, 0
         while True:
             if claim.relation is Relation.DIVERGED:
                 raise DivergedError(self._client.url, f"{claim.key}: {claim.reason or 'the history forks'}")
             older = claim.predecessor
-            if older is None or epoch_of(generation(older)) < self._claim.epoch:
-                raise CorruptObjectError(claim.key, f"does not continue generation {self._claim.generation}")
+            if older is None or (older != self._claim.generation and epoch_of(generation(older)) <= self._claim.epoch):
+                self._say_forked(claim)
             shift += claim.shift
             if older == self._claim.generation:
                 break
-            claim = self._read_claim(epoch_of(generation(older)), claim.key)
+            try:
+                claim = read_claim_of(self._client, generation(older), claim)
+            except NotFoundError as error:
+                raise ReplicaGapError(error.key, f"{claim.key}, which names it") from error
         # A generation that ended before the place where its predecessor did leaves that place to be reached.
-        at = self._place or terminal.position
+        at = self._place or end
         if self._place is not None or (at.index, at.offset) != (self._claim.first, 0):
             self._place = Position(generation(successor.generation), at.index + shift, at.offset)
         self._claim, self._link, self._last = successor, None, None
 
-    def _read_claim(self, epoch: int, named_by: str) -> Claim:
-        try:
-            return read_claim(self._client, epoch)
-        except NotFoundError as error:
-            raise ReplicaGapError(claim_key(epoch), f"{named_by}, which names it") from error
+    def _say_forked(self, claim: Claim) -> NoReturn:
+        assert self._claim is not None
+        what = f"does not continue generation {self._claim.generation}"
+        if claim.is_isolated or self._claim.is_isolated:
+            raise DivergedError(self._client.url, f"{claim.key}: {what}: two isolated owners wrote at the same time")
+        raise CorruptObjectError(claim.key, what)
 
     # --- at the head
 
@@ -320,17 +331,35 @@ class ReplicaReader:
 
     def _look_for_successor(self) -> None:
         """Look at the next epoch: if its owner has begun, it ended this generation first. One GET while there is none;
-        three if there is."""
+        three if there is. (One listing, behind an isolated claim.)"""
         link, claim = self._link, self._claim
         if link is None or claim is None:
             return
+        if claim.is_isolated:
+            self._leave_isolated(claim)
+            return
+        successor = find_newer(self._client, claim)
+        if successor is None:
+            return
         try:
-            successor = read_claim(self._client, claim.epoch + 1)
             self._client.read_snapshot(generation(successor.generation), successor.first)
         except NotFoundError:
             return
         if self._read_slot() is None:
             raise ReplicaGapError(str(link.slot), successor.key)
+
+    def _leave_isolated(self, claim: Claim) -> None:
+        """Go on in the latest generation, once it is another one than this: nobody ends what isolated owners write.
+
+        One listing while there is no other claim. A reader who asked for this generation stays in it.
+        """
+        if self._wanted is not None or self._client.claims(claim.epoch) == [claim.name]:
+            return
+        newest = find_latest(self._client)
+        if newest.generation == claim.generation or self._read_slot() is not None:
+            return
+        assert self._link is not None
+        self._go_on_in(newest, self._link.slot)
 
     def _wait(self) -> None:
         if self._stop is None:

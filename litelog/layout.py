@@ -10,8 +10,9 @@ generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
-from litelog.position import Generation, Position
+from litelog.position import ClaimName, Generation, Position
 
 CLAIMS = "epochs/"
 GENERATIONS = "generations/"
@@ -21,6 +22,15 @@ _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})
 _SEALED = re.compile(r"generations/([0-9a-f]{16})/segments/([0-9a-f]{16})\.segment\.lz4")
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
 _GENERATION = re.compile(r"generations/([0-9a-f]{16})/.*", re.DOTALL)
+
+
+class Fencing(StrEnum):
+    """How the owners of a replica are kept apart. Claims are named by it: what a store does today decides nothing."""
+
+    REQUIRED = "required"
+    """By the store: of two create-only puts of one key it refuses one. A store that does not is refused."""
+    ISOLATED = "isolated"
+    """By names alone: an owner writes to its own generations only. Two may write at a time, and nobody stops them."""
 
 
 def claim_key(epoch: int, isolated: Generation | None = None) -> str:
@@ -69,10 +79,10 @@ def after_generation(generation: Generation) -> str:
     return f"generations/{generation}0"
 
 
-def parse_claim(key: str) -> tuple[int, Generation | None] | None:
-    """(epoch, generation under isolated fencing) of a claim's key; None for any other key."""
+def parse_claim(key: str) -> ClaimName | None:
+    """The name of a claim's key; None for any other key."""
     match = _CLAIM.fullmatch(key)
-    return (int(match[1], 16), Generation(match[2]) if match[2] else None) if match else None
+    return ClaimName(int(match[1], 16), Generation(match[2]) if match[2] else None) if match else None
 
 
 def parse_wal(key: str) -> Position | None:

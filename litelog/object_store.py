@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from litelog import layout
 from litelog.errors import CorruptObjectError, StoreError
-from litelog.position import MAX_EPOCH, Generation, Position
+from litelog.position import MAX_EPOCH, ClaimName, Generation, Position
 from litelog.position import generation as parse_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
 
@@ -29,6 +29,13 @@ MAX_KEY_CHARACTERS = 1024
 """What S3 accepts, in bytes; the layout's own keys have under 100."""
 
 _KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
+
+
+class NotOfferedError(StoreError):
+    """The store has not what a request asks of it (a condition, a link), and has done nothing."""
+
+    def __init__(self, operation: str, key: str, reason: str) -> None:
+        super().__init__(operation, key, reason, retryable=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,7 +96,7 @@ class ObjectStore(Protocol):
 
         ``create_only``: raise ExistsError, and change nothing, where the key is taken; the object that has it is
         durable then, too. A StoreError leaves open whether the object was stored. ValueError for what is not a key
-        (``require_key``), here and in the other methods.
+        (``require_key``), here and in the other methods. NotOfferedError from a store that has no create-only put.
         """
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
@@ -111,24 +118,39 @@ class ObjectStore(Protocol):
         """Release what the store holds. Idempotent."""
 
 
+@runtime_checkable
+class DeletesUnchanged(Protocol):
+    """What a store may offer besides: to delete an object only while it is the one that was looked at.
+
+    Nothing in litelog needs it, as no key is written twice. The probe tells whether it is there.
+    """
+
+    def tag(self, key: str) -> str:
+        """What the object's content goes by: another content has another tag. NotFoundError."""
+
+    def delete_unchanged(self, key: str, tag: str) -> bool:
+        """Delete the object if it has that tag, and say whether it had. NotOfferedError."""
+
+
 class ObjectReplicaClient:
     """The ReplicaClient over any ObjectStore: the layout's names, and nothing of storage."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self.url = store.url
+        self.fences = store.fences
 
-    def epochs(self) -> list[int]:
-        found = (layout.parse_claim(info.key) for info in self.store.list(layout.CLAIMS))
-        return sorted({claim[0] for claim in found if claim})
+    def claims(self, since: int = 0) -> list[ClaimName]:
+        # "-" sorts before ".": behind this key there is no other claim of its epoch.
+        after = layout.claim_key(since - 1) if since > 0 else None
+        found = (layout.parse_claim(info.key) for info in self.store.list(layout.CLAIMS, after))
+        return sorted(filter(None, found), key=lambda name: (name.epoch, name.isolated or ""))
 
-    def write_claim(self, epoch: int, body: bytes) -> None:
-        if not 0 <= epoch <= MAX_EPOCH:
-            raise ValueError(f"epoch out of range: {epoch}")
-        self.store.put(layout.claim_key(epoch), [body])
+    def write_claim(self, name: ClaimName, body: bytes) -> None:
+        self.store.put(_claim_key(name), [body])
 
-    def read_claim(self, epoch: int) -> bytes:
-        return self._read(layout.claim_key(epoch))
+    def read_claim(self, name: ClaimName) -> bytes:
+        return self._read(_claim_key(name))
 
     def generations(self) -> list[Generation]:
         names: list[Generation] = []
@@ -252,6 +274,15 @@ def _indexed_keys(places: Iterable[tuple[Generation, int]], spell: Callable[[Gen
     for generation, index in places:
         _require(generation)
         yield spell(generation, index)
+
+
+def _claim_key(name: ClaimName) -> str:
+    """ValueError if ``name`` is no claim's: every reader would pass over its key."""
+    if not 0 <= name.epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch out of range: {name.epoch}")
+    if name.isolated is not None:
+        _require(name.isolated)
+    return layout.claim_key(*name)
 
 
 def _is_ours(key: str) -> bool:

@@ -1,10 +1,10 @@
-"""Positions in a replica: generation, index and offset, their order and their one spelling."""
+"""Positions in a replica: generation, index and offset, their order and their one spelling. And what claims go by."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 
 Generation = NewType("Generation", str)
 """16 lowercase hex digits: 8 of the epoch, 8 random. Sorts by age."""
@@ -33,6 +33,13 @@ def new_generation(epoch: int, random_bits: int) -> Generation:
 def epoch_of(name: Generation) -> int:
     """The epoch that a generation was claimed with."""
     return int(name[:8], 16)
+
+
+class ClaimName(NamedTuple):
+    """What a claim goes by: its epoch; under isolated fencing its generation, too."""
+
+    epoch: int
+    isolated: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,13 +1,15 @@
-"""The probe: whether a store does what replication needs, step by step, with an object of its own."""
+"""The probe: whether a store does what replication needs, step by step, with objects of its own."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from litelog.errors import ExistsError, LitelogError, NotFoundError
-from litelog.object_store import ByteRange
+from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
+from litelog.layout import Fencing
+from litelog.object_store import ByteRange, DeletesUnchanged, NotOfferedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,12 +23,23 @@ BODY = bytes(range(256)) * 16
 
 RANGE = ByteRange(1000, 100)
 
+CREATE_ONLY = "create-only put refused"
+"""The step that says which fencing a store is good for."""
+
+_ISOLATED_ONLY = (
+    "the store cannot keep two daemons apart: with fencing: required (the default) such a replica is refused; "
+    "fencing: isolated takes it, and gives up that only one writes at a time"
+)
+_NO_CONDITIONAL_DELETE = "no matter: nothing in litelog needs it, as no key is written twice"
+
 
 class Outcome(StrEnum):
     """How a step ended."""
 
     PASSED = "passed"
     FAILED = "failed"
+    NOT_OFFERED = "not offered"
+    """The store, or its client, has no such thing, and nothing needs it."""
     SKIPPED = "skipped"
     """A step that it needs failed before."""
 
@@ -41,7 +54,7 @@ class Step:
     required: bool
     """Whether replication cannot do without it."""
     reason: str = ""
-    """Why it failed."""
+    """Why it did not pass."""
     meaning: str = ""
     """What that means for who replicates there."""
 
@@ -50,9 +63,12 @@ class _WrongAnswerError(Exception):
     """The store answered, and not what was stored."""
 
 
-def run_probe(store: ObjectStore, clock: Clock, random: Random) -> Iterator[Step]:
-    """Try every operation that replication uses on a new key, each step as it is done. The object is deleted last."""
-    probe = _Probe(store, f"probe-{random.getrandbits(64):016x}/object")
+def run_probe(store: ObjectStore, clock: Clock, random: Random, fencing: Fencing = Fencing.REQUIRED) -> Iterator[Step]:
+    """Try every operation that replication uses on a new key, each step as it is done. The object is deleted last.
+
+    ``fencing``: as the replica is configured, or will be; isolated does without create-only puts.
+    """
+    probe = _Probe(store, f"probe-{random.getrandbits(64):016x}/object", fencing)
     failed: set[str] = set()
     for name, needs, required, meaning, act in probe.steps():
         if needs & failed:
@@ -62,6 +78,8 @@ def run_probe(store: ObjectStore, clock: Clock, random: Random) -> Iterator[Step
         started = clock.monotonic()
         try:
             act()
+        except _NotThereError as error:
+            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, required, str(error), meaning)
         except (LitelogError, OSError, _WrongAnswerError) as error:
             failed.add(name)
             yield Step(name, Outcome.FAILED, clock.monotonic() - started, required, str(error), meaning)
@@ -69,12 +87,18 @@ def run_probe(store: ObjectStore, clock: Clock, random: Random) -> Iterator[Step
             yield Step(name, Outcome.PASSED, clock.monotonic() - started, required)
 
 
+class _NotThereError(Exception):
+    """There is no such thing, and that is no failure."""
+
+
 class _Probe:
     """The steps, over one key."""
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ObjectStore, key: str, fencing: Fencing) -> None:
         self._store = store
         self._key = key
+        self._fencing = fencing
+        self._lacks: NotOfferedError | None = None
 
     def steps(self) -> list[tuple[str, set[str], bool, str, Callable[[], None]]]:
         """Name, steps that must have passed, whether it is required, what its failure means, and the step itself."""
@@ -82,20 +106,19 @@ class _Probe:
         return [
             ("put", set(), True, "nothing can be replicated there", self._put),
             ("get and compare", put, True, "nothing can be restored from there", self._get),
-            ("ranged read", put, True, "plans and searches cannot read headers", self._get_range),
             ("list", put, True, "restore cannot find what is there", self._list),
-            (
-                "create-only put refused",
-                put,
-                True,
-                "the store cannot keep two writers apart; such a replica is refused",
-                self._put_again,
-            ),
+            (CREATE_ONLY, put, self._fencing is Fencing.REQUIRED, _ISOLATED_ONLY, self._put_again),
+            ("conditional delete", put, False, _NO_CONDITIONAL_DELETE, self._delete_unchanged),
+            ("ranged read", put, True, "plans and searches cannot read headers", self._get_range),
             ("delete", put, False, "retention cannot free anything; the probe's object stays", self._delete),
         ]
 
     def _put(self) -> None:
-        self._store.put(self._key, [BODY])
+        try:
+            self._store.put(self._key, [BODY])
+        except NotOfferedError as error:
+            self._lacks = error
+            self._store.put(self._key, [BODY], create_only=False)
 
     def _get(self) -> None:
         with self._store.open(self._key) as stream:
@@ -113,16 +136,40 @@ class _Probe:
         _require(found == [(self._key, len(BODY))], f"the listing shows {found}")
 
     def _put_again(self) -> None:
+        if self._lacks is not None:
+            raise self._lacks
         try:
-            self._store.put(self._key, [b"another writer's"])
+            self._store.put(self._key, [BODY])  # as a claim: the same bytes once more
         except ExistsError:
+            _require(self._store.fences, "the client looks whether the key is free, then writes: two may do so at once")
             return
         raise _WrongAnswerError("a second put of the same key was accepted")
 
+    def _delete_unchanged(self) -> None:
+        """An object of its own is not deleted under another one's tag, and is under its own."""
+        store, key = self._store, f"{self._key}-unchanged"
+        if not isinstance(store, DeletesUnchanged):
+            raise _NotThereError("this client has no conditional delete")
+        store.put(key, [b"another object's"], create_only=self._lacks is None)
+        try:
+            if store.delete_unchanged(key, store.tag(self._key)):
+                raise _NotThereError("the store accepts the condition (If-Match) and ignores it")
+            store.open(key).close()
+            _require(store.delete_unchanged(key, store.tag(key)), "the object is what it was, and was not deleted")
+            self._require_gone(key)
+        except NotOfferedError as error:
+            raise _NotThereError(error.reason) from error
+        finally:
+            with suppress(StoreError):
+                store.delete([key])
+
     def _delete(self) -> None:
         self._store.delete([self._key])
+        self._require_gone(self._key)
+
+    def _require_gone(self, key: str) -> None:
         try:
-            self._store.open(self._key).close()
+            self._store.open(key).close()
         except NotFoundError:
             return
         raise _WrongAnswerError("the object is still there after it was deleted")

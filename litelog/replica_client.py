@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.position import Generation, Position
+    from litelog.position import ClaimName, Generation, Position
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,15 +41,21 @@ class ReplicaClient(Protocol):
 
     url: str
     """Without credentials: fit for logs and messages."""
+    fences: bool
+    """Whether create-only holds against every other writer, wherever it runs."""
 
-    def epochs(self) -> list[int]:
-        """The epochs that have a claim, ascending. One listing."""
+    def claims(self, since: int = 0) -> list[ClaimName]:
+        """The names of the claims of epoch ``since`` and above, in the order of epochs. One listing.
 
-    def write_claim(self, epoch: int, body: bytes) -> None:
-        """Create the claim of ``epoch``."""
+        One epoch has several where owners are isolated: then they are in the order of their generations, behind the
+        one that is not isolated.
+        """
 
-    def read_claim(self, epoch: int) -> bytes:
-        """The claim of ``epoch``."""
+    def write_claim(self, name: ClaimName, body: bytes) -> None:
+        """Create a claim. ValueError for an epoch, or a generation, that is none."""
+
+    def read_claim(self, name: ClaimName) -> bytes:
+        """The claim of that name."""
 
     def generations(self) -> list[Generation]:
         """The generations that hold objects, ascending. One short listing for each."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from litelog.clock import SystemClock
 from litelog.destination_threads import DestinationThreads
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
+from litelog.layout import Fencing
+from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import local_folder, open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.object_store import ObjectStore
     from litelog.position import Position
     from litelog.replica_client import ReplicaClient
     from litelog.segment_iterator import SegmentIterator
@@ -61,6 +64,8 @@ class ReplicaStatus:
 
     log: str
     replica: str
+    fencing: str
+    """How its owners are kept apart: with ``isolated``, what another owner writes may be read in this one's place."""
     phase: str
     position: str | None
     """Every byte before it is in the replica."""
@@ -177,13 +182,14 @@ class Replicator:
                 self._wakes[task] = partial(self._wake, task)
 
     def _open_task(self, source: Source, log: LogConfig, replica: ReplicaConfig) -> ReplicaTask:
-        store = open_store(replica.url, replica.options)
+        store = self._open_store(replica)
         client = ObjectReplicaClient(store)
         self._clients.append(client)
         _require_outside(log.path, client.url)
         task = ReplicaTask(
             log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes
         )
+        task.fencing = replica.fencing
         try:
             folder = StateFolder(self._folder_of(log.path, replica.url, client.url), f"{log.path} to {client.url}")
         except LitelogError as error:
@@ -201,12 +207,20 @@ class Replicator:
             random=self._random,
             host=self._host,
             takeover=log.takeover,
+            fencing=replica.fencing,
         )
         workers = Workers(self._compressing, self._threads.putting(client.url))
         task.replica = Replica(
             source, client, folder, owner, workers, self._clock, self._listener, replica.max_segment_bytes
         )
         return task
+
+    def _open_store(self, replica: ReplicaConfig) -> ObjectStore:
+        store = open_store(replica.url, replica.options)
+        if replica.fencing is Fencing.REQUIRED:
+            return store
+        _logger.warning("%s: fencing isolated: nothing stops another daemon that writes there, too", store.url)
+        return LookingStore(store)
 
     def _has_one_replica(self) -> bool:
         """Whether the run ends with its error, so that whoever called it says so."""
@@ -432,6 +446,7 @@ def _status(task: ReplicaTask) -> ReplicaStatus:
     return ReplicaStatus(
         log=task.log,
         replica=task.url,
+        fencing=task.fencing,
         phase=task.phase.value,
         position=str(position) if position is not None else None,
         sequence=replica.sequence if replica is not None else None,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
-from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from litelog.restore.write_back import begin_write_back
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
@@ -57,6 +57,10 @@ _WHAT_TO_DO = {
     errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
     errno.ENOTDIR: "a file is in the place of a folder: move it away",
 }
+
+
+class _NoLinksError(OSError):
+    """The file system has no hard links, so there is no create-only put."""
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FileStore:
@@ -178,7 +182,7 @@ class FileStore:
             if error.errno not in _NO_LINKS:
                 raise
             reason = "its file system makes no hard links: choose one that does (ext4, xfs, btrfs, zfs, NFS)"
-            raise OSError(errno.EOPNOTSUPP, reason) from error
+            raise _NoLinksError(errno.EOPNOTSUPP, reason) from error
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """The objects in ``folder`` (empty, or with its slash) and below, in order, from one sorted scan of each."""
@@ -229,6 +233,8 @@ class FileStore:
             raise self._failure(operation, key, error) from error
 
     def _failure(self, operation: str, key: str, error: OSError) -> StoreError:
+        if isinstance(error, _NoLinksError):
+            return NotOfferedError(operation, key, f"{self.root}: {error.strerror}")
         advice = _WHAT_TO_DO.get(error.errno or 0)
         return StoreError(operation, key, f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}")
 

@@ -3,7 +3,8 @@
 What it relies on: ``If-None-Match: *`` on PUT (and on the completion of an upload in parts), listings in the order of
 keys that show what was put, and digests of each body that the store compares: SHA-256 in the signature, and one of its
 own (``checksum``: crc32c by default, which costs next to nothing; md5 for stores that know no other). A store that
-ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds that out.
+ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds that out. One that answers it with 501
+says so at once. Either can be used with ``fencing: isolated``.
 
 Which options there are: ``s3_settings``. Credentials are found as every AWS program finds them, unless given.
 """
@@ -16,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import StoreError
-from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from replica_clients.s3_connection import S3Connection
 from replica_clients.s3_errors import NO_BATCHES, S3Error
 from replica_clients.s3_reader import S3Reader
@@ -33,6 +34,9 @@ MAX_BATCH_KEYS = 1000
 """Keys that S3 deletes in one request, and objects that it lists in one."""
 
 RANGE_BEHIND_THE_END = 416
+PRECONDITION_FAILED = 412
+NOT_IMPLEMENTED = 501
+"""What stores answer to a header that asks for what they have not. Others ignore it."""
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
 
@@ -58,7 +62,12 @@ class S3Store:
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
-        self._upload.put(key, body, create_only)
+        try:
+            self._upload.put(key, body, create_only)
+        except S3Error as error:
+            if create_only and error.status == NOT_IMPLEMENTED:
+                raise NotOfferedError("put", key, f"no create-only put (If-None-Match): {error.reason}") from error
+            raise
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         require_key(key)
@@ -87,6 +96,22 @@ class S3Store:
             if not (self._batches and len(some) > 1 and self._delete_batch(some)):
                 for key in some:
                     self._request("delete", key, "delete_object")
+
+    def tag(self, key: str) -> str:
+        require_key(key)
+        return str(self._request("open", key, "head_object", **self._reading)["ETag"])
+
+    def delete_unchanged(self, key: str, tag: str) -> bool:
+        require_key(key)
+        try:
+            self._request("delete", key, "delete_object", IfMatch=tag)
+        except S3Error as error:
+            if error.status == NOT_IMPLEMENTED:
+                raise NotOfferedError("delete", key, f"no conditional delete (If-Match): {error.reason}") from error
+            if error.status != PRECONDITION_FAILED:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         self._connection.close()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
-_CLAIM = re.compile(r"epochs/([0-9a-f]{8})\.json")
+_CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
 
 
 @dataclass
@@ -76,7 +76,10 @@ def read_replica(store: ObjectStore) -> dict[str, Generation]:
         if match := _CLAIM.fullmatch(key):
             claim = json.loads(held[key])
             assert claim["generation"][:8] == match[1]
+            assert match[2] == (claim["generation"] if claim.get("fencing") == "isolated" else None)
+            assert claim["generation"] not in generations
             generations[claim["generation"]] = Generation(claim)
+    generations = dict(sorted(generations.items()))
     for key in sorted(held):
         if match := _SNAPSHOT.fullmatch(key):
             generations[match[1]].snapshot = held[key]

@@ -30,7 +30,8 @@ class EventLines:
 
     def began(self, log: str, replica: str, claim: Claim) -> None:
         """A generation is ours to write."""
-        self._put({"event": "began", "log": log, "replica": replica, "generation": claim.generation})
+        facts = {"event": "began", "log": log, "replica": replica}
+        self._put(facts | {"generation": claim.generation, "fencing": claim.fencing})
 
     def shipped(self, event: Shipped) -> None:
         """A WAL segment is durable in the replica."""

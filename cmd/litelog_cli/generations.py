@@ -14,7 +14,20 @@ from litelog_cli.places import opened_replica
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts
 
-_COLUMNS = ("generation", "state", "relation", "owner", "host", "first", "end", "WAL", "size", "shipped", "last")
+_COLUMNS = (
+    "generation",
+    "state",
+    "relation",
+    "fencing",
+    "owner",
+    "host",
+    "first",
+    "end",
+    "WAL",
+    "size",
+    "shipped",
+    "last",
+)
 _NUMBERS = ("first", "WAL", "size")
 
 
@@ -30,7 +43,8 @@ Examples:
 def generations(replica_url: str, as_json: bool) -> None:
     """List the generations of a replica, oldest first.
 
-    A generation is one unbroken history of a log, as one owner wrote it.
+    A generation is one unbroken history of a log, as one owner wrote it. Those of isolated owners (fencing: isolated)
+    stay open, and several may be written at a time; readers take the newest one that has reached its predecessor's end.
     """
     from litelog_cli.listing import describe_generations
 
@@ -49,6 +63,7 @@ def _row(facts: GenerationFacts) -> tuple[str, ...]:
         facts.generation,
         "ended" if facts.ended else "open",
         f"{relation}: {facts.reason}" if facts.reason else relation,
+        facts.fencing or "-",
         facts.owner or "-",
         facts.host or "-",
         "-" if facts.first_index is None else f"{facts.first_index:x}",

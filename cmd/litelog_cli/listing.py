@@ -27,6 +27,7 @@ class GenerationFacts:
     predecessor: str | None
     owner: str | None
     host: str | None
+    fencing: str | None
     claimed: int | None
     first_index: int | None
     end: str | None
@@ -74,6 +75,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
         predecessor=claim.predecessor if claim else None,
         owner=claim.owner if claim else None,
         host=claim.host if claim else None,
+        fencing=claim.fencing if claim else None,
         claimed=claim.time if claim else None,
         first_index=claim.first if claim else first.index if first else None,
         end=str(end) if end else None,

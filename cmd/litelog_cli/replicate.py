@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import FinalSyncError, LitelogError
+from litelog.layout import Fencing
 from litelog_cli.child import Child
 from litelog_cli.event_lines import EventLines
 from litelog_cli.output import print_json
@@ -52,6 +53,11 @@ the final sync did not).
 @click.option("--format", "format_name", help="The log's format.  [default: litelog]")
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
 @click.option("--sync-interval", help="Time between two uploads under load.  [default: 1s]")
+@click.option(
+    "--fencing",
+    type=click.Choice(list(Fencing)),
+    help="How daemons are kept apart; isolated takes a store that cannot.  [default: required]",
+)
 @click.option("--state-dir", help="Where the daemon keeps its identity.")
 @click.option("--once", is_flag=True, help="Ship what is there, then end.")
 @click.option("--exec", "command", help="Run this program, and end with it.")
@@ -66,6 +72,7 @@ def replicate(
     format_name: str | None,
     pattern: str | None,
     sync_interval: str | None,
+    fencing: Fencing | None,
     state_dir: str | None,
     once: bool,
     command: str | None,
@@ -78,7 +85,7 @@ def replicate(
     """
     if once and command is not None:
         raise click.UsageError("--once and --exec do not go together")
-    settings = {"format": format_name, "pattern": pattern, "sync-interval": sync_interval}
+    settings = {"format": format_name, "pattern": pattern, "sync-interval": sync_interval, "fencing": fencing}
     given = {name: value for name, value in settings.items() if value is not None}
     if log_dir is not None:
         if config_file is not None:
@@ -108,6 +115,8 @@ def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, s
     from litelog.config import make_config
 
     log: dict[str, Any] = {"path": os.path.abspath(log_dir), "replicas": [{"url": url} for url in urls]}
+    if "fencing" in given:
+        log["replicas"] = [{"url": url, "fencing": given["fencing"]} for url in urls]
     log.update({name: given[name] for name in ("format", "pattern") if name in given})
     values: dict[str, Any] = {"logs": [log]}
     if "sync-interval" in given:

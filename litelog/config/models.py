@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from litelog.config.document import Expanded
+from litelog.layout import Fencing
 from litelog.quantities import parse_duration, parse_size
 from litelog.wal_segment import MAX_LENGTH_BYTES
 
@@ -80,6 +81,12 @@ def _timeout(seconds: float) -> float:
     return seconds
 
 
+def _fencing(value: Any) -> Any:
+    if value in tuple(Fencing):
+        return Fencing(value)
+    raise ValueError(f"must be {' or '.join(Fencing)}")
+
+
 def _segment_bytes(size: int) -> int:
     if not MIN_SEGMENT_BYTES <= size <= MAX_LENGTH_BYTES:
         raise ValueError(f"must be from {MIN_SEGMENT_BYTES >> 10}KiB to {MAX_LENGTH_BYTES >> 20}MiB")
@@ -103,6 +110,7 @@ Interval = Annotated[float, BeforeValidator(_seconds), AfterValidator(_interval)
 Timeout = Annotated[float, BeforeValidator(_seconds), AfterValidator(_timeout)]
 SegmentBytes = Annotated[int, BeforeValidator(_bytes), AfterValidator(_segment_bytes)]
 OptionValue = str | int | float | bool | dict[str, str]
+FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
@@ -131,6 +139,8 @@ class ReplicaConfig(BaseModel):
     """Seconds between two PUTs under load."""
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     """How many bytes of the log, uncompressed, one WAL segment carries at most."""
+    fencing: FencingMode = Fencing.REQUIRED
+    """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
     """The replica client's own settings (region, endpoint, credentials, ...): checked by it when it is opened."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from litelog.claim import Claim
+    from litelog.position import ClaimName
     from litelog.reading.generation_base import Listing
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
@@ -54,10 +55,11 @@ def latest(
     """The claim of the latest generation; None if no generation holds anything.
 
     That is the one of the highest epoch that holds data and has reached the end of all that it continues: of its
-    predecessor, and of what that one continues in turn, however far the predecessor itself had come. ``holds_data``
-    tells the first without the whole extent, where that is less work.
+    predecessor, and of what that one continues in turn, however far the predecessor itself had come. Of several in one
+    epoch, whose owners are isolated, it is the highest generation. ``holds_data`` tells whether a generation holds any
+    without its whole extent, where that is less work.
     """
-    for claim in sorted(by_generation.values(), key=lambda claim: claim.epoch, reverse=True):
+    for claim in sorted(by_generation.values(), key=lambda claim: claim.generation, reverse=True):
         held = extent_of(claim).has_data if holds_data is None else holds_data(claim)
         if held and _has_reached(claim, by_generation, extent_of):
             return claim
@@ -139,28 +141,32 @@ def read_claims(client: ReplicaClient) -> dict[str, Claim]:
     """All claims, by generation. ReplicaGapError if one is missing: claims are never deleted, epochs have no holes."""
     missing = ReplicaGapError("")
     for _ in range(LISTINGS):
-        epochs = client.epochs()
+        names = client.claims()
         try:
-            read = [read_claim(client, epoch) for epoch in epochs]
+            read = [read_claim(client, name) for name in names]
         except NotFoundError as error:
             missing = ReplicaGapError(error.key)
             continue
-        if (gap := _missing_claim(client, epochs, read)) is None:
+        if (gap := _missing_claim(client, names, read)) is None:
             return {claim.generation: claim for claim in read}
         missing = gap
     raise missing
 
 
-def _missing_claim(client: ReplicaClient, epochs: Sequence[int], read: Sequence[Claim]) -> ReplicaGapError | None:
-    """The claim that others show to be missing. That of the newest generation is named by the terminal before it."""
-    for before, epoch in pairwise(epochs):
-        if epoch != before + 1:
-            return ReplicaGapError(claim_key(before + 1), claim_key(epoch))
+def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequence[Claim]) -> ReplicaGapError | None:
+    """The claim that others show to be missing. That of the newest generation is named by the terminal before it; but
+    for isolated ones, which need not have any: what they claimed shows."""
+    for before, behind in pairwise(names):
+        if behind.epoch > before.epoch + 1:
+            return ReplicaGapError(claim_key(before.epoch + 1), claim_key(*behind))
+    claimed = {claim.generation for claim in read}
     for claim in read:
-        if claim.predecessor is not None and (named := epoch_of(generation(claim.predecessor))) not in epochs:
-            return ReplicaGapError(claim_key(named), f"{claim.key}, which names {claim.predecessor}")
-    for name in client.generations() if not epochs else ():
-        return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which nobody claims")
+        if claim.predecessor is not None and claim.predecessor not in claimed:
+            missing = claim_key(epoch_of(generation(claim.predecessor)))
+            return ReplicaGapError(missing, f"{claim.key}, which names {claim.predecessor}")
+    for name in client.generations() if not names or any(claim.is_isolated for claim in read) else ():
+        if name not in claimed:
+            return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which nobody claims")
     return None
 
 
@@ -243,6 +249,6 @@ class _Lookups:
         if any(claim.key == extent.successor for claim in self._by_generation.values()):
             return
         for _ in range(LISTINGS - 1):
-            if any(claim_key(epoch) == extent.successor for epoch in self._client.epochs()):
+            if any(claim_key(*name) == extent.successor for name in self._client.claims()):
                 return
         raise ReplicaGapError(str(extent.successor), f"the terminal at {extent.slot}, which names it")

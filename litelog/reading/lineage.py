@@ -10,7 +10,7 @@ from litelog import claim as claims
 from litelog import snapshot, wal_segment
 from litelog.errors import CorruptObjectError, NotFoundError
 from litelog.layout import claim_key, snapshot_key, wal_key
-from litelog.position import Position, generation
+from litelog.position import ClaimName, Position, epoch_of, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_base import list_generation, read_base
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.claim import Claim
+    from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
     from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader, WalSegment
@@ -43,14 +44,43 @@ class Tip:
         return bool(self.digest)
 
 
-def read_claim(client: ReplicaClient, epoch: int) -> Claim:
-    """The claim of an epoch; NotFoundError if there is none."""
-    return read_checked(lambda: client.read_claim(epoch), partial(claims.decode, claim_key(epoch)))
+def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
+    """The claim of that name; NotFoundError if there is none."""
+    return read_checked(lambda: client.read_claim(name), partial(claims.decode, claim_key(*name)))
 
 
-def newest_claims(client: ReplicaClient, epochs: Sequence[int]) -> Iterator[Claim]:
-    """The claims of ``epochs`` (ascending), newest first: a GET each, as they are taken."""
-    return (read_claim(client, epoch) for epoch in reversed(epochs))
+def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
+    """The claims of ``names`` (the oldest first), newest first: a GET each, as they are taken."""
+    return (read_claim(client, name) for name in reversed(names))
+
+
+def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> Claim:
+    """The claim of a generation that another claim names; NotFoundError. One GET, and a second one where the two are
+    not fenced alike."""
+    spellings = [ClaimName(epoch_of(name)), ClaimName(epoch_of(name), name)]
+    for spelling in reversed(spellings) if named_by.is_isolated else spellings:
+        try:
+            claim = read_claim(client, spelling)
+        except NotFoundError:
+            continue
+        if claim.generation == name:
+            return claim
+    raise NotFoundError(claim_key(epoch_of(name)))
+
+
+def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
+    """A claim of a later epoch, if there is one: the next one, by its name, in one GET.
+
+    Behind an isolated claim names cannot be known: the newest one, by a listing. (An isolated owner that comes behind
+    a claim that is not ends that generation, so it is found there.)
+    """
+    if claim.is_isolated:
+        names = client.claims(claim.epoch + 1)
+        return read_claim(client, names[-1]) if names else None
+    try:
+        return read_claim(client, ClaimName(claim.epoch + 1))
+    except NotFoundError:
+        return None
 
 
 def find_tip(client: ReplicaClient, claim: Claim) -> Tip:

@@ -111,9 +111,9 @@ class Donors:
 
 def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
     """The claims that are whole, newest first; a GET for each, as they are taken."""
-    for epoch in reversed(client.epochs()):
+    for name in reversed(client.claims()):
         try:
-            yield read_claim(client, epoch)
+            yield read_claim(client, name)
         except (CorruptionError, NotFoundError) as error:
             _logger.warning("%s: %s", client.url, error)
 

@@ -3,6 +3,10 @@
 There is exactly one next slot in a generation. Whoever creates the object there decides how the generation goes on: its
 owner with a WAL segment, a successor with a terminal. So a successor that holds the slot knows the generation's end,
 and the owner's next put fails.
+
+Where the store does not decide (isolated fencing), an owner leaves other isolated owners' generations alone: a terminal
+might replace what its owner has just put there. Such a generation stays open. Its owner finds the newer claim when it
+looks for one, and until then both write, each its own.
 """
 
 from __future__ import annotations
@@ -13,9 +17,11 @@ from typing import TYPE_CHECKING
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
 from litelog.errors import ExistsError, FencedError, NotFoundError, StoreError
+from litelog.layout import CLAIMS, Fencing
+from litelog.object_store import NotOfferedError
 from litelog.position import Position, generation
 from litelog.reading.checked_read import READS
-from litelog.reading.lineage import find_tip, read_claim, read_forward
+from litelog.reading.lineage import find_newer, find_tip, read_claim, read_forward
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
@@ -52,28 +58,43 @@ class SucceededError(FencedError):
 
 
 class NotCreateOnlyError(StoreError):
-    """The store let a key be written twice, so it cannot keep two writers apart."""
+    """The store has no create-only put, so it cannot keep two writers apart. ``lacks`` says how that is known."""
 
-    def __init__(self, key: str) -> None:
-        reason = "a second create-only put was not refused: this store cannot fence writers"
+    def __init__(self, key: str, lacks: str) -> None:
+        reason = (
+            f"{lacks}: this store cannot fence writers, as fencing: required asks for. Choose a store that refuses a "
+            "second create-only put of a key; or set fencing: isolated for this replica, which gives up that only one "
+            "daemon writes at a time, and with it that what a daemon was acknowledged is in what is read by default"
+        )
         super().__init__("put", key, reason, retryable=False)
 
 
+def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
+    """Raise NotCreateOnlyError if the client is known not to fence, and has to. No request."""
+    if fencing is Fencing.REQUIRED and not client.fences:
+        raise NotCreateOnlyError(
+            CLAIMS, f"{client.url}: a put there looks whether the key is free, and then writes: two may do so at once"
+        )
+
+
 def create_claim(client: ReplicaClient, claim: Claim) -> None:
-    """Put the claim, twice: the second must be refused, or this store does not keep writers apart.
+    """Put the claim, twice: the second must be refused, or this store does not keep writers apart. Once, if isolated.
 
     To be repeated with the same claim after a failure: one that is there with the same bytes is ours. Raises
-    LostRaceError if another owner has the epoch.
+    LostRaceError if another owner has that name.
     """
     body = claims.encode(claim)
-    for _ in range(2):
+    for _ in range(1 if claim.is_isolated else 2):
         try:
-            client.write_claim(claim.epoch, body)
+            client.write_claim(claim.name, body)
         except ExistsError:
-            if read_claim(client, claim.epoch) != claim:
+            if read_claim(client, claim.name) != claim:
                 raise LostRaceError(client.url, claim.key) from None
             return
-    raise NotCreateOnlyError(claim.key)
+        except NotOfferedError as error:
+            raise NotCreateOnlyError(claim.key, error.reason) from error
+    if not claim.is_isolated:
+        raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")
 
 
 def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim], clock: Clock) -> dict[str, Tip]:
@@ -81,23 +102,24 @@ def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim],
 
     It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
     (Stopping at one that is ended already would not do: whoever ended it may have died before it came to the next.)
+    An isolated owner passes over those of other isolated owners, so nobody stops behind an isolated one.
     """
     tips: dict[str, Tip] = {}
     for claim in below:
+        if claim.is_isolated and successor.is_isolated and claim.owner != successor.owner:
+            continue
         tip = _close(client, claim, successor, clock)
         tips[claim.generation] = tip
-        if tip.started:
+        if tip.started and not claim.is_isolated:
             break
     return tips
 
 
 def require_newest(client: ReplicaClient, claim: Claim) -> None:
     """Raise SucceededError if there is a newer claim. One request."""
-    try:
-        newer = read_claim(client, claim.epoch + 1)
-    except NotFoundError:
-        return
-    raise SucceededError(client.url, claim.generation, newer)
+    newer = find_newer(client, claim)
+    if newer is not None:
+        raise SucceededError(client.url, claim.generation, newer)
 
 
 def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:

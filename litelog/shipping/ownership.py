@@ -20,18 +20,20 @@ from litelog.errors import (
     OtherLogError,
     SourceMissingError,
 )
+from litelog.layout import Fencing
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
-from litelog.position import Position, epoch_of, generation, new_generation
+from litelog.position import Position, generation, new_generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_choice import find_latest
-from litelog.reading.lineage import find_tip, newest_claims, read_claim
+from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
 from litelog.shipping.fencing import (
     LostRaceError,
     SucceededError,
     close_below,
     create_claim,
     prove_ownership,
+    require_fencing,
     require_newest,
 )
 from litelog.shipping.replica_state import ReplicaState
@@ -76,6 +78,7 @@ class Owner:
         random: Random,
         host: str,
         takeover: bool = False,
+        fencing: Fencing = Fencing.REQUIRED,
     ) -> None:
         self._source = source
         self._client = client
@@ -84,16 +87,18 @@ class Owner:
         self._random = random
         self._host = host
         self._takeover = takeover
+        self._fencing = fencing
         self._unsettled: ReplicaState | None = None
 
     def resume(self) -> ReplicaState:
         """Go on in the generation that the state folder names, if it is still ours; else begin a new one.
 
         Valid state costs two requests. Raises FencedError where another owner has taken over, SourceMissingError while
-        there is no log.
+        there is no log, NotCreateOnlyError where the store cannot fence and has to.
         """
+        require_fencing(self._client, self._fencing)
         state = self._folder.load()
-        if state is None or state.claim is None:
+        if state is None or state.claim is None or claims.parse(state.claim).fencing is not self._fencing:
             return self.begin(state, None)
         inode = _folder_inode(self._source.folder)
         try:
@@ -121,6 +126,11 @@ class Owner:
         last = Position.parse(state.last) if state.last else None
         return prove_ownership(self._client, claims.parse(state.claim), last, state.digest)
 
+    def look_for_newer(self, state: ReplicaState) -> None:
+        """Raise SucceededError where a newer claim exists."""
+        assert state.claim is not None
+        require_newest(self._client, claims.parse(state.claim))
+
     def keeps(self, promised: ShippedEnd, shift: int) -> bool:
         """Whether the log still holds, ``shift`` indexes on, what a generation that continues another has promised."""
         return find_shift(self._source.folder, self._source.format, self._clock, promised) == shift
@@ -136,17 +146,16 @@ class Owner:
         if self._unsettled is not None:
             return self._settle(self._unsettled)
         owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
-        epochs = self._client.epochs()
-        top = read_claim(self._client, epochs[-1]) if epochs else None
+        names = self._client.claims()
+        newest = [read_claim(self._client, name) for name in names if name.epoch == names[-1].epoch]
         latest = self._find_latest()
-        log = self._choose_log(top, latest, known=state.log if state is not None else "")
-        if top is not None and top.owner != owner and not self._takeover:
-            raise ForeignClaimError(
-                self._client.url, top.owner, top.host, top.generation, "its claim is the newest and not this daemon's"
-            )
-        claim = self._make_claim(
-            owner, log, (epochs[-1] if epochs else FIRST_EPOCH - 1) + 1, latest, reason, start_file, forked
-        )
+        log = self._choose_log(newest[-1] if newest else None, latest, known=state.log if state is not None else "")
+        for top in newest:
+            if top.owner != owner and not self._takeover:
+                why = "its claim is the newest and not this daemon's"
+                raise ForeignClaimError(self._client.url, top.owner, top.host, top.generation, why)
+        epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
+        claim = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
         state = ReplicaState(
             owner=owner,
             log=log,
@@ -178,8 +187,11 @@ class Owner:
             self._unsettled = None
             self._folder.save(replace(state, claim=None))
             raise
-        epochs = [epoch for epoch in self._client.epochs() if epoch < claim.epoch]
-        tips = close_below(self._client, claim, newest_claims(self._client, epochs), self._clock)
+        names = self._client.claims()
+        if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refusal said that it is late
+            raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
+        below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
+        tips = close_below(self._client, claim, below, self._clock)
         try:
             predecessor = self._predecessor_tip(claim, tips)
         except _OutrunError:
@@ -199,7 +211,7 @@ class Owner:
             return None
         tip = tips.get(claim.predecessor)
         if tip is None:
-            tip = find_tip(self._client, read_claim(self._client, epoch_of(generation(claim.predecessor))))
+            tip = find_tip(self._client, read_claim_of(self._client, generation(claim.predecessor), claim))
         if claim.relation is Relation.CONTINUES and self._shift(tip) != claim.shift:
             raise _OutrunError
         return tip
@@ -242,6 +254,7 @@ class Owner:
             first=0,
             relation=Relation.FIRST,
             time=self._clock.now(),
+            fencing=self._fencing,
         )
         if latest is None:
             return claim
@@ -311,5 +324,7 @@ def _folder_inode(folder: str) -> int:
 
 def _describe(claim: Claim) -> str:
     if claim.relation is Relation.DIVERGED:
-        return f"diverged from {claim.predecessor}: {claim.reason}"
-    return f"continues {claim.predecessor}" if claim.predecessor else "the first"
+        relation = f"diverged from {claim.predecessor}: {claim.reason}"
+    else:
+        relation = f"continues {claim.predecessor}" if claim.predecessor else "the first"
+    return f"{relation}; fencing {claim.fencing}"

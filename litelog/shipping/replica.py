@@ -47,6 +47,9 @@ _logger = logging.getLogger(__name__)
 SAVE_SECONDS = 1.0
 """How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
 
+LOOK_SECONDS = 60.0
+"""How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""
+
 _AHEAD = 3
 """Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""
 
@@ -125,6 +128,7 @@ class Replica:
         self._queue: deque[Prepared] = deque()
         self._drained = False
         self._proved_at = 0.0
+        self._looked_at = 0.0
         self._saved_at = 0.0
         self._saved: ReplicaState | None = None
 
@@ -230,7 +234,7 @@ class Replica:
         self._preparation = Preparation(
             self._follower, self._claim, self._workers.compressing, self._clock, self._limit
         )
-        self._proved_at = self._clock.monotonic()
+        self._proved_at = self._looked_at = self._clock.monotonic()
         self._listener.began(self._source.folder, self._client.url, self._claim)
 
     def _prove_if_due(self) -> None:
@@ -242,6 +246,13 @@ class Replica:
                 self._source.folder, "the replica no longer holds the last WAL segment that was shipped"
             )
         self._proved_at = self._clock.monotonic()
+
+    def _look_if_due(self) -> None:
+        assert self._claim is not None
+        assert self._state is not None
+        if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._owner.look_for_newer(self._state)
+            self._looked_at = self._clock.monotonic()
 
     def _keep_promise(self) -> None:
         """Before a generation comes to where its predecessor ended, see that the log still holds that.
@@ -287,6 +298,7 @@ class Replica:
             more = bool(self._queue) or self._prepare()
             if more:
                 self._prove_if_due()
+                self._look_if_due()
                 self._keep_promise()
                 more = self._put_first()  # what comes meanwhile waits, or a busy log would be put without a pause
                 shipped = True

@@ -17,6 +17,7 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
+from litelog.layout import Fencing
 from litelog.shipping.fencing import NotCreateOnlyError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ReplicaTask:
     failures: int = 0
     """How often it failed in a row."""
     delay: float = field(default=FIRST_DELAY_SECONDS)
+    fencing: Fencing = Fencing.REQUIRED
 
     def succeed(self) -> None:
         """Forget the failures before."""

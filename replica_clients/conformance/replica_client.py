@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import ExistsError, NotFoundError
 from litelog.layout import claim_key, sealed_key, snapshot_key, wal_key
 from litelog.object_store import ObjectReplicaClient
-from litelog.position import Generation, Position
+from litelog.position import ClaimName, Generation, Position
 from replica_clients.conformance.checks import THREADS, Stream, assert_raises, fill, foreign_names
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ReplicaClientConformance:
     """
 
     def test_an_empty_replica_lists_nothing(self, client: ReplicaClient) -> None:
-        assert client.epochs() == []
+        assert client.claims() == []
         assert client.generations() == []
         assert list(client.wal_segments(OLDER)) == []
         assert list(client.wal_segments(OLDER, Position(OLDER, 3, 4))) == []
@@ -36,11 +36,11 @@ class ReplicaClientConformance:
         assert list(client.snapshots(OLDER)) == []
 
     def test_what_is_written_is_read(self, client: ReplicaClient) -> None:
-        client.write_claim(1, b"claim")
+        client.write_claim(ClaimName(1), b"claim")
         client.write_wal_segment(Position(OLDER, 0, 0), [b"wal ", b"segment"])
         client.write_snapshot(OLDER, 0, [b"snapshot"])
         client.write_sealed_segment(OLDER, 3, Stream(lambda: [b"sealed ", b"segment"]))
-        assert client.read_claim(1) == b"claim"
+        assert client.read_claim(ClaimName(1)) == b"claim"
         assert client.read_sealed_segment(OLDER, 3, 0, 14) == b"sealed segment"
         assert client.read_sealed_segment(OLDER, 3, 7, 3) == b"seg"
         assert client.read_sealed_segment(OLDER, 3, 12, 30) == b"nt"
@@ -61,14 +61,15 @@ class ReplicaClientConformance:
         assert_raises(NotFoundError, lambda: client.read_sealed_segment(OLDER, 0, 0, 1))
         assert_raises(NotFoundError, lambda: client.read_sealed_segment(NEWER, 1, 0, 1))
         assert_raises(NotFoundError, lambda: client.open_sealed_segment(OLDER, 0).read())
-        assert_raises(NotFoundError, lambda: client.read_claim(1))
+        assert_raises(NotFoundError, lambda: client.read_claim(ClaimName(1)))
         assert_raises(NotFoundError, lambda: client.read_wal_segment(Position(OLDER, 0, 0)))
         assert_raises(NotFoundError, lambda: client.read_snapshot(OLDER, 0))
 
     def test_everything_is_written_once(self, client: ReplicaClient) -> None:
-        position = Position(NEWER, 7, 8)
+        position, isolated = Position(NEWER, 7, 8), ClaimName(9, NEWER)
         writes: tuple[Callable[[bytes], None], ...] = (
-            lambda body: client.write_claim(9, body),
+            lambda body: client.write_claim(isolated, body),
+            lambda body: client.write_claim(ClaimName(9), body),
             lambda body: client.write_wal_segment(position, [body]),
             lambda body: client.write_snapshot(NEWER, 7, [body]),
             lambda body: client.write_sealed_segment(NEWER, 7, Stream(lambda: [body])),
@@ -77,7 +78,8 @@ class ReplicaClientConformance:
             write(b"first")
             assert_raises(ExistsError, lambda write=write: write(b"second"))  # type: ignore[misc]
             assert_raises(ExistsError, lambda write=write: write(b"first"))  # type: ignore[misc]
-        assert client.read_claim(9) == client.read_wal_segment(position) == client.read_snapshot(NEWER, 7) == b"first"
+        assert client.read_claim(ClaimName(9)) == client.read_claim(isolated) == b"first"
+        assert client.read_wal_segment(position) == client.read_snapshot(NEWER, 7) == b"first"
         assert client.read_sealed_segment(NEWER, 7, 0, 99) == b"first"
 
     def test_an_empty_generation_is_an_error(self, client: ReplicaClient) -> None:
@@ -103,12 +105,34 @@ class ReplicaClientConformance:
 
     def test_epochs_and_generations_ascend(self, client: ReplicaClient) -> None:
         for epoch in (300, 2, 0xFFFFFFFF, 16, 1):
-            client.write_claim(epoch, b"claim")
+            client.write_claim(ClaimName(epoch), b"claim")
         client.write_snapshot(NEWER, 0, [b"x"])
         client.write_wal_segment(Position(OLDER, 5, 5), [b"x"])
         client.write_wal_segment(Position(NEWER, 0, 0), [b"x"])
-        assert client.epochs() == [1, 2, 16, 300, 0xFFFFFFFF]
+        assert client.claims() == [ClaimName(epoch) for epoch in (1, 2, 16, 300, 0xFFFFFFFF)]
         assert client.generations() == [OLDER, NEWER]
+
+    def test_claims_are_listed_by_epoch_then_by_generation(self, client: ReplicaClient) -> None:
+        names = [
+            ClaimName(1),
+            *(ClaimName(2, Generation(f"00000002{number:08x}")) for number in (0, 9, 10, 0xFFFFFFFF)),
+            ClaimName(3),
+            ClaimName(3, Generation("00000003aaaaaaaa")),
+            ClaimName(16, Generation("0000001000000000")),
+            ClaimName(0xFFFFFFFF, Generation("ffffffffffffffff")),
+        ]
+        for number, name in reversed(list(enumerate(names))):
+            client.write_claim(name, b"%d" % number)
+        assert client.claims() == names
+        assert [client.read_claim(name) for name in names] == [b"%d" % number for number in range(len(names))]
+        for since in (0, 1, 2, 3, 4, 16, 17, 0xFFFFFFFF):
+            assert client.claims(since) == [name for name in names if name.epoch >= since]
+
+    def test_a_claim_without_a_name_is_an_error(self, client: ReplicaClient) -> None:
+        for name in (ClaimName(-1), ClaimName(1 << 32), ClaimName(1, Generation("")), ClaimName(1, Generation("../x"))):
+            assert_raises(ValueError, lambda name=name: client.write_claim(name, b"x"))  # type: ignore[misc]
+            assert_raises(ValueError, lambda name=name: client.read_claim(name))  # type: ignore[misc]
+        assert client.claims() == []
 
     def test_wal_segments_are_listed_in_order_with_their_sizes(self, client: ReplicaClient) -> None:
         places = [(0, 0), (0, 9), (0, 10), (0, 255), (0, 256), (1, 0), (9, 0), (10, 0), (16, 1 << 40), (1 << 63, 3)]
@@ -190,16 +214,17 @@ class ReplicaClientConformance:
         position = Position(OLDER, 1, 2)
         client.write_wal_segment(position, [b"wal"])
         client.write_snapshot(OLDER, 1, [b"snapshot"])
-        client.write_claim(1, b"claim")
+        client.write_claim(ClaimName(1), b"claim")
         client.write_sealed_segment(OLDER, 1, [b"sealed"])
-        ours = (wal_key(position), snapshot_key(OLDER, 1), sealed_key(OLDER, 1), claim_key(1))
+        client.write_claim(ClaimName(1, OLDER), b"isolated")
+        ours = (wal_key(position), snapshot_key(OLDER, 1), sealed_key(OLDER, 1), claim_key(1), claim_key(1, OLDER))
         fill(client.store, foreign_names(*ours))
         assert [info.position for info in client.wal_segments(OLDER)] == [position]
         assert [info.position for info in client.wal_segments(OLDER, position)] == [position]
         assert [(info.index, info.size) for info in client.snapshots(OLDER)] == [(1, 8)]
         assert [(info.index, info.size) for info in client.newest_snapshots(OLDER, 2)] == [(1, 8)]
         assert [(info.index, info.size) for info in client.sealed_segments(OLDER)] == [(1, 6)]
-        assert client.epochs() == [1]
+        assert client.claims() == [ClaimName(1), ClaimName(1, OLDER)]
         assert client.generations() == [OLDER]
 
     def test_a_generation_of_foreign_names_alone_is_none(self, client: ReplicaClient) -> None:

@@ -92,7 +92,7 @@ class GenerationBuilder:
         self._file = ""
         self._next: int | None = None
         self._crc_total = 0
-        client.write_claim(claim.epoch, claims.encode(claim))
+        client.write_claim(claim.name, claims.encode(claim))
 
     def start(self) -> GenerationBuilder:
         """Write the empty snapshot."""

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from litelog.config import Config, LogConfig, ReplicaConfig, load_config, make_config
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
+from litelog.layout import Fencing
 
 EXAMPLE = Path(__file__).parents[2] / "etc" / "litelog.yml"
 
@@ -136,7 +137,25 @@ def test_a_key_in_pythons_spelling_is_unknown_in_yaml() -> None:
 
 def test_a_key_that_is_near_to_none_lists_those_that_are_known() -> None:
     (problem,) = problems_of("logs: [{path: /a, replicas: [{url: /b, zzz: 1}]}]")
-    assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, options)" in problem
+    assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, fencing, options)" in problem
+
+
+@pytest.mark.parametrize("fencing", list(Fencing))
+def test_each_replica_says_how_it_is_fenced(fencing: Fencing) -> None:
+    config = config_of(f"logs: [{{path: /a, replicas: [{{url: /b, fencing: {fencing}}}, {{url: /c}}]}}]")
+    assert [replica.fencing for replica in config.logs[0].replicas] == [fencing, Fencing.REQUIRED]
+
+
+@pytest.mark.parametrize("wrong", ["none", "Isolated", "''", "false", "null", "1", "[isolated]", "{isolated: true}"])
+def test_any_other_fencing_is_refused(wrong: str) -> None:
+    (problem,) = problems_of(f"logs: [{{path: /a, replicas: [{{url: /b, fencing: {wrong}}}]}}]")
+    assert "logs[0].replicas[0].fencing: must be required or isolated" in problem
+
+
+def test_fencing_may_come_from_the_environment() -> None:
+    text = "logs: [{path: /a, replicas: [{url: /b, fencing: '${MODE:-required}'}]}]"
+    assert config_of(text, {"MODE": "isolated"}).logs[0].replicas[0].fencing is Fencing.ISOLATED
+    assert config_of(text).logs[0].replicas[0].fencing is Fencing.REQUIRED
 
 
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_lines() -> None:

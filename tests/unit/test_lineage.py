@@ -8,6 +8,7 @@ import pytest
 
 from litelog.errors import CorruptObjectError, NotFoundError
 from litelog.object_store import ObjectReplicaClient
+from litelog.position import ClaimName
 from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_forward
 from litelog.shipping.fencing import close_below
 from replica_clients.memory import MemoryStore
@@ -42,7 +43,7 @@ def daemon(log: LogBuilder, store: CountingStore, tmp_path: Path) -> Daemon:
 
 def test_a_tip_is_the_next_slot_and_the_last_digest(daemon: Daemon, log: LogBuilder, store: CountingStore) -> None:
     client = ObjectReplicaClient(store)
-    claim = read_claim(client, 1)
+    claim = read_claim(client, ClaimName(1))
     for _ in range(4):
         log.append(1)
         daemon.sync()
@@ -61,19 +62,19 @@ def test_a_tip_is_the_next_slot_and_the_last_digest(daemon: Daemon, log: LogBuil
 
 def test_a_tip_read_forward_finds_what_came_since(daemon: Daemon, log: LogBuilder, store: CountingStore) -> None:
     client = ObjectReplicaClient(store)
-    tip = find_tip(client, read_claim(client, 1))
+    tip = find_tip(client, read_claim(client, ClaimName(1)))
     assert read_forward(client, tip) == tip
     for _ in range(3):
         log.append(1)
         daemon.sync()
     forward = read_forward(client, tip)
-    assert forward == find_tip(client, read_claim(client, 1))
+    assert forward == find_tip(client, read_claim(client, ClaimName(1)))
     assert forward.slot == daemon.replica.position
 
 
 def test_a_generation_behind_its_claim_alone_has_not_started(daemon: Daemon, store: CountingStore) -> None:
     client = ObjectReplicaClient(store)
-    claim = read_claim(client, 1)
+    claim = read_claim(client, ClaimName(1))
     wal = [key for key in objects(store.inner) if "/wal/" in key]
     store.inner.delete(wal)
     tip = find_tip(client, claim)
@@ -89,15 +90,15 @@ def test_closing_is_done_once_and_stops_at_the_first_that_had_started(
     rival = Daemon(log, store, str(tmp_path / "rival"), seed=1, takeover=True)
     rival.sync()
     client = ObjectReplicaClient(store)
-    first, second = read_claim(client, 1), read_claim(client, 2)
+    first, second = read_claim(client, ClaimName(1)), read_claim(client, ClaimName(2))
     before = objects(store.inner)
-    tips = close_below(client, second, newest_claims(client, [1]), ManualClock())
+    tips = close_below(client, second, newest_claims(client, [ClaimName(1)]), ManualClock())
     assert objects(store.inner) == before
     terminal = tips[first.generation].terminal
     assert terminal is not None
     assert terminal.successor == "epochs/00000002.json"
     assert tips[first.generation].slot == daemon.replica.position
-    third = close_below(client, second, newest_claims(client, [1, 2]), ManualClock())
+    third = close_below(client, second, newest_claims(client, [ClaimName(1), ClaimName(2)]), ManualClock())
     assert set(third) == {second.generation}
 
 
@@ -106,10 +107,10 @@ def test_claims_come_newest_first_and_a_missing_one_is_told(
 ) -> None:
     Daemon(log, store, str(tmp_path / "rival"), seed=1, takeover=True).sync()
     client = ObjectReplicaClient(store)
-    assert [claim.epoch for claim in newest_claims(client, client.epochs())] == [2, 1]
+    assert [claim.epoch for claim in newest_claims(client, client.claims())] == [2, 1]
     with pytest.raises(NotFoundError):
-        read_claim(client, 3)
+        read_claim(client, ClaimName(3))
     store.inner.put("epochs/00000003.json", [objects(store.inner)["epochs/00000001.json"]])
     with pytest.raises(CorruptObjectError, match="epoch"):
-        read_claim(client, 3)
+        read_claim(client, ClaimName(3))
     assert daemon.claims

@@ -19,7 +19,7 @@ from litelog.object_store import (
     require_key,
     require_prefix,
 )
-from litelog.position import Generation, Position
+from litelog.position import ClaimName, Generation, Position
 from replica_clients.memory import MemoryStore
 from tests.stores import CountingStore, Fault, FaultyStore
 
@@ -131,8 +131,8 @@ def test_a_claim_with_an_epoch_that_has_no_name_is_refused() -> None:
     client = ObjectReplicaClient(MemoryStore())
     for epoch in (-1, 1 << 32):
         with pytest.raises(ValueError, match="epoch"):
-            client.write_claim(epoch, b"x")
-    assert client.epochs() == []
+            client.write_claim(ClaimName(epoch), b"x")
+    assert client.claims() == []
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, None), (0, -1), (-5, 3)])

@@ -11,6 +11,7 @@ import pytest
 
 from litelog.errors import ConfigError, ExitCode, UnknownFormatError, UnknownSchemeError
 from litelog.object_store import ObjectReplicaClient
+from litelog.position import ClaimName
 from litelog.registry import format_names, open_client, open_format, open_store, redact, scheme_of, schemes
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def test_the_schemes_and_formats_that_come_with_litelog_are_there() -> None:
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "FILE://{}"])
 def test_a_path_is_a_file_replica_however_it_is_written(tmp_path: Path, form: str) -> None:
     with closing(open_client(form.format(tmp_path / "a replica"))) as client:
-        client.write_claim(1, b"claim")
+        client.write_claim(ClaimName(1), b"claim")
     assert (tmp_path / "a replica" / "epochs" / "00000001.json").read_bytes() == b"claim"
 
 
@@ -79,13 +80,13 @@ def test_a_relative_path_counts_from_the_working_folder(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     client = open_client("some:where/else")
     monkeypatch.chdir("/")
-    client.write_claim(1, b"claim")
+    client.write_claim(ClaimName(1), b"claim")
     assert (tmp_path / "some:where" / "else" / "epochs" / "00000001.json").exists()
 
 
 def test_a_file_url_is_unquoted_and_quoted_again(tmp_path: Path) -> None:
     client = open_client(f"file://{tmp_path}/100%25%20of%20it")
-    client.write_claim(1, b"claim")
+    client.write_claim(ClaimName(1), b"claim")
     assert (tmp_path / "100% of it").is_dir()
     assert client.url == f"file://{tmp_path}/100%25%20of%20it"
 
@@ -99,9 +100,9 @@ def test_a_url_that_does_not_fit_is_a_config_error(url: str) -> None:
 
 
 def test_a_memory_replica_is_shared_by_name() -> None:
-    open_client("memory://shared-by-name").write_claim(1, b"claim")
-    assert open_client("memory://shared-by-name").read_claim(1) == b"claim"
-    assert open_client("memory://another-name").epochs() == []
+    open_client("memory://shared-by-name").write_claim(ClaimName(1), b"claim")
+    assert open_client("memory://shared-by-name").read_claim(ClaimName(1)) == b"claim"
+    assert open_client("memory://another-name").claims() == []
 
 
 def test_options_that_a_backend_does_not_know_are_refused(tmp_path: Path) -> None:
