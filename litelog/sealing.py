@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from litelog.checksum import crc32c
-from litelog.compression import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, cut_frames
+from litelog.compression import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.formats.commit_walk import is_zero
@@ -56,7 +56,7 @@ class FinishedSegment:
     expect: Expectation = field(default_factory=Expectation)
     """What its first commit must be."""
     path: str = ""
-    """What errors call it; empty: its file's name."""
+    """What errors call it: its folder and ``file``; empty: ``file`` alone."""
 
 
 class Sealing:
@@ -68,13 +68,23 @@ class Sealing:
     """
 
     def __init__(
-        self, segment: FinishedSegment, read: Read, log_format: LogFormat, executor: Executor | None = None
+        self,
+        segment: FinishedSegment,
+        read: Read,
+        log_format: LogFormat,
+        executor: Executor | None = None,
+        *,
+        frame_bytes: int = FRAME_BYTES,
     ) -> None:
-        """``executor``: where frames are compressed, side by side; none: where the body is iterated."""
+        """``executor``: where frames are compressed, side by side; none: where the body is iterated.
+
+        ``frame_bytes``: about how much a frame holds, uncompressed; for tests, where a MiB is too much.
+        """
         self.segment = segment
         self._read = read
         self._format = log_format
         self._executor = executor
+        self._frame_bytes = frame_bytes
         self._footer: SealedFooter | None = None
         self._size = 0
 
@@ -125,13 +135,13 @@ class Sealing:
             end = scan.end if scan.end > offset else self._judge_end(data, scan)
             if end == offset:
                 return
-            yield from _cut_run(data[: end - offset], scan, expect)
+            yield from _cut_run(data[: end - offset], scan, expect, self._frame_bytes)
             offset, expect = end, scan.expectation
 
     def _window(self, offset: int, expect: Expectation) -> tuple[memoryview, Scan]:
         """Bytes from ``offset`` on with a whole commit at least, if there is one, and their scan."""
         left = self.segment.length - offset
-        wanted = min(FRAME_BYTES, left)
+        wanted = min(self._frame_bytes, left)
         while True:
             data = self._read_at(offset, wanted)
             if len(data) < wanted:
@@ -139,14 +149,14 @@ class Sealing:
                 raise DivergedError(self._path, reason)
             scan = self._format.scan(self._path, data, offset, expect)
             wanted = min(left, max(2 * wanted, scan.wanted), MAX_RUN_BYTES)
-            if scan.end > offset or wanted <= len(data) or self._is_spare(scan):
+            if scan.end > offset or wanted <= len(data) or self._is_spare(data, scan):
                 return data, scan
 
     def _judge_end(self, data: memoryview, scan: Scan) -> int:
         """Where the log segment ends: behind ``data``, in which no commit ends, or before it. CorruptCommitError where
         its format leaves no such bytes."""
         tail, promised = self._format.finished_tail, self.segment.crc is not None
-        if self._is_spare(scan) or (tail is FinishedTail.PREFIX and not promised):
+        if self._is_spare(data, scan) or (tail is FinishedTail.PREFIX and not promised):
             return scan.start
         if tail is FinishedTail.SHIP and scan.start + len(data) == self.segment.length:
             return self.segment.length
@@ -155,15 +165,15 @@ class Sealing:
             raise CorruptCommitError(self._path, scan.start, "commit", "whole, in a finished log segment", "cut off")
         raise CorruptCommitError(self._path, damage.offset, damage.what, damage.expected, damage.actual)
 
-    def _is_spare(self, scan: Scan) -> bool:
-        """Whether the bytes at ``scan.start`` are none that were promised, and zeros to the end of the file: it was
-        preallocated. Or there are none but the log segment's header."""
+    def _is_spare(self, data: memoryview, scan: Scan) -> bool:
+        """Whether ``data`` is nothing that was promised, but zeros to the end of the file, which was preallocated, or
+        the log segment's header alone."""
         if self.segment.crc is not None or scan.end > scan.start:
             return False
-        if scan.tail is Tail.NOTHING:
-            return True
-        places = range(scan.start, self.segment.length, FRAME_BYTES)
-        return scan.tail is Tail.ZEROS and all(is_zero(self._read_at(at, FRAME_BYTES)) for at in places)
+        places = range(scan.start + len(data), self.segment.length, FRAME_BYTES)
+        return scan.tail is Tail.NOTHING or (
+            scan.tail is Tail.ZEROS and all(is_zero(self._read_at(at, FRAME_BYTES)) for at in places)
+        )
 
     def _read_at(self, offset: int, length: int) -> memoryview:
         try:
@@ -203,11 +213,12 @@ def _make_frame(data: memoryview) -> _Frame:
     return _Frame(compress_frame(data), crc32c(data))
 
 
-def _cut_run(run: memoryview, scan: Scan, expect: Expectation) -> Iterator[_Cut]:
+def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
     """One frame, or several where one cannot hold the run: all that is said is said of the first one."""
     first = scan.first if scan.first is not None else expect.sequence or 0
     behind = scan.next if scan.next is not None else first
-    pieces = [run] if len(run) <= MAX_FRAME_BYTES else cut_frames(run)
+    whole = len(run) <= frame_bytes * (MAX_FRAME_BYTES // FRAME_BYTES)
+    pieces = [run] if whole else [run[at : at + frame_bytes] for at in range(0, len(run), frame_bytes)]
     last = len(pieces) - 1
     yield _Cut(pieces[0], first, scan.records, scan.lowest, scan.highest, scan.next, inner=last > 0)
     for number, piece in enumerate(pieces[1:], 1):

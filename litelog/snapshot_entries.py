@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from itertools import groupby
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,7 +127,10 @@ def read_entries(first: int, count: int, written: object) -> tuple[SnapshotEntry
     columns |= {name: read_plain(name, written[name], count) for name in _PLAIN}
     columns |= {name: read_differences(name, written[name], count) for name in _RISING}
     columns |= {name: read_gapped(name, written[name], count) for name in _GAPPED}
-    _require(all((a is None) == (b == 0) for a, b in zip(columns["first"], columns["records"], strict=True)), "records")
+    _require(
+        _gaps(columns["first"]) == [number for number, records in enumerate(columns["records"]) if not records],
+        "records",
+    )
     counted = _sum(columns["first"], columns["records"])
     columns["next"] = _read_more("next", written["next"], counted)
     columns["highest"] = _read_more("highest", written["highest"], columns["lowest"])
@@ -174,7 +178,15 @@ def _read_files(written: object, firsts: Sequence[int | None]) -> list[str]:
     ]
 
 
+def _gaps(column: Sequence[int | None]) -> list[int]:
+    """The places of those that are None."""
+    return [number for number, value in enumerate(column) if value is None] if None in column else []
+
+
 def _sum(column: Sequence[int | None], more: Sequence[int]) -> list[int | None]:
+    """Both added up; None where the first is None."""
+    if None not in column:
+        return list(map(add, column, more))
     return [None if value is None else value + by for value, by in zip(column, more, strict=True)]
 
 
@@ -184,16 +196,15 @@ def _less(column: Sequence[int | None], known: Sequence[int | None]) -> list[int
 
 
 def _read_more(name: str, written: object, known: Sequence[int | None]) -> list[int | None]:
-    """The column that ``_less`` made ``written`` of. None is less than what is known, but for ``next``, which may be
-    known where ``first`` is not."""
+    """The column that ``_less`` made ``written`` of: None where what is known is None, and nowhere else; but ``next``
+    may be known where ``first`` is not."""
     steps = _require_list(name, written)
-    read_plain(name, [step for step in steps if step is not None])
-    _require(len(steps) == len(known) and min((step for step in steps if step is not None), default=0) >= 0, name)
-    if name == "next":
-        _require(all(step is not None for step, less in zip(steps, known, strict=True) if less is not None), name)
-    else:
-        _require(all((step is None) == (less is None) for step, less in zip(steps, known, strict=True)), name)
-    return [None if step is None else step + (less or 0) for step, less in zip(steps, known, strict=True)]
+    gaps = _gaps(steps)
+    numbers = read_plain(name, [step for step in steps if step is not None] if gaps else steps)
+    _require(len(steps) == len(known) and min(numbers, default=0) >= 0, name)
+    unknown = _gaps(known)
+    _require(gaps == unknown or (name == "next" and set(gaps) <= set(unknown)), name)
+    return _sum(steps, [value or 0 for value in known])
 
 
 def _runs(names: Sequence[str]) -> list[list[object]]:

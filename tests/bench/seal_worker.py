@@ -1,0 +1,96 @@
+"""What ``bench_seal`` measures, each in a process of its own: sealing a log on a file replica, and verifying it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from litelog.compression import keep_freed_memory
+from litelog.formats.litelog import LitelogFormat
+from litelog.object_store import ObjectReplicaClient
+from litelog.position import Generation
+from litelog.sealed_frames import decode_run
+from litelog.sealed_segment import read_footer
+from litelog.sealing import FinishedSegment, Sealing
+from replica_clients.file import FileStore
+
+if TYPE_CHECKING:
+    from litelog.sealed_segment import SealedFooter
+
+GENERATION = Generation("0000000100000000")
+SIDE_BY_SIDE = 2
+"""Log segments that are sealed, or runs that are verified, at a time."""
+
+
+def seal(log: Path, replica: Path) -> None:
+    """Write a sealed segment for each log segment, durable."""
+    client = ObjectReplicaClient(FileStore(str(replica)))
+    files = sorted(log.glob("*.log"))
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(SIDE_BY_SIDE) as writing:
+
+        def write(index: int) -> None:
+            with open(files[index], "rb") as file:
+                segment = describe(files[index], index)
+                body = Sealing(
+                    segment, lambda at, size: os.pread(file.fileno(), size, at), LitelogFormat(), compressing
+                )
+                client.write_sealed_segment(GENERATION, index, body)
+
+        list(writing.map(write, range(len(files))))
+
+
+def describe(file: Path, index: int) -> FinishedSegment:
+    return FinishedSegment(
+        log="0" * 32,
+        format="litelog",
+        generation=GENERATION,
+        owner="bench",
+        index=index,
+        file=file.name,
+        length=file.stat().st_size,
+        crc=None,
+        previous="",
+        shipped=1,
+    )
+
+
+def verify(replica: Path) -> float:
+    """Decode and verify every run of every sealed segment, from memory; MB/s of log."""
+    client = ObjectReplicaClient(FileStore(str(replica)))
+    bodies: list[tuple[SealedFooter, bytes]] = []
+    for info in client.sealed_segments(GENERATION):
+        path = replica / "generations" / GENERATION / "segments" / f"{info.index:016x}.segment.lz4"
+        body = path.read_bytes()
+        key = path.relative_to(replica).as_posix()
+        bodies.append((read_footer(key, lambda at, size, body=body: body[at : at + size], len(body)), body))  # type: ignore[misc]
+    work = [(footer, body, run) for footer, body in bodies for run in footer.frames.runs()]
+
+    def decode(job: tuple[SealedFooter, bytes, range]) -> int:
+        footer, body, run = job
+        start, stop = footer.frames.starts[run.start], footer.frames[run.stop - 1].stop
+        return len(decode_run(footer.key, footer, run, memoryview(body)[start:stop], LitelogFormat()).data)
+
+    bounds = [len(work) * share // SIDE_BY_SIDE for share in range(SIDE_BY_SIDE + 1)]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        began = time.perf_counter()
+        parts = [work[start:stop] for start, stop in pairwise(bounds)]
+        decoded = sum(pool.map(lambda part: sum(map(decode, part)), parts))
+        return decoded / (time.perf_counter() - began) / 1e6
+
+
+def main() -> None:
+    verb, log, replica = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    keep_freed_memory()
+    if verb == "seal":
+        seal(log, replica)
+    else:
+        sys.stdout.write(f"{verify(replica)}\n")
+
+
+if __name__ == "__main__":
+    main()
