@@ -9,7 +9,7 @@ import ssl
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -31,6 +31,8 @@ class S3Server:
     """A server on this machine, with an administrator's client of its own."""
 
     endpoint: str
+    bundle: str | None = None
+    """The authorities that its certificate is of, where they are not known."""
     _admin: Any = None
 
     @property
@@ -40,6 +42,7 @@ class S3Server:
             self._admin = boto3.client(
                 "s3",
                 endpoint_url=self.endpoint,
+                verify=self.bundle,
                 region_name=REGION,
                 aws_access_key_id=ACCESS_KEY_ID,
                 aws_secret_access_key=SECRET_ACCESS_KEY,
@@ -74,7 +77,8 @@ class S3Server:
 
     def options(self, **more: object) -> dict[str, object]:
         """A replica's options for this server."""
-        return {"endpoint": self.endpoint, "region": REGION, **CREDENTIALS, **more}
+        trusted = {"ca-bundle": self.bundle} if self.bundle else {}
+        return {"endpoint": self.endpoint, "region": REGION, **CREDENTIALS, **trusted, **more}
 
 
 class OneConditionAtATime:
@@ -152,9 +156,12 @@ def error_answer(status: int, code: str, message: str = "as the script says", **
     return Answer(status, body.encode(), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def forwarded(endpoint: str, request: Request) -> Answer:
-    """What the server at ``endpoint`` answers to a request that came here."""
-    connection = HTTPConnection(endpoint.removeprefix("http://"))
+def forwarded(endpoint: str, request: Request, bundle: str | None = None) -> Answer:
+    """What the server at ``endpoint`` answers to a request that came here. ``bundle``: whom to trust, over TLS."""
+    scheme, _, address = endpoint.partition("://")
+    connection = HTTPConnection(address)
+    if scheme == "https":
+        connection = HTTPSConnection(address, context=ssl.create_default_context(cafile=bundle))
     connection.request(request.method, request.path, request.body, request.headers)
     answer = connection.getresponse()
     body = answer.read()

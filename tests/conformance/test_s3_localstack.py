@@ -1,0 +1,97 @@
+"""The S3 store behaves as every store does on LocalStack too, over TLS, with digests that are compared."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+
+from litelog.clock import SystemClock
+from litelog.errors import NotFoundError, StoreError
+from litelog.object_store import ObjectReplicaClient
+from litelog.probe import Outcome, run_probe
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.s3 import S3Store, open_store
+from replica_clients.s3_settings import CHECKSUMS, read_settings
+from tests.localstack import localstack_server
+from tests.servers import Answer, Request, ScriptedServer, forwarded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.object_store import ObjectStore
+    from tests.servers import S3Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with localstack_server(tmp_path_factory.mktemp("localstack")) as started:
+        yield started
+
+
+@pytest.fixture(params=CHECKSUMS)
+def checksum(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class TestLocalStackStore(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, server: S3Server) -> Iterator[S3Store]:
+        store = open_store(f"s3://{server.make_bucket()}/a/prefix", server.options())
+        yield store
+        store.close()
+
+
+class TestLocalStackStoreInParts(ObjectStoreConformance):
+    """Every object above 100 bytes goes up in parts."""
+
+    @pytest.fixture
+    def store(self, server: S3Server) -> Iterator[S3Store]:
+        settings = read_settings(f"s3://{server.make_bucket()}", server.options(checksum="md5"))
+        store = S3Store(settings, single_bytes=100, part_bytes=5 << 20)
+        yield store
+        store.close()
+
+    def test_of_many_writers_exactly_one_wins(self, store: ObjectStore) -> None:
+        pytest.skip("LocalStack looks whether a key is taken and then completes the upload, with time in between")
+
+
+class TestLocalStackClient(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self, server: S3Server) -> Iterator[ObjectReplicaClient]:
+        client = ObjectReplicaClient(open_store(f"s3://{server.make_bucket()}", server.options(checksum="sha256")))
+        yield client
+        client.close()
+
+
+def test_every_digest_passes_the_probe(server: S3Server, checksum: str) -> None:
+    store = open_store(f"s3://{server.make_bucket()}/p", server.options(checksum=checksum))
+    assert {step.outcome for step in run_probe(store, SystemClock(), random.Random(1))} == {Outcome.PASSED}
+    store.close()
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_body_that_changed_on_its_way_is_refused(server: S3Server, checksum: str, parts: bool) -> None:
+    """The digest that we send is compared with what came: nothing is stored, and it is worth another try."""
+    bucket = server.make_bucket()
+
+    def flip(request: Request) -> Answer:
+        if request.method == "PUT":
+            request = Request(
+                request.method, request.path, request.headers, bytes([request.body[0] ^ 1]) + request.body[1:]
+            )
+        return forwarded(server.endpoint, request, server.bundle)
+
+    with ScriptedServer(flip) as scripted:
+        options = {**server.options(checksum=checksum), "endpoint": scripted.endpoint}
+        settings = read_settings(f"s3://{bucket}", options)
+        store = S3Store(settings, single_bytes=10 if parts else 1 << 20, part_bytes=5 << 20)
+        with pytest.raises(StoreError) as caught:
+            store.put("key", [b"what was meant"])
+        assert caught.value.retryable, caught.value
+        with pytest.raises(NotFoundError):
+            store.open("key")
+        store.close()
