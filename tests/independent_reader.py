@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from base64 import b64decode
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import lz4.frame
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
+_SEALED = re.compile(r"generations/([0-9a-f]{16})/segments/([0-9a-f]{16})\.segment\.lz4")
 _CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
 
 
@@ -25,23 +28,42 @@ class Generation:
 
     claim: dict[str, Any]
     snapshot: bytes = b""
+    """The first one."""
     segments: list[tuple[dict[str, Any], bytes, str]] = field(default_factory=list)
     """Header, bytes and digest of each WAL segment, in order."""
     terminal: dict[str, Any] | None = None
+    snapshots: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Every snapshot's document, by its index."""
+    stored: dict[int, tuple[str, bytes]] = field(default_factory=dict)
+    """File name and bytes of each sealed segment that is stored here, by its index."""
+    sealed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
+    """File name and bytes of each log segment that the newest snapshot names, wherever it is stored."""
+
+    @property
+    def covered(self) -> int:
+        """The index that the newest snapshot stands at: all before it is sealed."""
+        return max(self.snapshots, default=self.claim["first"])
+
+    def pieces(self) -> list[tuple[str, bytes]]:
+        """File name and bytes of all that is held, in order: sealed where it is sealed."""
+        shipped = [(header["file"], data) for header, data, _ in self.segments if header["index"] >= self.covered]
+        return [*(self.sealed[index] for index in sorted(self.sealed)), *shipped]
 
     def files(self) -> dict[str, bytes]:
         """The log segments, by name, as far as they were shipped."""
         found: dict[str, bytes] = {}
-        for header, data, _ in self.segments:
-            found[header["file"]] = found.get(header["file"], b"") + data
+        for name, data in self.pieces():
+            found[name] = found.get(name, b"") + data
         return found
 
     def text(self) -> bytes:
         """All bytes, one log segment behind the other."""
-        return b"".join(data for _, data, _ in self.segments)
+        return b"".join(data for _, data in self.pieces())
 
     def holds(self, index: int, end: int) -> bool:
         """Whether every byte of log segment ``index`` before ``end`` is there."""
+        if index in self.sealed:
+            return len(self.sealed[index][1]) >= end
         reached = [header["offset"] + header["length"] for header, _, _ in self.segments if header["index"] == index]
         return max(reached, default=0) >= end
 
@@ -58,14 +80,26 @@ def objects(store: ObjectStore) -> dict[str, bytes]:
 def split_wal(body: bytes) -> tuple[dict[str, Any], bytes]:
     """A WAL segment's header and bytes."""
     size = int.from_bytes(body[4:8], "little")
-    header = json.loads(body[8 : 8 + size])
-    rest, pieces = body[8 + size :], []
+    return json.loads(body[8 : 8 + size]), _decompress(body[8 + size :])
+
+
+def _decompress(rest: bytes) -> bytes:
+    """What LZ4 frames hold, one behind the other."""
+    pieces = []
     while rest:
         decompressor = lz4.frame.LZ4FrameDecompressor()
         pieces.append(decompressor.decompress(rest))
         assert decompressor.eof
         rest = decompressor.unused_data or b""
-    return header, b"".join(pieces)
+    return b"".join(pieces)
+
+
+def split_sealed(body: bytes) -> tuple[dict[str, Any], bytes]:
+    """A sealed segment's footer and bytes."""
+    size = int.from_bytes(body[-12:-8], "little")
+    assert body[-4:] == b"seal"
+    assert crc32c(body[-size:-8]) == int.from_bytes(body[-8:-4], "little")
+    return json.loads(_decompress(body[8 - size : -16])), _decompress(body[:-size])
 
 
 def read_replica(store: ObjectStore) -> dict[str, Generation]:
@@ -80,19 +114,57 @@ def read_replica(store: ObjectStore) -> dict[str, Generation]:
             assert claim["generation"] not in generations
             generations[claim["generation"]] = Generation(claim)
     generations = dict(sorted(generations.items()))
-    for key in sorted(held):
-        if match := _SNAPSHOT.fullmatch(key):
-            generations[match[1]].snapshot = held[key]
+    for key in sorted(held):  # sealed segments come first, then snapshots, then WAL segments
+        if match := _SEALED.fullmatch(key):
+            generations[match[1]].stored[int(match[2], 16)] = _check_sealed(held[key], match[1], int(match[2], 16))
+        elif match := _SNAPSHOT.fullmatch(key):
+            _add_snapshot(generations[match[1]], held[key], match[1], int(match[2], 16))
         elif match := _WAL.fullmatch(key):
             _add(generations[match[1]], key, held[key], int(match[2], 16), int(match[3], 16))
         else:
             assert _CLAIM.fullmatch(key), key
+    for generation in generations.values():
+        _resolve(generations, generation)
     for name, generation in generations.items():
         if generation.terminal is not None:
             successor = generation.terminal["successor"]
             assert successor in held
             assert json.loads(held[successor])["generation"] > name
     return generations
+
+
+def _check_sealed(body: bytes, name: str, index: int) -> tuple[str, bytes]:
+    footer, data = split_sealed(body)
+    assert (footer["generation"], footer["index"], footer["length"]) == (name, index, len(data))
+    assert footer["crc"] == crc32c(data)
+    assert footer["digest"] == hashlib.sha256(data).hexdigest()
+    return footer["file"], data
+
+
+def _add_snapshot(generation: Generation, body: bytes, name: str, index: int) -> None:
+    document = json.loads(_decompress(body))
+    claim = generation.claim
+    assert (document["generation"], document["next"], document["log"]) == (name, index, claim["log"])
+    assert index >= claim["first"]
+    if index == claim["first"]:
+        generation.snapshot = body
+    generation.snapshots[index] = document
+
+
+def _resolve(generations: dict[str, Generation], generation: Generation) -> None:
+    """Find what the newest snapshot names, in whichever generation it lies."""
+    if not generation.snapshots or not generation.snapshots[generation.covered]["segments"]:
+        return
+    document = generation.snapshots[generation.covered]
+    columns = document["segments"]
+    names = chain.from_iterable([name] * times for name, times in columns["generation"])
+    digests = b64decode(columns["digest"])
+    for number, (name, index) in enumerate(zip(names, accumulate(columns["sealed_index"]), strict=True)):
+        file, data = generations[name].stored[index]
+        assert hashlib.sha256(data).digest() == digests[32 * number : 32 * number + 32]
+        assert columns["length"][number] == len(data)
+        generation.sealed[document["first"] + number] = file, data
+    assert len(generation.sealed) == document["next"] - document["first"]
 
 
 def _add(generation: Generation, key: str, body: bytes, index: int, offset: int) -> None:
@@ -103,24 +175,31 @@ def _add(generation: Generation, key: str, body: bytes, index: int, offset: int)
     before = generation.segments[-1] if generation.segments else None
     last = before[0] if before else None
     same = last is not None and not last.get("final")
-    if last is None:
-        assert (index, offset) == (generation.claim["first"], 0)
+    is_first = (index, offset) == (generation.claim["first"], 0)
+    if last is None and not is_first:  # what came before was pruned: it is covered, or is (next, 0) itself
+        assert index <= generation.covered, f"{key} lies behind a hole"
+        assert index < generation.covered or offset == 0, f"{key} lies behind a hole"
+        chained = generation.snapshots.get(index, {}).get("chain") if offset == 0 else None
+    elif last is None:
         chained = hashlib.sha256(generation.snapshot).hexdigest() if generation.snapshot else ""
     else:
         follows = (last["index"] + 1, 0) if last.get("final") else (last["index"], last["offset"] + last["length"])
         assert (index, offset) == follows, f"{key} does not lie in the next slot"
         chained = before[2] if before else ""
         assert header["shipped"] >= last["shipped"]
+    if chained is None:
+        chained = header["previous"]
     if "successor" in header:
         assert not data
         # A closed generation may get its first snapshot afterwards: its owner was late.
-        assert header["previous"] == chained or (last is None and header["previous"] == "")
+        assert header["previous"] == chained or (is_first and header["previous"] == "")
         generation.terminal = header
         return
     assert header["previous"] == chained, f"{key} breaks the chain"
     assert header["owner"] == generation.claim["owner"], f"{key} was written by another owner"
     assert header["crc"] == crc32c(data)
-    assert header["crc_total"] == crc32c(data, last["crc_total"] if same and last else 0)
+    if last is not None or offset == 0:
+        assert header["crc_total"] == crc32c(data, last["crc_total"] if same and last else 0)
     if same and last is not None:
         assert header["file"] == last["file"]
     assert data or header.get("final")

@@ -10,6 +10,7 @@ from litelog.errors import ExistsError, NotFoundError
 from litelog.layout import claim_key, sealed_key, snapshot_key, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import ClaimName, Generation, Position
+from litelog.replica_client import IndexedInfo, WalSegmentInfo
 from replica_clients.conformance.checks import THREADS, Stream, assert_raises, fill, foreign_names
 
 if TYPE_CHECKING:
@@ -166,6 +167,19 @@ class ReplicaClientConformance:
             client.write_snapshot(OLDER, index, [b"x"])
         for count, expected in ((1, [256]), (3, [256, 255, 16]), (9, [256, 255, 16, 0])):
             assert [info.index for info in client.newest_snapshots(OLDER, count)] == expected
+
+    def test_snapshots_and_wal_segments_come_in_one_listing(self, client: ReplicaClient) -> None:
+        positions = [Position(OLDER, 7, 0), Position(OLDER, 7, 300), Position(OLDER, 16, 0)]
+        for index in (16, 7):
+            client.write_snapshot(OLDER, index, [b"snapshot"])
+            client.write_sealed_segment(OLDER, index, [b"sealed"])
+        for position in positions:
+            client.write_wal_segment(position, [b"wal"])
+        client.write_wal_segment(Position(NEWER, 0, 0), [b"x"])
+        client.write_snapshot(NEWER, 0, [b"x"])
+        expected = [*(IndexedInfo(OLDER, index, 8) for index in (7, 16)), *(WalSegmentInfo(at, 3) for at in positions)]
+        assert list(client.snapshots_and_wal_segments(OLDER)) == expected
+        assert list(client.snapshots_and_wal_segments(Generation("00000003000000ff"))) == []
 
     def test_sealed_segments_are_listed_in_order_with_their_sizes(self, client: ReplicaClient) -> None:
         indexes = [0, 1, 9, 10, 15, 16, 255, 256, 1 << 40]

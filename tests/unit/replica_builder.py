@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,13 @@ from litelog.checksum import combine, crc32c
 from litelog.claim import Claim, Relation
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from litelog.layout import snapshot_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import Position, generation, new_generation
+from litelog.snapshot_entries import make_entry
 from litelog.wal_segment import WalHeader
 from replica_clients.memory import MemoryStore
+from tests.unit.sealed_builder import make_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.replica_client import ReplicaClient
+    from litelog.snapshot import Snapshot
+    from litelog.snapshot_entries import SnapshotEntry
 
 FORMAT = LitelogFormat()
 LOG = "0123456789abcdef0123456789abcdef"
@@ -77,8 +83,25 @@ def prefix(log: Iterable[LogSegment], commits: int) -> dict[str, bytes]:
     return files
 
 
+@dataclass
+class Shipped:
+    """What was shipped of one log segment."""
+
+    name: str
+    previous: str
+    """The digest of the object before its first byte."""
+    expect: int | None
+    """The sequence that its first record must have."""
+    data: bytes = b""
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """(offset, time) of each WAL segment."""
+    chain: str | None = None
+    """The digest of its ``final``."""
+
+
 class GenerationBuilder:
-    """Writes one generation as its owner would: its claim, its snapshot, then WAL segments."""
+    """Writes one generation as its owner would: its claim, its snapshot, then WAL segments, sealed segments and further
+    snapshots."""
 
     def __init__(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> None:
         self.client = client
@@ -92,17 +115,16 @@ class GenerationBuilder:
         self._file = ""
         self._next: int | None = None
         self._crc_total = 0
+        self.shipped: dict[int, Shipped] = {}
+        self.entries: dict[int, SnapshotEntry] = {}
+        """Of what was sealed, by index."""
         client.write_claim(claim.name, claims.encode(claim))
 
-    def start(self) -> GenerationBuilder:
-        """Write the empty snapshot."""
-        claim = self.claim
-        snapshot = snapshots.Snapshot(
-            claim.log, claim.format, claim.generation, claim.owner, claim.first, claim.first, claim.time
-        )
-        body = snapshots.encode(snapshot)
-        self.client.write_snapshot(self.name, claim.first, [body])
-        self._digest = snapshots.digest(body)
+    def start(self, sealed: Iterable[SnapshotEntry] = (), end: str | None = None) -> GenerationBuilder:
+        """Write the first snapshot: an empty one, or one of the log segments before the claim's first index."""
+        self.entries |= {entry.index: entry for entry in sealed}
+        self._digest = snapshots.digest(self._write_snapshot(self.claim.first, min(self.entries, default=None), end))
+        self._next = self.entries[self.claim.first - 1].next if self.entries else None
         return self
 
     def header(self, data: bytes, name: str, /, *, described: bytes | None = None, **changes: object) -> WalHeader:
@@ -146,6 +168,7 @@ class GenerationBuilder:
         body = wal_segment.encode(header, data)
         self.client.write_wal_segment(self.slot, body)
         self.positions.append(self.slot)
+        self._note(header, data, wal_segment.digest(body))
         self._digest = wal_segment.digest(body)
         self._next = header.next
         self._crc_total = 0 if header.final else header.crc_total
@@ -153,6 +176,85 @@ class GenerationBuilder:
         if header.successor is None:
             self.slot = header.next_slot
         return self.positions[-1]
+
+    def _note(self, header: WalHeader, data: bytes, digest: str) -> None:
+        if header.successor is not None:
+            return
+        shipped = self.shipped.setdefault(header.index, Shipped(header.file, self._digest, self._next))
+        shipped.data += data
+        if data:
+            shipped.marks.append((header.end, header.shipped))
+        shipped.chain = digest if header.final else None
+
+    def seal(self, index: int, *, frame_commits: int = 1) -> SnapshotEntry:
+        """Seal what was shipped of a log segment, with so many commits a frame."""
+        held = self.shipped[index]
+        return self._put_sealed(
+            index, held.name, held.data, frame_commits, marks=held.marks, previous=held.previous, expect=held.expect
+        )
+
+    def seal_unshipped(self, index: int, segment: LogSegment, *, frame_commits: int = 1) -> SnapshotEntry:
+        """Seal a log segment that was finished before the generation's first WAL segment: call it before ``start``."""
+        marks = [(len(segment.data), self.clock)]
+        return self._put_sealed(index, segment.name, segment.data, frame_commits, marks=marks)
+
+    def _put_sealed(self, index: int, name: str, data: bytes, frame_commits: int, **facts: object) -> SnapshotEntry:
+        footer, body = make_sealed(
+            self.claim,
+            index,
+            name,
+            data,
+            self.format,
+            frame_commits=frame_commits,
+            **facts,  # type: ignore[arg-type]
+        )
+        self.client.write_sealed_segment(self.name, index, [body])
+        self.entries[index] = make_entry(footer, len(body))
+        return self.entries[index]
+
+    def stand_for_sealed(self, segment: LogSegment, *, frame_commits: int = 1) -> SnapshotEntry:
+        """Seal the log segment that begins at the slot, and write the empty ``final`` that stands for it."""
+        index, previous, expect = self.slot.index, self._digest, self._next
+        marks = [(len(segment.data), self.clock + SECOND)]
+        entry = self._put_sealed(
+            index, segment.name, segment.data, frame_commits, marks=marks, previous=previous, expect=expect
+        )
+        digest = hashlib.sha256(segment.data).hexdigest()
+        self.ship(b"", segment.name, final=True, sealed=digest, next=segment.next)
+        return entry
+
+    def snapshot(self, upto: int, first: int | None = None) -> Snapshot:
+        """Write the snapshot of log segments [first, upto), of which those that are not yet sealed are sealed."""
+        for index in range(self.claim.first, upto):
+            if index not in self.entries:
+                self.seal(index)
+        return snapshots.decode(snapshot_key(self.name, upto), self._write_snapshot(upto, first))
+
+    def _write_snapshot(self, upto: int, first: int | None = None, end: str | None = None) -> bytes:
+        claim = self.claim
+        first = min(self.entries, default=upto) if first is None else first
+        body = snapshots.encode(
+            snapshots.Snapshot(
+                log=claim.log,
+                format=claim.format,
+                generation=claim.generation,
+                owner=claim.owner,
+                first=first,
+                next=upto,
+                created=self.clock,
+                predecessor_end=end,
+                chain=self.shipped[upto - 1].chain if upto > claim.first else None,
+                segments=tuple(self.entries[index] for index in range(first, upto)),
+            )
+        )
+        self.client.write_snapshot(self.name, upto, [body])
+        return body
+
+    def prune(self, upto: int) -> list[Position]:
+        """Delete the WAL segments below index ``upto``, but for the generation's last one; those that went."""
+        gone = [position for position in self.positions[:-1] if position.index < upto]
+        self.client.delete_wal_segments(gone)
+        return gone
 
     def ship_segment(
         self, segment: LogSegment, cuts: Iterable[int] = (), *, final: str | None = "last", upto: int | None = None
