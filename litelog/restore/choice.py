@@ -8,7 +8,7 @@ holds the other history, too, as a generation that it has left; else a person ch
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
@@ -61,21 +61,24 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Standing:
+    """A replica of the log, and the history that a restore would take of it."""
+
     client: ReplicaClient
-    plan: RestorePlan
     history: History
-    whole: bool
-    """Whether its plan needed no other replica."""
+    error: CorruptionError | None = None
+    """Why it cannot be planned from alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate(_Standing):
+    plan: RestorePlan = field(kw_only=True)
 
     @property
-    def end(self) -> Place:
+    def end(self) -> tuple[object, ...]:
+        """How far it reaches; sorts so that further is greater."""
         file = self.plan.files[-1]
-        return Place(self._order(file.name), file.name, file.size)
-
-    def rank(self) -> tuple[object, ...]:
-        """Greater is better: further, then from an earlier beginning on (see ``_choose_best``), then undamaged."""
-        return (self.end.order, self.end.offset, self.whole)
+        return (self._order(file.name), file.size)
 
     @property
     def beginning(self) -> tuple[object, ...]:
@@ -103,6 +106,8 @@ class _Chooser:
         self._open_format = open_format
         self._errors: dict[int, tuple[str, LitelogError]] = {}
         """Why a client's replica is not chosen, by the client's identity: two may have one URL."""
+        self._agreed: dict[int, list[tuple[History, Place]]] = {}
+        """The histories that are a standing's, by its identity, and up to where."""
         self._helpers = list(clients)
         """Those that may help out."""
 
@@ -110,10 +115,13 @@ class _Chooser:
         claims = self._find_claims()
         log_format = self._open_format(claims[0][1].format)
         claims = self._same_logs(claims, log_format)
-        candidates = self._plan_all(claims, log_format)
+        standings = [standing for client, claim in claims if (standing := self._stand(client, claim, log_format))]
+        candidates = [standing for standing in standings if isinstance(standing, _Candidate)]
+        if not candidates:
+            raise self._worst_error()
         self._check_bound(candidates, log_format)
-        best = self._choose_best(candidates)
-        donors = self._donors(best.client, best.history)
+        best = self._choose_best(candidates, standings)
+        donors = self._donors(best.client, best.history, self._agreed.get(id(best), ()))
         passed_over = tuple((url, str(error)) for url, error in self._errors.values())
         return Choice(best.client, best.plan, log_format, donors, passed_over)
 
@@ -167,32 +175,30 @@ class _Chooser:
                 self._pass_over(client, _other_log(client, claim, first))
         return kept
 
-    def _plan_all(self, claims: list[tuple[ReplicaClient, Claim]], log_format: LogFormat) -> list[_Candidate]:
-        candidates = []
-        for client, claim in claims:
+    def _stand(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _Standing | None:
+        """A candidate; no more than a standing where it is damaged beyond help; None where it has nothing."""
+        damage = None
+        donors = None
+        while True:
             try:
-                candidates.append(self._plan(client, claim, log_format))
+                plan = plan_generation(client, claim, self._target, log_format, donors)
+                history = History(client, claim, log_format, plan.pieces)
+                return _Candidate(client, history, damage, plan=plan)
+            except CorruptionError as error:
+                damage = damage or error
+                donors = self._donors(client, History(client, claim, log_format)) if donors is None else None
+                if donors is None:
+                    self._pass_over(client, damage)
+                    return _Standing(client, History(client, claim, log_format), damage)
             except LitelogError as error:
                 self._pass_over(client, error)
-        if not candidates:
-            raise self._worst_error()
-        return candidates
+                return None
 
-    def _plan(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _Candidate:
-        whole = True
-        try:
-            plan = plan_generation(client, claim, self._target, log_format)
-        except CorruptionError:
-            donors = self._donors(client, History(client, claim, log_format))
-            if donors is None:
-                raise
-            plan = plan_generation(client, claim, self._target, log_format, donors)
-            whole = False
-        return _Candidate(client, plan, History(client, claim, log_format, plan.pieces), whole)
-
-    def _donors(self, client: ReplicaClient, history: History) -> Donors | None:
+    def _donors(
+        self, client: ReplicaClient, history: History, agreed: Sequence[tuple[History, Place]] = ()
+    ) -> Donors | None:
         others = [helper for helper in self._helpers if helper is not client]
-        return Donors(history, others) if others else None
+        return Donors(history, others, agreed) if others else None
 
     def _check_bound(self, candidates: Sequence[_Candidate], log_format: LogFormat) -> None:
         """ConfigError where a number that replicas count by themselves means different places in them."""
@@ -208,43 +214,54 @@ class _Chooser:
                     f"{what} is {here} and {there}: the bound means different places; give --generation, or one replica"
                 )
 
-    def _choose_best(self, candidates: Sequence[_Candidate]) -> _Candidate:
-        """The furthest one whose history no other one's has left behind."""
+    def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_Standing]) -> _Candidate:
+        """The furthest one whose history no other one has left; of those the one that begins first, and is whole."""
         beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
 
         def rank(candidate: _Candidate) -> tuple[object, ...]:
-            order, offset, whole = candidate.rank()
-            return (order, offset, beginnings.index(candidate.beginning), whole)
+            return (*candidate.end, beginnings.index(candidate.beginning), candidate.error is None)
 
         left = sorted(candidates, key=rank, reverse=True)
+        others = list(standings)
         while True:
-            best = left[0]
-            stale = next((other for other in left[1:] if self._leaves_behind(best, other)), None)
-            if stale is None:
-                return best
-            left.remove(best)
-            self._pass_over(best.client, _left_behind(best, stale))
+            best = left.pop(0)
+            others.remove(best)
+            newer = next((other for other in others if self._is_behind(best, other)), None)
+            if newer is None:
+                break
+            self._pass_over(best.client, _left_behind(best, newer))
+        for candidate in left:
+            if candidate.error is not None:
+                self._pass_over(candidate.client, candidate.error)
+        return best
 
-    def _leaves_behind(self, best: _Candidate, other: _Candidate) -> bool:
-        """Whether ``best`` holds a history that ``other`` has left. Passes over an ``other`` that is left itself."""
-        if id(other.client) in self._errors:
+    def _is_behind(self, best: _Candidate, other: _Standing) -> bool:
+        """As ``_is_left_by``; one that is down by now is passed over."""
+        try:
+            return self._is_left_by(best, other)
+        except StoreError as error:
+            self._pass_over(other.client, error)
             return False
-        verdict, _ = agreed_place(best.history, other.history)
-        if verdict is Verdict.SAME:
+
+    def _is_left_by(self, best: _Candidate, other: _Standing) -> bool:
+        """Whether ``other`` has left the history that ``best`` holds. Passes over an ``other`` that is left itself."""
+        verdict, place = agreed_place(best.history, other.history)
+        if place is not None:
+            self._agreed.setdefault(id(best), []).append((other.history, place))
             return False
         if best.history.claim.log != other.history.claim.log:  # the format gives none: only the bytes can tell
             self._pass_over(other.client, _other_log(other.client, other.history.claim, best.history.claim))
             return False
         if verdict is Verdict.UNKNOWN:
             reason = f"cannot be compared with {best.client.url}: nothing whole lies in both"
-            self._pass_over(other.client, LitelogError(reason))
+            self._pass_over(other.client, other.error or LitelogError(reason))
             return False
         if _has_left(best, other):
             self._pass_over(other.client, _left_behind(other, best))
             return False
-        if _has_left(other, best):
+        if isinstance(other, _Candidate) and _has_left(other, best):
             return True
-        raise DivergedReplicasError(best.client.url, str(best.plan.end), other.client.url, str(other.plan.end))
+        raise DivergedReplicasError(*_name(best), *_name(other))
 
 
 def describe(url: str, reason: object) -> str:
@@ -261,7 +278,7 @@ class _JoinedError(LitelogError):
         super().__init__(message)
 
 
-def _has_left(newer: _Candidate, older: _Candidate) -> bool:
+def _has_left(newer: _Standing, older: _Standing) -> bool:
     """Whether a replica knew the other's history, and left it: an older generation of it is of that one."""
     claim = newer.history.claim
     for before in readable_claims(newer.client):
@@ -273,10 +290,15 @@ def _has_left(newer: _Candidate, older: _Candidate) -> bool:
     return False
 
 
-def _left_behind(older: _Candidate, newer: _Candidate) -> LitelogError:
-    return LitelogError(
-        f"generation {older.plan.claim.generation} is a history of the log that {newer.client.url} has left (diverged)"
-    )
+def _name(standing: _Standing) -> tuple[str, str]:
+    """A replica's URL, and up to where it goes."""
+    end = standing.plan.end if isinstance(standing, _Candidate) else "where it is damaged"
+    return standing.client.url, str(end)
+
+
+def _left_behind(older: _Standing, newer: _Standing) -> LitelogError:
+    held = f"generation {older.history.claim.generation}"
+    return LitelogError(f"{held} is a history of the log that {newer.client.url} has left (diverged)")
 
 
 def _other_log(client: ReplicaClient, claim: Claim, expected: Claim) -> OtherLogError:

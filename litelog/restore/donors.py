@@ -33,22 +33,31 @@ class Donors:
     compared, gives nothing, however alike its bytes look.
     """
 
-    def __init__(self, chosen: History, others: Sequence[ReplicaClient]) -> None:
+    def __init__(
+        self, chosen: History, others: Sequence[ReplicaClient], agreed: Sequence[tuple[History, Place]] = ()
+    ) -> None:
+        """``agreed``: histories of ``others`` that are known to agree, and up to where: the chosen replica need not be
+        there any more to use them."""
         self._chosen = chosen
         self._others = others
         self._format: LogFormat = chosen.format
-        self._agreed: list[tuple[History, Place]] = []
+        self._agreed = list(agreed)
+        self._known = {(id(history.client), history.claim.generation) for history, _ in agreed}
         self._left = self._find()
         self._lock = threading.Lock()
 
-    def chunks(self, name: str, start: int, stop: int) -> Iterator[Chunk]:
-        """Bytes [start, stop) of a log segment, without a hole. NoDonorError where nobody has them (any more)."""
+    def chunks(self, name: str, start: int, stop: int, *, proven: bool = True) -> Iterator[Chunk]:
+        """Bytes [start, stop) of a log segment, without a hole. NoDonorError where nobody has them (any more).
+
+        ``proven``: only from where the histories are known to be one up to ``stop``. Else they may part before: for
+        callers who have the SHA-256 of what they look for.
+        """
         order = self._format.segment_order(name)
         wanted = None if order is None else Place(order, name, stop)
         for history, agreed in self._each():
             if start >= stop:
                 return
-            if wanted is None or not agreed.reaches(wanted):
+            if wanted is None or (proven and not agreed.reaches(wanted)):
                 continue
             try:
                 for chunk in history.chunks(name, start, stop):
@@ -102,7 +111,8 @@ class Donors:
     def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, Place]]:
         """The generations of a replica that hold the chosen history, newest first."""
         for claim in readable_claims(client):
-            if same_log(claim, self._chosen.claim, self._format):
+            known = (id(client), claim.generation) in self._known
+            if not known and same_log(claim, self._chosen.claim, self._format):
                 history = History(client, claim, self._format)
                 verdict, place = agreed_place(self._chosen, history)
                 if verdict is Verdict.SAME and place is not None:

@@ -85,7 +85,7 @@ class History:
         self.claim = claim
         self.format = log_format
         self.url = client.url
-        self._client = client
+        self.client = client
         self._pieces = pieces
         self._headers = HeaderReader(client, PARALLELISM)
         self._files: list[HistoryFile] | None = None
@@ -96,7 +96,7 @@ class History:
         """The WAL segments, in order."""
         with self._lock:
             if self._pieces is None:
-                self._pieces = list(self._client.wal_segments(generation(self.claim.generation)))
+                self._pieces = list(self.client.wal_segments(generation(self.claim.generation)))
             return self._pieces
 
     def header(self, number: int) -> WalHeader | None:
@@ -141,7 +141,7 @@ class History:
         position = self.pieces[number].position
         try:
             return read_checked(
-                lambda: self._client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
+                lambda: self.client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
             )
         except NotFoundError as error:
             raise ReplicaGapError(str(position)) from error

@@ -95,7 +95,8 @@ class Mender:
         key = wal_key(header.position)
         try:
             try:
-                chunks = list(self._donors.chunks(header.file, header.offset, header.end))
+                proven = header.check_digest is None or (header.check_start or 0) < header.offset
+                chunks = list(self._donors.chunks(header.file, header.offset, header.end, proven=proven))
             except NoDonorError:
                 end = self._plan.end
                 if header.index != end.index or not header.offset < end.offset < header.end:
