@@ -1,9 +1,16 @@
-"""Columns of whole numbers, written as the difference of each from the one before: short in JSON, and quick to read."""
+"""Columns of whole numbers in JSON: most as the difference of each from the one before, and long ones packed.
+
+A column is written as a list; a long one whose numbers are all there and small, but for the first, as that first number
+and one text: base64 of the others, i32 each, little-endian. That is half as long, and quicker to read.
+"""
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,67 +19,87 @@ Column: TypeAlias = tuple[int, ...]
 Gapped: TypeAlias = tuple[int | None, ...]
 """A column in which some have no value."""
 
-_Numbers = TypeVar("_Numbers", bound="Sequence[int]")
-
 LIMIT = 1 << 64
 """What every number of a column, and every sum on the way, stays below."""
 
+PACKED_COUNT = 64
+"""Shorter columns are for people to read."""
 
-def differences(column: Sequence[int]) -> list[int]:
+_SMALL = 1 << 31
+
+
+def write_column(column: Sequence[int | None]) -> list[Any]:
+    """The numbers as they are."""
+    if len(column) < PACKED_COUNT or None in column:
+        return list(column)
+    rest: Any = column[1:]
+    if not -_SMALL <= min(rest) <= max(rest) < _SMALL:
+        return list(column)
+    return [column[0], b64encode(np.array(rest, "<i4").tobytes()).decode()]
+
+
+def write_differences(column: Sequence[int]) -> list[Any]:
     """Each number less the one before it; the first less 0."""
-    return [after - before for before, after in pairwise((0, *column))]
+    return write_column([after - before for before, after in pairwise((0, *column))])
 
 
-def gapped_differences(column: Sequence[int | None]) -> list[int | None]:
-    """As ``differences``, of those that have a value; the others stay None."""
+def write_gapped(column: Sequence[int | None]) -> list[Any]:
+    """As ``write_differences``, of those that have a value; the others stay None."""
     found: list[int | None] = []
     before = 0
     for value in column:
         found.append(None if value is None else value - before)
         before = before if value is None else value
-    return found
+    return write_column(found)
 
 
 def read_plain(name: str, written: object, count: int | None = None) -> Column:
-    """A column that was written as it is; ValueError if it is none, or has not ``count`` numbers."""
-    _check_list(name, written, count)
-    assert isinstance(written, list)
-    _check_numbers(name, written)
-    return tuple(written)
+    """The column that ``write_column`` wrote; ValueError if it is none, or has not ``count`` numbers."""
+    numbers = _read(name, written, count)
+    _check(name, numbers)
+    return tuple(numbers)
 
 
 def read_differences(name: str, written: object, count: int | None = None) -> Column:
-    """The column that ``differences`` made ``written`` of; ValueError as ``read_plain``."""
-    return _in_range(name, tuple(accumulate(read_plain(name, written, count))))
+    """The column that ``write_differences`` wrote; ValueError as ``read_plain``."""
+    values = tuple(accumulate(read_plain(name, written, count)))
+    _check(name, values)
+    return values
+
+
+def read_plain_gapped(name: str, written: object, count: int | None = None) -> Gapped:
+    """As ``read_plain``, of a column in which some are None."""
+    numbers = _read(name, written, count)
+    _check(name, [number for number in numbers if number is not None] if None in numbers else numbers)
+    return tuple(numbers)
 
 
 def read_gapped(name: str, written: object, count: int | None = None) -> Gapped:
-    """The column that ``gapped_differences`` made ``written`` of; ValueError as ``read_plain``."""
-    _check_list(name, written, count)
-    assert isinstance(written, list)
-    known = [step for step in written if step is not None]
-    _check_numbers(name, known)
-    values = _in_range(name, tuple(accumulate(known)))
-    if len(known) == len(written):
+    """The column that ``write_gapped`` wrote; ValueError as ``read_plain``."""
+    steps = read_plain_gapped(name, written, count)
+    values = tuple(accumulate(step for step in steps if step is not None))
+    _check(name, values)
+    if len(values) == len(steps):
         return values
     left = iter(values)
-    return tuple(None if step is None else next(left) for step in written)
+    return tuple(None if step is None else next(left) for step in steps)
 
 
-def _check_list(name: str, written: object, count: int | None) -> None:
+def _read(name: str, written: object, count: int | None) -> list[Any]:
     if not isinstance(written, list):
         raise ValueError(f"{name} is {type(written).__name__}, not a list")
+    if len(written) == 2 and isinstance(written[1], str):
+        try:
+            written = [written[0], *np.frombuffer(b64decode(written[1], validate=True), "<i4").tolist()]
+        except ValueError as error:
+            raise ValueError(f"{name} is packed in another way: {error}") from error
     if count is not None and len(written) != count:
         raise ValueError(f"{name} has {len(written)} entries, not {count}")
+    return written
 
 
-def _check_numbers(name: str, numbers: Sequence[object]) -> None:
+def _check(name: str, numbers: Sequence[Any]) -> None:
     if not set(map(type, numbers)) <= {int}:
         raise ValueError(f"{name} holds what is no whole number")
-    _in_range(name, cast("Sequence[int]", numbers))
-
-
-def _in_range(name: str, numbers: _Numbers) -> _Numbers:
     if numbers and not -LIMIT < min(numbers) <= max(numbers) < LIMIT:
         raise ValueError(f"{name} holds a number out of range")
-    return numbers

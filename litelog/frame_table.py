@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litelog.compression import MAX_FRAME_BYTES
-from litelog.deltas import Column, Gapped, differences, gapped_differences, read_differences, read_gapped, read_plain
+from litelog.deltas import (
+    Column,
+    Gapped,
+    read_differences,
+    read_gapped,
+    read_plain,
+    write_column,
+    write_differences,
+    write_gapped,
+)
 from litelog.formats import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:
@@ -158,14 +167,14 @@ class FrameTable:
     def to_json(self) -> dict[str, object]:
         """The columns as they are written."""
         return {
-            "sizes": list(self.sizes),
-            "lengths": list(self.lengths),
-            "firsts": differences(self.firsts),
-            "records": list(self.records),
-            "lowests": gapped_differences(self.lowests),
-            "highests": gapped_differences(self.highests),
-            "crcs": list(self.crcs),
-            "inner": differences(self.inner),
+            "sizes": write_column(self.sizes),
+            "lengths": write_column(self.lengths),
+            "firsts": write_differences(self.firsts),
+            "records": write_column(self.records),
+            "lowests": write_gapped(self.lowests),
+            "highests": write_gapped(self.highests),
+            "crcs": write_column(self.crcs),
+            "inner": write_differences(self.inner),
         }
 
     @classmethod
@@ -195,8 +204,8 @@ class FrameTable:
         return table
 
     def _check(self) -> None:
-        steps = differences(self.firsts)
-        _require(not steps or min(steps) >= 0, "the frames' first sequences go back")
+        _require(_rises(self.firsts, by=0), "the frames' first sequences go back")
+        _require(not self.firsts or self.firsts[0] >= 0, "a frame's first sequence is below 0")
         _require(not self.records or min(self.records) >= 0, "a frame has fewer than 0 records")
         _require(all(0 <= crc < 1 << 32 for crc in self.crcs), "a frame's CRC-32C is out of range")
         for low, high in zip(self.lowests, self.highests, strict=True):
@@ -204,7 +213,7 @@ class FrameTable:
             _require(good, "a frame's timestamps are no range")
         if not self.inner:
             return
-        rising = min(differences((-1, *self.inner))[1:]) > 0
+        rising = _rises((-1, *self.inner), by=1)
         _require(rising and self.inner[-1] < len(self) - 1, "the frames that end inside a commit are out of range")
         for run in self.runs():
             last = run.stop - 1
@@ -241,7 +250,7 @@ class Marks:
 
     def to_json(self) -> dict[str, object]:
         """The columns as they are written."""
-        return {"offsets": differences(self.offsets), "times": differences(self.times), "exact": self.exact}
+        return {"offsets": write_differences(self.offsets), "times": write_differences(self.times), "exact": self.exact}
 
     @classmethod
     def from_json(cls, written: object, length: int) -> Marks:
@@ -257,9 +266,14 @@ class Marks:
         """ValueError if they are not in order, or do not end at ``length``."""
         _require(0 < len(self.offsets) <= MAX_MARKS, f"there are {len(self.offsets)} marks")
         _require(len(self.offsets) == len(self.times), "offsets and times of marks differ in number")
-        rising = (length == 0 and self.offsets == (0,)) or min(differences(self.offsets)) > 0
-        _require(rising and min(differences(self.times)) >= 0, "marks are out of order")
+        rising = self.offsets == (0,) if length == 0 else _rises((0, *self.offsets), by=1)
+        _require(rising and _rises((0, *self.times), by=0), "marks are out of order")
         _require(self.offsets[-1] == length, f"marks end at {self.offsets[-1]}, not at {length}")
+
+
+def _rises(column: Column, by: int) -> bool:
+    """Whether each is ``by`` more than the one before it, at least."""
+    return all(after - before >= by for before, after in pairwise(column))
 
 
 def _require(holds: bool, reason: str) -> None:

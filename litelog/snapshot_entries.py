@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from litelog.deltas import differences, gapped_differences, read_differences, read_gapped, read_plain
+from litelog.deltas import (
+    read_differences,
+    read_gapped,
+    read_plain,
+    read_plain_gapped,
+    write_column,
+    write_differences,
+    write_gapped,
+)
 from litelog.errors import CorruptObjectError
 from litelog.layout import sealed_key
 from litelog.position import MAX_INDEX, generation
@@ -102,17 +110,17 @@ def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
     columns: dict[str, list[Any]] = {
         name: [getattr(entry, name) for entry in entries] for name in SnapshotEntry.__slots__ if name != "index"
     }
-    written: dict[str, object] = {name: columns[name] for name in _PLAIN}
-    written |= {name: differences(columns[name]) for name in _RISING}
-    written |= {name: gapped_differences(columns[name]) for name in _GAPPED}
-    written["next"] = _less(columns["next"], _sum(columns["first"], columns["records"]))
-    written["highest"] = _less(columns["highest"], columns["lowest"])
-    written["shipped_last"] = _less(columns["shipped_last"], columns["shipped_first"])
+    written: dict[str, object] = {name: write_column(columns[name]) for name in _PLAIN}
+    written |= {name: write_differences(columns[name]) for name in _RISING}
+    written |= {name: write_gapped(columns[name]) for name in _GAPPED}
+    written["next"] = write_column(_less(columns["next"], _sum(columns["first"], columns["records"])))
+    written["highest"] = write_column(_less(columns["highest"], columns["lowest"]))
+    written["shipped_last"] = write_column(_less(columns["shipped_last"], columns["shipped_first"]))
     written["generation"] = _runs(columns["generation"])
     written["file"] = [_shorten(file, first) for file, first in zip(columns["file"], columns["first"], strict=True)]
     written["digest"] = b64encode(bytes.fromhex("".join(columns["digest"]))).decode()
     written["crc"] = b64encode(np.array(columns["crc"], "<u4").tobytes()).decode()
-    written["coarse"] = differences([number for number, exact in enumerate(columns["exact"]) if not exact])
+    written["coarse"] = write_differences([number for number, exact in enumerate(columns["exact"]) if not exact])
     return written
 
 
@@ -198,10 +206,9 @@ def _less(column: Sequence[int | None], known: Sequence[int | None]) -> list[int
 def _read_more(name: str, written: object, known: Sequence[int | None]) -> list[int | None]:
     """The column that ``_less`` made ``written`` of: None where what is known is None, and nowhere else; but ``next``
     may be known where ``first`` is not."""
-    steps = _require_list(name, written)
+    steps = read_plain_gapped(name, written, len(known))
     gaps = _gaps(steps)
-    numbers = read_plain(name, [step for step in steps if step is not None] if gaps else steps)
-    _require(len(steps) == len(known) and min(numbers, default=0) >= 0, name)
+    _require(min((step for step in steps if step is not None), default=0) >= 0, name)
     unknown = _gaps(known)
     _require(gaps == unknown or (name == "next" and set(gaps) <= set(unknown)), name)
     return _sum(steps, [value or 0 for value in known])
