@@ -1,12 +1,14 @@
 """How a key is written once, by file system: who refuses a second writer, and who shows nothing before it is whole.
 
-Read from the sources of the versions named. What is not in the list may overwrite: it looks, then writes.
+Read from the sources of the versions named. What is not in the list may overwrite: it looks, then writes; a replica
+there needs ``fencing: isolated``. (In GCS's zonal buckets gcsfs creates without the condition. A claim's second put
+finds that out, as it does behind any server that ignores one.)
 
 | file systems | how | a second writer is refused by |
 |---|---|---|
 | s3fs 2026.9 | ``pipe_file(mode="create")`` | S3: ``If-None-Match: *``, for uploads in parts too |
 | gcsfs 2026.10 | ``pipe_file(mode="create")`` | GCS: ``ifGenerationMatch=0`` |
-| adlfs 2026.8 | ``pipe_file(overwrite=False)`` | Azure: ``If-None-Match: *`` |
+| adlfs 2026.8 | ``pipe_file(overwrite=False)``, which older ones have, too | Azure: ``If-None-Match: *`` |
 | memory | one call of dict.setdefault | the interpreter, in this process |
 | local | a hard link of a file that is whole and synced | the kernel |
 | sftp, smb, hdfs | a temporary file beside it, renamed | nobody |

@@ -169,6 +169,25 @@ class FaultyStore:
             return self._random.randrange(limit)
 
 
+class CarelessStore(CountingStore):
+    """Accepts create-only puts, and overwrites all the same: as some stores ignore the header that asks for it."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._meanwhile: tuple[str, Callable[[], None]] | None = None
+
+    def before_put(self, prefix: str, meanwhile: Callable[[], None]) -> None:
+        """Have ``meanwhile`` called before the next put to a key that starts with ``prefix``."""
+        self._meanwhile = (prefix, meanwhile)
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if self._meanwhile is not None and key.startswith(self._meanwhile[0]):
+            _, meanwhile = self._meanwhile
+            self._meanwhile = None
+            meanwhile()
+        super().put(key, body, create_only=False)
+
+
 class BreakingStream(io.RawIOBase):
     """Gives its bytes, and where they end raises OSError, as a connection that is reset does."""
 

@@ -27,13 +27,13 @@ Examples:
 @click.argument("replica_url")
 @click.option(
     "--fencing",
-    type=click.Choice(list(Fencing)),
-    default=Fencing.REQUIRED,
+    type=click.Choice([mode.value for mode in Fencing]),
+    default=Fencing.REQUIRED.value,
     show_default=True,
     help="How the replica is fenced; isolated needs no create-only put.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, and one for the result.")
-def check(replica_url: str, fencing: Fencing, as_json: bool) -> int:
+def check(replica_url: str, fencing: str, as_json: bool) -> int:
     """Try, step by step, all that replication does at REPLICA_URL, with objects of its own.
 
     Writes one small object, reads, lists and overwrites it (which must be refused), deletes another one on a condition,
@@ -50,7 +50,7 @@ def check(replica_url: str, fencing: Fencing, as_json: bool) -> int:
     store = open_store(replica_url)
     steps = []
     try:
-        for step in run_probe(store, SystemClock(), SystemRandom(), fencing):
+        for step in run_probe(store, SystemClock(), SystemRandom(), Fencing(fencing)):
             steps.append(step)
             if as_json:
                 print_json(dataclasses.asdict(step))

@@ -55,7 +55,7 @@ the final sync did not).
 @click.option("--sync-interval", help="Time between two uploads under load.  [default: 1s]")
 @click.option(
     "--fencing",
-    type=click.Choice(list(Fencing)),
+    type=click.Choice([mode.value for mode in Fencing]),
     help="How daemons are kept apart; isolated takes a store that cannot.  [default: required]",
 )
 @click.option("--state-dir", help="Where the daemon keeps its identity.")
@@ -72,7 +72,7 @@ def replicate(
     format_name: str | None,
     pattern: str | None,
     sync_interval: str | None,
-    fencing: Fencing | None,
+    fencing: str | None,
     state_dir: str | None,
     once: bool,
     command: str | None,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import DivergedError, FencedError, StoreError
+from litelog.layout import Fencing
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import Generation, objects, read_replica
-from tests.stores import WAIT_SECONDS, Fault, FaultyStore
+from tests.stores import WAIT_SECONDS, CarelessStore, Fault, FaultyStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
 
@@ -107,8 +108,18 @@ class TurnStore:
 class Play:
     """An owner that ships a log, and rivals that take over, each on a log of its own that began as the same."""
 
-    def __init__(self, folder: str, choose: Callable[[list[int]], int], *, rivals: int = 1, owned: bool = True) -> None:
+    def __init__(
+        self,
+        folder: str,
+        choose: Callable[[list[int]], int],
+        *,
+        rivals: int = 1,
+        owned: bool = True,
+        fencing: Fencing = Fencing.REQUIRED,
+    ) -> None:
+        """``fencing``: isolated, over a store that overwrites whatever it is asked."""
         self.inner = MemoryStore("play")
+        self.store = self.inner if fencing is Fencing.REQUIRED else CarelessStore(self.inner)
         self.turns = Turns(choose)
         self.logs: list[LogBuilder] = []
         self.daemons: list[Daemon] = []
@@ -120,11 +131,10 @@ class Play:
                 shutil.copytree(log.folder, f"{folder}/log{number}")
             mine = make_log(f"{folder}/log{number}")
             mine.name, mine.next, mine.texts = log.name, log.next, dict(log.texts)
-            store: ObjectStore = TurnStore(self.inner, self.turns)
+            store: ObjectStore = TurnStore(self.store, self.turns)
             self.logs.append(mine)
-            self.daemons.append(
-                Daemon(mine, store, f"{folder}/state{number}", seed=number, takeover=bool(number) or not owned)
-            )
+            facts = {"seed": number, "takeover": bool(number) or not owned, "fencing": fencing}
+            self.daemons.append(Daemon(mine, store, f"{folder}/state{number}", **facts))
             self.fenced.append(False)
             if number == 0 and owned:
                 self.daemons[0].sync()
@@ -265,3 +275,35 @@ def test_interleavings_by_chance_with_lost_answers(tmp_path: Path) -> None:
         play.judge(finished=False)
         shutil.rmtree(folder)
     assert lost > 100
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_isolated_owners_never_mix_in_any_order_of_their_first_requests(tmp_path: Path, owned: bool) -> None:
+    """On a store that refuses nothing: each generation is its owner's alone, and holds all that it acknowledged."""
+    width, together = 7, 0
+    for bits in range(1 << width):
+        folder = tmp_path / str(bits)
+        play = Play(str(folder), by_bits(bits, width), owned=owned, fencing=Fencing.ISOLATED)
+        play.turns.run(play.act(0, 2), play.act(1, 2))
+        play.judge(finished=False)
+        together += len(play.look()) == 2 and not any(play.fenced)
+        shutil.rmtree(folder)
+    assert together > 20  # that both write is met, not avoided
+
+
+@pytest.mark.parametrize("rivals", [1, 2])
+def test_isolated_owners_never_mix_by_chance_and_with_lost_answers(tmp_path: Path, rivals: int) -> None:
+    both = 0
+    for seed in range(100):
+        folder = tmp_path / str(seed)
+        play = Play(str(folder), Random(seed).choice, rivals=rivals, owned=seed % 3 > 0, fencing=Fencing.ISOLATED)
+        faulty = FaultyStore(play.store, rates={"put": ([Fault.BEFORE, Fault.AFTER], 0.2)}, seed=seed)
+        for daemon in play.daemons:
+            assert isinstance(daemon.store, TurnStore)
+            daemon.store.inner = faulty
+        play.turns.run(*(play.act(number, 6) for number in range(rivals + 1)))
+        faulty.enabled = False
+        play.judge(finished=False)
+        both += sum(bool(generation.segments) for generation in play.look().values()) > 1
+        shutil.rmtree(folder)
+    assert both > 50

@@ -7,6 +7,8 @@ from concurrent.futures import Executor, Future
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from litelog.layout import Fencing
+from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient
 from litelog.shipping.ownership import Owner, Source
 from litelog.shipping.replica import Replica, Workers
@@ -53,11 +55,13 @@ class Daemon:
         workers: Workers = INLINE,
         host: str = "here",
         beginning: ObjectStore | None = None,
+        fencing: Fencing = Fencing.REQUIRED,
     ) -> None:
         """``beginning``: the store as generations are begun with it, where that is not ``store`` itself."""
         self.log = log
         self.store = store
         self.beginning = beginning or store
+        self.fencing = fencing
         self.state = state
         self.clock = clock or ManualClock()
         self.random = Random(seed)
@@ -72,18 +76,22 @@ class Daemon:
     def start(self, *, takeover: bool = False) -> None:
         """Open the state folder and begin, with nothing in memory."""
         source = Source(self.log.folder, self.log.format)
-        client = ObjectReplicaClient(self.store)
+        client = ObjectReplicaClient(self._fenced(self.store))
         self.folder = StateFolder(self.state, "test")
         self.owner = Owner(
             source,
-            ObjectReplicaClient(self.beginning),
+            ObjectReplicaClient(self._fenced(self.beginning)),
             self.folder,
             clock=self.clock,
             random=self.random,
             host=self.host,
             takeover=takeover,
+            fencing=self.fencing,
         )
         self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.limit)
+
+    def _fenced(self, store: ObjectStore) -> ObjectStore:
+        return store if self.fencing is Fencing.REQUIRED else LookingStore(store)
 
     def sync(self) -> bool:
         return self.replica.sync()

@@ -15,11 +15,17 @@ pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem
 
 from litelog.errors import ConfigError, ExistsError, StoreError, UnknownSchemeError
+from litelog.layout import Fencing
 from litelog.registry import open_store as open_by_url
+from litelog.shipping.fencing import NotCreateOnlyError
 from replica_clients.conformance.checks import listed, read
 from replica_clients.file import FileStore
 from replica_clients.fsspec import FsspecStore, open_store
+from replica_clients.fsspec_creation import choose_creation
 from replica_clients.memory import MemoryStore
+from tests.independent_reader import read_replica
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +132,31 @@ def test_stores_say_whether_they_fence(flat: FsspecStore, tmp_path: Path) -> Non
     assert open_store("memory://x", {}).fences
     assert FileStore(str(tmp_path)).fences
     assert MemoryStore().fences
+
+
+@pytest.mark.parametrize("protocol", ["s3", "s3a", "gs", "gcs", "abfs", "az", "abfss", "memory", "file", "local"])
+def test_what_refuses_a_second_writer_fences(protocol: str) -> None:
+    assert choose_creation(frozenset({protocol})).fences
+
+
+@pytest.mark.parametrize("protocol", ["sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "ftp", "webdav", "hf", "oss", "adl"])
+def test_whatever_else_there_is_does_not(protocol: str) -> None:
+    assert not choose_creation(frozenset({protocol})).fences
+
+
+def test_a_replica_that_is_not_fenced_is_used_isolated(flat: FsspecStore, tmp_path: Path) -> None:
+    log = make_log(tmp_path / "log")
+    log.roll(3)
+    with pytest.raises(NotCreateOnlyError, match=r"two may do so at once.*fencing: isolated"):
+        Daemon(log, flat, str(tmp_path / "required")).sync()
+    assert listed(flat) == []
+    for number in range(2):
+        log.append(1)
+        state = str(tmp_path / f"isolated{number}")
+        Daemon(log, flat, state, seed=number, takeover=True, fencing=Fencing.ISOLATED).sync()
+    generations = read_replica(flat)
+    assert [name[:8] for name in generations] == ["00000001", "00000002"]
+    assert list(generations.values())[-1].files() == log.files()
 
 
 def test_a_store_that_does_not_fence_still_looks_first(flat: FsspecStore) -> None:

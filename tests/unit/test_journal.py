@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -20,10 +22,19 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.journal import POLLS_PER_LOOK, ReplicaReader
-from litelog.layout import wal_key
+from litelog.layout import Fencing, wal_key
 from litelog.object_store import ObjectReplicaClient
+from litelog.position import new_generation
 from tests.stores import CountingStore
-from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment
+from tests.unit.replica_builder import (
+    FORMAT,
+    SECOND,
+    GenerationBuilder,
+    ReplicaBuilder,
+    client_of,
+    make_log,
+    make_segment,
+)
 
 WAIT_SECONDS = 10
 
@@ -321,3 +332,121 @@ def test_a_batch_before_the_damage_is_given():
     with pytest.raises(CorruptionError):
         list(batches)
     assert len(next(reader_of(builder.client).batches())) == 1
+
+
+# --- isolated owners, who end only their own generations
+
+
+def wait_until(holds) -> bool:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (held := holds()) and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    return held
+
+
+def isolated(builder: ReplicaBuilder, name: str | None = None, **options) -> GenerationBuilder:
+    """The next generation of an isolated owner, or one of that name that began at the same time as the first one."""
+    claim = builder.claim(**options) if name is None else replace(builder.generations[0].claim, generation=name)
+    return builder.add(replace(claim, owner=f"isolated{name}", fencing=Fencing.ISOLATED), close=False)
+
+
+def test_a_follower_leaves_an_isolated_generation_once_another_one_holds_all_of_it():
+    builder = ReplicaBuilder()
+    segment = make_segment(0, [1, 1, 1])
+    old = isolated(builder)
+    old.ship_segment(segment, upto=2, final=None)
+    store = CountingStore(builder.store)
+    following = Following(ObjectReplicaClient(store))
+    try:
+        following.wait_for(2)
+        new = isolated(builder)
+        new.ship_segment(segment, upto=1, final=None)
+        looks = store.requests["list"]
+        assert wait_until(lambda: store.requests["list"] > looks + 20)
+        assert following.reader.position.generation == old.name
+        new.ship(segment.data[segment.ends[0] :], segment.name)
+        assert following.wait_for(3) == [0, 1, 2]
+        assert following.reader.position.generation == new.name
+    finally:
+        following.end()
+
+
+def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing_else():
+    builder = ReplicaBuilder()
+    isolated(builder).ship_segment(make_segment(0, [1]), final=None)
+    store = CountingStore(builder.store)
+    following = Following(ObjectReplicaClient(store))
+    try:
+        following.wait_for(1)
+        before = dict(store.requests)
+        assert wait_until(lambda: store.requests["list"] >= before["list"] + 3)
+    finally:
+        following.end()
+    polls = store.requests["open"] - before["open"]
+    assert store.requests["list"] - before["list"] <= polls // POLLS_PER_LOOK + 1
+
+
+@pytest.mark.parametrize("name", ["0000000100000000", "00000001ffffffff"])
+def test_of_two_that_began_at_once_a_follower_of_the_lower_one_is_told(name):
+    builder = ReplicaBuilder()
+    segment = make_segment(0, [1, 1])
+    first = isolated(builder)
+    first.ship_segment(segment, upto=1, final=None)
+    following = Following(builder.client)
+    following.wait_for(1)
+    isolated(builder, name).ship_segment(segment, final=None)
+    if name > first.name:
+        assert isinstance(error := following.failure(), DivergedError)
+        assert "two isolated owners wrote at the same time" in str(error)
+    else:
+        first.ship(segment.data[segment.ends[0] :], segment.name)
+        assert following.wait_for(2) == [0, 1]
+        following.end()
+
+
+def test_a_reader_of_a_named_isolated_generation_stays_in_it():
+    builder = ReplicaBuilder()
+    segment = make_segment(0, [1, 1, 1])
+    old = isolated(builder)
+    old.ship_segment(segment, upto=1, final=None)
+    new = isolated(builder)
+    new.ship_segment(segment, final=None)
+    assert sequences(builder.client) == sequences(builder.client, generation=new.name) == [0, 1, 2]
+    assert sequences(builder.client, generation=old.name) == [0]
+    following = Following(builder.client, generation=old.name)
+    try:
+        following.wait_for(1)
+        old.ship(segment.data[segment.ends[0] : segment.ends[1]], segment.name)
+        assert following.wait_for(2) == [0, 1]
+    finally:
+        following.end()
+
+
+def test_a_diverged_isolated_successor_ends_a_follower():
+    builder = ReplicaBuilder()
+    isolated(builder).ship_segment(make_segment(0, [1]), final=None)
+    following = Following(builder.client)
+    following.wait_for(1)
+    isolated(builder, relation=Relation.DIVERGED).ship_segment(make_segment(0, [2]), final=None)
+    assert isinstance(error := following.failure(), DivergedError)
+    assert "rewound" in str(error)
+
+
+def test_a_terminal_that_leads_to_the_continuation_of_another_one_is_no_corruption():
+    builder = ReplicaBuilder()
+    segment = make_segment(0, [1, 1])
+    one = isolated(builder)
+    one.ship_segment(segment, upto=1, final=None)
+    two = isolated(builder, "00000001ffffffff")
+    two.ship_segment(segment, upto=1, final=None)
+    claim = replace(builder.claim(), generation=new_generation(2, 1))
+    for ended in (one, two):
+        ended.end(claim)
+    builder.add(claim, close=False).ship_segment(segment, final=None)
+    assert sequences(builder.client) == [0, 1]
+    following = Following(builder.client, generation=two.name)
+    try:
+        assert following.wait_for(2) == [0, 1]
+    finally:
+        following.end()
+    assert isinstance(Following(builder.client, generation=one.name).failure(), DivergedError)

@@ -1,0 +1,97 @@
+"""The store that looks before it puts behaves as every store does, over each kind that is not to be relied on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExistsError
+from litelog.looking_store import LookingStore
+from litelog.object_store import NotOfferedError, ObjectReplicaClient
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.conformance.checks import read
+from replica_clients.memory import MemoryStore
+from tests.stores import CarelessStore, CountingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+
+class PlainStore(CountingStore):
+    """Has no create-only put."""
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if create_only:
+            self._count("put")
+            raise NotOfferedError("put", key, "no such header here")
+        super().put(key, body, create_only=False)
+
+
+class ShyStore(CountingStore):
+    """Says that it does not fence, and so looks by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.fences = False
+
+
+class TestOverOneThatIgnoresTheCondition(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self) -> LookingStore:
+        return LookingStore(CarelessStore(MemoryStore()))
+
+
+class TestOverOneThatHasNoCondition(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self) -> LookingStore:
+        return LookingStore(PlainStore(MemoryStore()))
+
+
+class TestOverOneThatLooks(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self) -> LookingStore:
+        return LookingStore(ShyStore())
+
+
+class TestClient(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self) -> ObjectReplicaClient:
+        return ObjectReplicaClient(LookingStore(CarelessStore(MemoryStore())))
+
+
+@pytest.mark.parametrize(
+    ("inner", "first", "later"),
+    [
+        (CarelessStore(MemoryStore()), {"open": 1, "put": 1}, {"open": 1, "put": 1}),
+        (PlainStore(MemoryStore()), {"open": 1, "put": 2}, {"open": 1, "put": 1}),
+        (ShyStore(), {"put": 1}, {"put": 1}),
+    ],
+)
+def test_it_looks_once_for_each_put_where_the_store_does_not(
+    inner: CountingStore, first: dict[str, int], later: dict[str, int]
+) -> None:
+    store = LookingStore(inner)
+    assert not store.fences
+    for number, expected in enumerate((first, later)):
+        inner.requests.clear()
+        store.put(f"key{number}", [b"x"])
+        assert inner.requests == expected
+
+
+def test_a_condition_that_the_store_has_is_asked_for_all_the_same() -> None:
+    """Another writer comes between the look and the put."""
+
+    class Racing(CountingStore):
+        def open(self, key, byte_range=None):
+            try:
+                return super().open(key, byte_range)
+            finally:
+                self.inner.put(key, [b"another's"], create_only=False)
+
+    inner = MemoryStore()
+    with pytest.raises(ExistsError):
+        LookingStore(Racing(inner)).put("key", [b"mine"])
+    assert read(inner, "key") == b"another's"

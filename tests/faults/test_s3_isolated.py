@@ -1,0 +1,168 @@
+"""An S3 server that ignores If-None-Match, and daemons as processes: refused, or isolated as configured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("moto.server")
+
+from litelog.errors import ExitCode
+from tests.faults.figures import report
+from tests.faults.processes import Spoken, segments, shipped
+from tests.faults.s3_replicas import Bench, s3_bench
+from tests.independent_reader import read_replica
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RECORDS = 400
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as started:
+        yield started
+
+
+@pytest.fixture
+def bench(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
+    with s3_bench(server, tmp_path) as made:
+        made.proxy.dropped_headers |= {"if-none-match", "if-match"}
+        yield made
+
+
+def url(bench: Bench) -> str:
+    return f"s3://{bench.bucket}/replica?endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout=20s"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command, to its end."""
+    command = [sys.executable, "-m", "litelog_cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)
+
+
+def replicate(bench: Bench, name: str, *options: str) -> tuple[str, ...]:
+    """The words that replicate the bench's log, with a state folder of that name."""
+    return ("replicate", "--json", "--state-dir", str(bench.folder / name), *options, bench.log.folder, url(bench))
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def began(daemon: Spoken) -> list[dict[str, Any]]:
+    return [event for event in lines("".join(daemon.lines)) if event["event"] == "began"]
+
+
+def test_by_default_it_is_refused_with_what_to_set(bench: Bench) -> None:
+    bench.append()
+    done = run(*replicate(bench, "state"))
+    assert done.returncode == ExitCode.FAILURE
+    assert "epochs/00000001.json: a second create-only put was not refused" in done.stderr
+    assert "set fencing: isolated for this replica, which gives up" in done.stderr
+    assert run("restore", url(bench), "-o", str(bench.folder / "out")).returncode == ExitCode.NOTHING_TO_RESTORE
+
+
+def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench) -> None:
+    bench.append()
+    configured = bench.folder / "litelog.yml"
+    replica = {"url": url(bench), "fencing": "isolated"}
+    configured.write_text(json.dumps({"logs": [{"path": bench.log.folder, "replicas": [replica]}]}))
+    done = run("replicate", "--json", "--once", "--state-dir", str(bench.folder / "s"), "--config", str(configured))
+    assert done.returncode == ExitCode.DONE, done.stderr
+    first, *_ = done.stderr.splitlines()
+    assert "fencing isolated: nothing stops another daemon that writes there" in first
+    assert "the first; fencing isolated" in done.stderr
+    assert {event["fencing"] for event in lines(done.stdout) if event["event"] != "shipped"} == {"isolated"}
+    listed = run("generations", "--json", url(bench))
+    assert [facts["fencing"] for facts in lines(listed.stdout)] == ["isolated"]
+    assert " isolated " in run("generations", url(bench)).stdout
+    assert run("restore", url(bench), "-o", str(bench.folder / "out")).returncode == ExitCode.DONE
+    assert segments(bench.folder / "out") == bench.written()
+
+
+def test_two_daemons_at_once_write_two_generations_that_both_restore(bench: Bench) -> None:
+    """The first one's claim is held on its way until the second one, which found nothing there, has shipped."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        go_on.wait(WAIT_SECONDS)
+
+    bench.append()
+    bench.proxy.plan.next("PUT", None, key_part="epochs/", meanwhile=hold)
+    daemons = [Spoken("-m", "litelog_cli", *replicate(bench, "one", "--fencing", "isolated", "--sync-interval", "5ms"))]
+    try:
+        assert reached.wait(WAIT_SECONDS)
+        words = replicate(bench, "two", "--fencing", "isolated", "--sync-interval", "5ms")
+        daemons.append(Spoken("-m", "litelog_cli", *words))
+        daemons[1].wait_for(lambda daemon: shipped(daemon) > 0)
+        go_on.set()
+        while bench.writer.next_sequence < RECORDS:
+            bench.append()
+            for daemon in daemons:
+                daemon.wait_for(lambda daemon: shipped(daemon) >= bench.writer.next_sequence)
+        assert all(daemon.process.poll() is None for daemon in daemons)
+    finally:
+        go_on.set()
+        for daemon in daemons:
+            daemon.kill()
+
+    names = [began(daemon)[0]["generation"] for daemon in daemons]
+    assert len({*names}) == 2
+    assert all(name.startswith("00000001") for name in names)
+    generations = read_replica(bench.open(direct=True))
+    assert sorted(generations) == sorted(names)
+    for name in names:
+        assert generations[name].text() == b"".join(bench.written().values())
+        output = bench.folder / f"restored-{name}"
+        assert run("restore", "--generation", name, url(bench), "-o", str(output)).returncode == ExitCode.DONE
+        assert segments(output) == bench.written()
+    assert run("restore", url(bench), "-o", str(bench.folder / "latest")).returncode == ExitCode.DONE
+    assert segments(bench.folder / "latest") == bench.written()
+    chosen = run("wal", "--json", url(bench))
+    assert {line["generation"] for line in lines(chosen.stdout)} == {max(names)}
+    report("s3_isolated", daemons=2, generations=2, records=RECORDS, bytes_lost=0)
+
+
+def test_a_taken_over_daemon_that_starts_again_is_fenced(bench: Bench) -> None:
+    bench.append()
+    old = Spoken("-m", "litelog_cli", *replicate(bench, "old", "--fencing", "isolated"))
+    old.wait_for(lambda daemon: shipped(daemon) >= bench.writer.next_sequence)
+    old.kill()
+    assert run(*replicate(bench, "new", "--fencing", "isolated", "--once")).returncode == ExitCode.FENCED
+    assert run(*replicate(bench, "new", "--fencing", "isolated", "--once", "--takeover")).returncode == ExitCode.DONE
+    done = run(*replicate(bench, "old", "--fencing", "isolated"))
+    assert done.returncode == ExitCode.FENCED
+    assert "was succeeded by" in done.stderr
+
+
+def test_check_tells_which_fencing_it_is_good_for(bench: Bench) -> None:
+    done = run("check", "--json", url(bench))
+    *steps, result = lines(done.stdout)
+    assert done.returncode == ExitCode.FAILURE
+    assert result == {"fencing": "required", "usable": False, "usable_fencing": ["isolated"]}
+    outcomes = {step["name"]: step["outcome"] for step in steps}
+    assert outcomes.pop("create-only put refused") == "failed"
+    assert outcomes.pop("conditional delete") == "not offered"
+    assert set(outcomes.values()) == {"passed"}
+    assert run("check", "--fencing", "isolated", url(bench)).returncode == ExitCode.DONE
+    bench.proxy.dropped_headers.clear()
+    done = run("check", "--json", url(bench))
+    *steps, result = lines(done.stdout)
+    assert done.returncode == ExitCode.DONE
+    assert {step["outcome"] for step in steps} == {"passed"}
+    assert result == {"fencing": "required", "usable": True, "usable_fencing": ["required", "isolated"]}
+    assert not list(bench.open(direct=True).list(""))
