@@ -302,6 +302,42 @@ def test_no_more_parts_are_copied_than_are_under_way() -> None:
     assert max(ahead) <= PARTS_AT_ONCE
 
 
+def test_a_body_that_is_made_as_it_goes_is_not_held() -> None:
+    made, ahead, answered = 0, [], 0
+    lock = threading.Lock()
+
+    class Made:
+        def __iter__(self) -> Iterator[bytes]:
+            nonlocal made
+            for number in range(400):
+                with lock:
+                    made += 1
+                yield b"%d" % (number % 10)
+
+    def look(request: Request) -> None:
+        nonlocal answered
+        with lock:
+            if "partNumber" in request.path:
+                ahead.append(made / 10 - answered)
+                answered += 1
+
+    with ScriptedServer(Multipart(look)) as server:
+        S3Store(read_settings("s3://bucket", options(server)), single_bytes=1 << 20, part_bytes=10).put("key", Made())
+    assert (made, len(ahead)) == (400, 40)
+    assert max(ahead) <= PARTS_AT_ONCE + 2  # two are made before it is known that there are several
+    sent = {re.search(r"partNumber=(\d+)", request.path)[1]: request.body for request in server.requests[1:-1]}  # type: ignore[index]
+    assert b"".join(sent[str(number)] for number in range(1, 41)) == b"0123456789" * 40
+
+
+def test_a_short_body_that_is_made_as_it_goes_is_one_request() -> None:
+    with ScriptedServer(Multipart()) as server:
+        store = S3Store(read_settings("s3://bucket", options(server)), single_bytes=5, part_bytes=10)
+        store.put("key", map(bytes, [b"01", b"234567"]))
+    assert [(request.method, request.path, request.body) for request in server.requests] == [
+        ("PUT", "/bucket/key", b"01234567")
+    ]
+
+
 def test_parts_with_md5_declare_no_algorithm() -> None:
     begin, *parts, _ = put_parts(Multipart(), checksum="md5")
     assert "x-amz-checksum-algorithm" not in begin.headers

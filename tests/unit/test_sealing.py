@@ -19,7 +19,8 @@ from seal_builder import GENERATION, SHIPPED, finished, footer_of, sealing, unse
 
 from litelog.checksum import crc32c
 from litelog.errors import CorruptCommitError, DivergedError, NotFoundError, SequenceGapError, SourceError
-from litelog.formats import MAX_COMMIT_BYTES, Expectation
+from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail
+from litelog.formats.litelog import LitelogFormat
 from litelog.frame_table import Marks
 from litelog.layout import sealed_key
 from litelog.object_store import ObjectReplicaClient
@@ -234,6 +235,22 @@ def test_what_was_preallocated_is_left_out(tmp_path: Path, name: str, zeros: int
         assert_no_object(sealing(log, None, FRAME, crc=None), CorruptCommitError, "corrupt commit at offset")
     else:
         assert unseal(KEY, b"".join(sealing(log, None, FRAME, crc=None)), log.format)[1] == log.texts[log.name]
+
+
+class PrefixFormat(LitelogFormat):
+    """Its writers leave garbage when they crash."""
+
+    finished_tail = FinishedTail.PREFIX
+
+
+@pytest.mark.parametrize("garbage", [b"x", b"garbage" * 9000])
+def test_the_valid_prefix_counts_where_writers_leave_garbage(tmp_path: Path, garbage: bytes) -> None:
+    log = built(tmp_path, "litelog", [100] * 20)
+    log.format = PrefixFormat()
+    data = log.texts[log.name]
+    log.texts[log.name] += garbage
+    assert unseal(KEY, b"".join(sealing(log, None, FRAME, crc=None)), log.format)[1] == data
+    assert_no_object(sealing(log, None, FRAME), CorruptCommitError, "corrupt commit at offset")  # it was promised
 
 
 @pytest.mark.parametrize("tail", [b"no end of line", b"x" * 9000])

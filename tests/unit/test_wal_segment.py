@@ -101,6 +101,32 @@ def test_a_final_or_terminal_one_may_be_empty(changes: dict[str, Any]) -> None:
     assert segment.header == header
 
 
+def test_a_final_one_may_stand_for_a_sealed_segment() -> None:
+    header = header_of(b"", records=0, first=None, final=True, sealed="0f" * 32)
+    segment = wal_segment.decode(KEY, object_of(header, b""))
+    assert segment.header == header
+    assert segment.header.sealed == "0f" * 32
+    assert b"sealed" not in object_of(header_of())  # headers without are written as they always were
+
+
+@pytest.mark.parametrize(
+    ("change", "data"),
+    [
+        ({"sealed": ""}, b""),
+        ({"sealed": "0f" * 31}, b""),
+        ({"sealed": "0F" * 32}, b""),
+        ({"final": False}, b""),
+        ({"records": 1}, b""),
+        ({"successor": "epochs/00000002.json"}, b""),
+        ({}, DATA),
+    ],
+)
+def test_one_that_stands_for_a_sealed_segment_holds_nothing_and_is_final(change: dict[str, Any], data: bytes) -> None:
+    stands: dict[str, Any] = {"final": True, "sealed": "0f" * 32, "records": 0, "first": None}
+    with pytest.raises(CorruptObjectError, match="header"):
+        read(KEY, object_of(header_of(data, **{**stands, **change}), data))
+
+
 def test_the_next_slot_follows_the_bytes_or_starts_the_next_index() -> None:
     assert header_of().next_slot == Position(G, 3, 4096 + len(DATA))
     assert header_of(final=True).next_slot == Position(G, 4, 0)
