@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.registry import redact
 from litelog.restore.write_back import begin_write_back
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
@@ -71,7 +72,7 @@ def open_store(url: str, options: Mapping[str, object]) -> FileStore:
         return FileStore(url)
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/") or parts.query or parts.fragment:
-        raise ConfigError(f"{url}: not a file URL; write file:///folder (%3F for ? and %23 for # in names)")
+        raise ConfigError(f"{redact(url)}: not a file URL; write file:///folder (%3F for ? and %23 for # in names)")
     return FileStore(unquote(parts.path))
 
 

@@ -25,6 +25,7 @@ from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError
 from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact, schemes
 from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
+from replica_clients.quiet import silence_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
     """The store at a URL of a scheme that fsspec knows. UnknownSchemeError, ConfigError."""
     scheme = url.partition("://")[0]
     _require_usable(scheme, url)
+    silence_secrets()
     arguments = {str(name).replace("-", "_"): _plain(value) for name, value in options.items()}
     if taken := _TAKEN & arguments.keys():
         raise ConfigError(f"{scheme}://: {', '.join(sorted(taken))} is set by litelog itself")
@@ -237,7 +239,10 @@ def _require_usable(scheme: str, url: str) -> None:
     if scheme in _WRAPPERS or "::" in url:
         raise ConfigError(f"{scheme}://: a replica's URL names one file system, without caches or chains")
     parts = urlsplit(url)
-    if ":" in parts.netloc.rpartition("@")[0] or (parts.query and _LOOKS_SECRET.search(parts.query)):
+    user, _, host = parts.netloc.rpartition("@")
+    _, colon, port = host.rpartition(":")
+    cut = colon and port and not (port.isdecimal() or host.endswith("]"))  # a password with a slash ends the host early
+    if ":" in user or cut or _LOOKS_SECRET.search(parts.query):
         raise ConfigError(
             f"{scheme}://: a URL takes no secrets: put them into the configuration file's options as ${{VARIABLE}}"
         )

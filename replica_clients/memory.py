@@ -30,8 +30,8 @@ def open_store(url: str, options: Mapping[str, object]) -> MemoryStore:
     if options:
         raise ConfigError(f"a memory replica takes no options, but was given {', '.join(sorted(options))}")
     name = unquote(url.removeprefix("memory://"))
-    if not name:
-        raise ConfigError("memory:// needs a name: memory://name")
+    if not name or not set("?#@").isdisjoint(url):
+        raise ConfigError("memory:// needs a name and nothing else: memory://name (%3F for ?, %23 for #, %40 for @)")
     with _named_lock:
         return _named.setdefault(name, MemoryStore(name))
 

@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from litelog.errors import ConfigError
+from replica_clients.quiet import silence_secrets
 from replica_clients.s3_errors import FAILURES, STALE_CREDENTIALS, S3Failures
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ CONTINUE_BYTES = 2 << 20
 """Larger bodies wait for the store's ``100 Continue``, so that one which is refused is not sent; for smaller ones that
 round trip costs more than it saves."""
 
-_TALKATIVE = ("boto3", "botocore", "urllib3")
 _logger = logging.getLogger(__name__)
 
 
@@ -41,7 +41,7 @@ class S3Connection:
         self.settings = settings
         self.failures = S3Failures(settings)
         self._renewing = threading.Lock()
-        _silence_secrets()
+        silence_secrets()
         self._client = make_client(settings)
 
     def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
@@ -154,17 +154,6 @@ def _access_key(client: Any) -> str | None:
 
 def _md5(body: bytes) -> bytes:
     return hashlib.md5(body, usedforsecurity=False).digest()
-
-
-def _silence_secrets() -> None:
-    """Keep these libraries from logging what they sign, tokens and customer keys among it, at the level DEBUG.
-
-    Whoever wants that sets their level; a root logger at DEBUG is no such wish.
-    """
-    for name in _TALKATIVE:
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)
 
 
 def _version() -> str:

@@ -24,14 +24,20 @@ if TYPE_CHECKING:
 FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
 """All that a request may raise but bugs: HTTPError and OSError are what botocore lets through while a body is read."""
 
-MAX_REASON_CHARACTERS = 400
-"""Of what a store says: a proxy's error page may be long."""
+MAX_SAID_CHARACTERS = 200
+"""Of what a store says: a proxy's error page may be long. Its error code comes behind."""
+
+MAX_REASON_CHARACTERS = 600
+"""Of all that an error says."""
 
 MIN_SECRET_CHARACTERS = 8
 """Shorter values are no secrets, and masking them would garble messages."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
 """What a session token looks like, whose value is not known here where the credential chain found it."""
+
+_SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
+"""What makes one request valid for some minutes."""
 
 STALE_CREDENTIALS = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
@@ -144,7 +150,9 @@ class S3Failures:
     def _reason(self, operation: str, code: str, message: str) -> str:
         bucket, endpoint = self._settings.bucket, self._settings.endpoint
         at = f" at {endpoint}" if endpoint else ""
-        said = f"{message.strip().rstrip('.')} ({code})" if message.strip() else code
+        whole = self._masked(message.strip().rstrip("."))  # before it is cut: half a secret is one, too
+        short = _shorten(whole, MAX_SAID_CHARACTERS)
+        said = f"{short} ({code})" if short else code
         if code == "NoSuchBucket":
             advice = f"there is no bucket {bucket}{at}: make it, or correct the replica's URL"
         elif code in {"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "KMS.AccessDeniedException"}:
@@ -191,13 +199,16 @@ class S3Failures:
 
     def _shown(self, reason: str) -> str:
         """``reason`` as one line of bounded length without secrets."""
-        reason = self._masked(" ".join(reason.split()))
-        return reason if len(reason) <= MAX_REASON_CHARACTERS else f"{reason[:MAX_REASON_CHARACTERS]}..."
+        return _shorten(self._masked(" ".join(reason.split())), MAX_REASON_CHARACTERS)
 
     def _masked(self, text: str) -> str:
         for secret in reversed(self._secrets):
             text = text.replace(secret, "***")
-        return _TOKEN.sub("***", text)
+        return _TOKEN.sub("***", _SIGNATURE.sub(r"\1***", text))
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -97,7 +97,7 @@ def _describe(document: Document, detail: ErrorDetails) -> Problem:
     if kind == "missing":
         return Problem(location, document.places.get(location[:-1], Place(1, 1)), "is required")
     message = _message(detail)
-    if shown := document.shown.get(location):
+    if (shown := document.shown.get(location)) and "options" not in location:  # secrets are among those
         message += f" (found {_shorten(shown)!r})"
     return Problem(location, place or Place(1, 1), message)
 

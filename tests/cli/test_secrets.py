@@ -1,0 +1,262 @@
+"""No secret is in a log line, an error, an event, a state file, an object, or what a process shows of itself.
+
+Canaries are planted wherever secrets may stand, everything is made to fail that can, and the server repeats in its
+errors whatever it was sent, as proxies do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("fsspec")
+pytest.importorskip("moto.server")
+
+from litelog.errors import ExitCode
+from tests.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import Command
+
+ACCESS_KEY = "AKIDOFCANARIES"
+SECRET_KEY = "canary/secret+key=of-the-tests-1234567890"
+TOKEN = "canary-token-" + "Zm9vYmFy" * 12
+HEADER = "canary-header-of-the-tests"
+OPTION = "canary-option-of-the-tests"
+PASSWORD = "canary-password-of-the-tests"
+CUSTOMER_KEY = b"canary-customer-key-of-32-bytes!"
+CANARIES = (SECRET_KEY, TOKEN, HEADER, OPTION, PASSWORD, CUSTOMER_KEY.decode(), base64.b64encode(CUSTOMER_KEY).decode())
+
+CHILD = """
+import os, sys, pathlib, time
+shown = [pathlib.Path(f"/proc/{who}/{what}").read_bytes() for who in ("self", os.getppid()) for what in ("cmdline",)]
+shown.append(pathlib.Path("/proc/self/environ").read_bytes())
+pathlib.Path(sys.argv[1]).write_bytes(b"; ".join(shown))
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.05)
+"""
+
+
+def assert_kept(*texts: str | bytes) -> None:
+    """None of the canaries is in what was said, however it is spelled."""
+    for text in texts:
+        data = text if isinstance(text, bytes) else text.encode()
+        for canary in CANARIES:
+            for spelled in (canary, quote(canary, safe=""), json.dumps(canary)[1:-1], repr(canary)[1:-1]):
+                assert spelled.encode() not in data, f"{canary} is in {data[:2000]!r}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as started:
+        yield started
+
+
+class Indiscreet:
+    """moto behind a proxy that repeats in its errors all that it was sent, while it is ``failing``."""
+
+    def __init__(self, server: S3Server) -> None:
+        self._server = server
+        self.failing = threading.Event()
+        self.failed = 0
+
+    def __call__(self, request: Request) -> Answer:
+        if not self.failing.is_set():
+            return forwarded(self._server.endpoint, request)
+        self.failed += 1
+        secrets = (SECRET_KEY, *(f"{name}={value}" for name, value in request.headers.items()))
+        message = "x" * (self.failed * 13 % 200) + " ".join(secrets)  # which is cut somewhere
+        return error_answer(500, "InternalError", message)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "customer-key"
+    path.write_bytes(CUSTOMER_KEY)
+    return path
+
+
+def configuration(endpoint: str, bucket: str, key_file: Path) -> str:
+    """All secrets where they belong."""
+    options = {
+        "endpoint": endpoint,
+        "region": REGION,
+        "access-key-id": ACCESS_KEY,
+        "secret-access-key": SECRET_KEY,
+        "session-token": TOKEN,
+        "headers": {"x-tenant": HEADER},
+        "sse-customer-key-file": str(key_file),
+    }
+    replicas = [
+        {"url": f"s3://{bucket}/logs", "options": options},
+        {"url": "fsspec+memory://canary/logs", "options": {"secret": OPTION}},
+    ]
+    return json.dumps({"logs": [{"path": "log", "replicas": replicas}]})  # JSON is YAML
+
+
+def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Server, key_file: Path) -> None:
+    bucket, indiscreet = server.make_bucket(), Indiscreet(server)
+    shown, end = litelog.folder / "shown", litelog.folder / "end"
+    litelog.lines(10)
+    with ScriptedServer(indiscreet) as scripted:
+        (litelog.folder / "litelog.yml").write_text(configuration(scripted.endpoint, bucket, key_file))
+        (litelog.folder / "child.py").write_text(CHILD)
+        program = f"{sys.executable} {litelog.folder}/child.py {shown} {end}"
+        process = litelog.start("-v", "replicate", "--json", "--config", "litelog.yml", "--exec", program)
+        assert process.stdout
+        events = [process.stdout.readline() for _ in range(4)]  # two replicas begin, and ship
+        indiscreet.failing.set()
+        litelog.lines(10)
+        said = litelog.wait_for_line(process, "failure 2 in a row")
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        indiscreet.failing.clear()
+        said += litelog.wait_for_line(process, "goes on after")
+        indiscreet.failing.set()
+        litelog.lines(10)
+        end.touch()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.FINAL_SYNC_FAILED
+    assert indiscreet.failed > 3
+    assert "InternalError" in "".join(said), "the failures were said"
+    assert "***" in "".join(said), "what the server repeated was masked"
+    assert "final sync of log" in err
+    assert b"child.py" in shown.read_bytes()
+    assert_kept(*events, *said, out, err, arguments, shown.read_bytes())
+    files = [path for path in (litelog.folder / "state").rglob("*") if path.is_file()]
+    assert files
+    assert_kept(*(path.read_bytes() for path in files), *(str(path) for path in files))
+    listed = server.admin.list_objects_v2(Bucket=bucket)["Contents"]
+    assert len(listed) >= 3
+    for entry in listed:
+        key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": CUSTOMER_KEY}
+        found = server.admin.get_object(Bucket=bucket, Key=entry["Key"], **key)
+        with found["Body"] as body:
+            assert_kept(entry["Key"], body.read(), json.dumps(found["Metadata"]))
+
+
+VERBS = [
+    ["replicate", "--json", "--once", "log", "URL"],
+    ["check", "--json", "URL"],
+    ["check", "URL"],
+    ["restore", "URL", "-o", "out", "--json"],
+    ["generations", "--json", "URL"],
+    ["wal", "URL"],
+    ["cat", "URL"],
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: "-".join(verb[:2]))
+def test_no_verb_shows_a_secret_of_the_environment(
+    litelog: Command, server: S3Server, key_file: Path, verb: list[str]
+) -> None:
+    """While all is well, and while all fails."""
+    bucket, indiscreet = server.make_bucket(), Indiscreet(server)
+    environment = {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_SESSION_TOKEN": TOKEN,
+        "BOTO_DEBUG": "1",
+    }
+    litelog.lines(10)
+    with ScriptedServer(indiscreet) as scripted:
+        url = f"s3://{bucket}/logs?endpoint={scripted.endpoint}&region={REGION}&sse-customer-key-file={key_file}"
+        assert litelog("replicate", "--once", "--state-dir", "other", "log", url, **environment).code == ExitCode.DONE
+        arguments = ["-v", *(url if word == "URL" else word for word in verb)]
+        if verb[0] == "replicate":
+            arguments[2:2] = ["--state-dir", "other"]
+        good = litelog(*arguments, **environment)
+        indiscreet.failing.set()
+        bad = litelog(*[f"{word}-2" if word == "out" else word for word in arguments], **environment)
+    assert good.code == ExitCode.DONE
+    assert bad.code == ExitCode.FAILURE
+    assert "InternalError" in bad.out + bad.err
+    assert_kept(good.out, good.err, bad.out, bad.err)
+
+
+SECRET_URLS = [
+    f"s3://{ACCESS_KEY}:{PASSWORD}@bucket/logs",
+    f"s3://bucket/logs?secret={PASSWORD}",
+    f"s3://bucket/logs?secret-access-key={PASSWORD}",
+    f"s3://bucket/logs?session_token={PASSWORD}&region=eu-west-1",
+    f"s3://bucket/logs?X-Amz-Signature={PASSWORD}",
+    f"s3://bucket/logs?headers=authorization:{PASSWORD}",
+    f"s3://bucket/logs?endpoint=http://me:{PASSWORD}@127.0.0.1:1",
+    f"sftp://me:{PASSWORD}@127.0.0.1/logs",
+    f"sftp://me:pass/{PASSWORD}@127.0.0.1/logs",
+    f"fsspec+sftp://me:{PASSWORD}@127.0.0.1/logs",
+    f"http://me:{PASSWORD}@127.0.0.1/logs",
+    f"https://127.0.0.1/logs?token={PASSWORD}",
+    f"gs://bucket/logs?token={PASSWORD}",
+    f"az://container/logs?sas={PASSWORD}",
+    f"memory://name?secret={PASSWORD}",
+    f"fsspec+memory://name?secret={PASSWORD}",
+    f"file://me:{PASSWORD}@host/logs",
+    f"file:///logs?secret={PASSWORD}",
+    f"nosuch://me:{PASSWORD}@host/logs?secret={PASSWORD}",
+]
+
+
+@pytest.mark.parametrize("url", SECRET_URLS, ids=lambda url: url.partition("canary")[0])
+def test_a_secret_in_a_url_is_refused_and_not_repeated(litelog: Command, url: str) -> None:
+    litelog.lines(1)
+    verbs = [["replicate", "--once", "--json", "log", url], ["restore", url, "-o", "out"], ["check", "--json", url]]
+    for verb in verbs:
+        done = litelog("-v", *verb)
+        assert done.code == ExitCode.USAGE
+        assert_kept(done.out, done.err)
+        if url.startswith(("s3:", "sftp:", "gs:", "az:", "fsspec+")):
+            assert "as ${VARIABLE}" in done.err, "it says where secrets belong"
+    (litelog.folder / "litelog.yml").write_text(f"logs:\n  - path: log\n    replicas:\n      - url: '{url}'\n")
+    done = litelog("-v", "replicate", "--once", "--config", "litelog.yml")
+    assert done.code == ExitCode.USAGE
+    assert_kept(done.out, done.err)
+    assert not (litelog.folder / "out").exists()
+    files = [path for path in (litelog.folder / "state").rglob("*") if path.is_file()]
+    assert_kept(*(str(path) for path in files))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"logs: [{{path: log, replicas: [{{url: 's3://bucket', options: {{secret-access-key: [{OPTION}]}}}}]}}]",
+        f"logs: [{{path: log, replicas: [{{url: 's3://bucket', options: {{secret-acess-key: {OPTION}}}}}]}}]",
+        f"logs: [{{path: log, replicas: [{{url: 's3://bucket', options: {{profile: p, access-key-id: a, "
+        f"secret-access-key: {OPTION}}}}}]}}]",
+        f"logs: [{{path: log, replicas: [{{url: 's3://bucket', options: '{OPTION}'}}]}}]",
+        f"logs: [{{path: log, replicas: [{{url: 'sftp://host/x', options: {{no-such: x, password: {OPTION}}}}}]}}]",
+        f"logs: [{{path: log, replicas: [{{url: 'file:///x', options: {{password: {OPTION}}}}}]}}]",
+    ],
+)
+def test_a_configuration_that_does_not_fit_shows_no_option(litelog: Command, text: str) -> None:
+    litelog.lines(1)
+    (litelog.folder / "litelog.yml").write_text(text)
+    done = litelog("-v", "replicate", "--once", "--config", "litelog.yml", CANARY=PASSWORD)
+    assert done.code == ExitCode.USAGE
+    assert_kept(done.out, done.err)
+
+
+def test_what_the_environment_gives_to_the_configuration_is_not_shown(litelog: Command, server: S3Server) -> None:
+    """``${VARIABLE}``, a daemon that cannot reach its store, and a signal."""
+    litelog.lines(1)
+    options = f"{{endpoint: 'http://127.0.0.1:1', access-key-id: {ACCESS_KEY}, secret-access-key: '${{CANARY}}'}}"
+    (litelog.folder / "litelog.yml").write_text(
+        f"logs: [{{path: log, replicas: [{{url: 's3://bucket/x', options: {options}}}]}}]"
+    )
+    process = litelog.start("-v", "replicate", "--json", "--config", "litelog.yml", CANARY=SECRET_KEY)
+    said = litelog.wait_for_line(process, "failure 2 in a row")
+    arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.FINAL_SYNC_FAILED
+    assert_kept(*said, out, err, arguments)
