@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from litelog.errors import ConfigError, NotFoundError, StoreError
 from litelog.object_store import ByteRange
 from replica_clients.conformance.checks import listed, read
 from replica_clients.durable_folders import MAX_KNOWN_FOLDERS, DurableFolders
-from replica_clients.file import FOLDER_ATTEMPTS, TEMPORARY, FileStore
+from replica_clients.file import FOLDER_ATTEMPTS, HELD_BYTES, TEMPORARY, FileStore
 from replica_clients.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -234,3 +235,30 @@ def test_missing_rights_are_named(tmp_path: Path, as_nobody: None) -> None:
 def test_a_root_that_is_no_path_is_refused(root: str) -> None:
     with pytest.raises(ConfigError):
         FileStore(root)
+
+
+def test_a_body_that_is_made_as_it_goes_is_not_held(store: FileStore) -> None:
+    alive = most = 0
+
+    def forget() -> None:
+        nonlocal alive
+        alive -= 1
+
+    class Piece(bytearray):
+        """One that can be counted."""
+
+    class Made:
+        def __iter__(self) -> Iterator[Piece]:
+            nonlocal alive, most
+            for number in range(40):
+                piece = Piece(bytes([number]) * (1 << 20))
+                weakref.finalize(piece, forget)
+                alive += 1
+                most = max(most, alive)
+                yield piece
+                del piece
+
+    store.put("large", Made())
+    assert read(store, "large") == b"".join(bytes([number]) * (1 << 20) for number in range(40))
+    assert most <= HELD_BYTES // (1 << 20) + 1
+    assert alive == 0
