@@ -26,3 +26,13 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(_STEADY)
+
+
+def read_boot_id() -> str:
+    """Which run of the machine's steady clock this is: times of one run can be compared by several processes, one after
+    the other. Empty where that cannot be known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

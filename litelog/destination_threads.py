@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 THREADS = 4
 """For each destination and kind of work: more than cores, as they wait for disks and networks."""
 
+SEALING_THREADS = 2
+
 
 class DestinationThreads:
     """Bounded pools, made when a destination is first named; a pool starts threads only as it needs them."""
@@ -14,6 +16,7 @@ class DestinationThreads:
     def __init__(self) -> None:
         self._syncing: dict[str, ThreadPoolExecutor] = {}
         self._putting: dict[str, ThreadPoolExecutor] = {}
+        self._sealing: dict[str, ThreadPoolExecutor] = {}
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
         """For the syncs of the replica at ``url``, as its client spells it."""
@@ -23,16 +26,20 @@ class DestinationThreads:
         """For puts beside its syncs, which wait for them."""
         return _pool(self._putting, url, "put")
 
+    def sealing(self, url: str) -> ThreadPoolExecutor:
+        """For what no WAL segment waits for: fewer, so that the others have the processors and the network."""
+        return _pool(self._sealing, url, "seal", SEALING_THREADS)
+
     def shutdown(self, *, wait: bool) -> None:
         """End them all; with ``wait``, once what they do is done."""
-        for pool in (*self._syncing.values(), *self._putting.values()):
+        for pool in (*self._syncing.values(), *self._putting.values(), *self._sealing.values()):
             pool.shutdown(wait=wait, cancel_futures=True)
 
 
-def _pool(pools: dict[str, ThreadPoolExecutor], url: str, name: str) -> ThreadPoolExecutor:
+def _pool(pools: dict[str, ThreadPoolExecutor], url: str, name: str, threads: int = THREADS) -> ThreadPoolExecutor:
     place = _destination(url)
     if place not in pools:
-        pools[place] = ThreadPoolExecutor(THREADS, name)
+        pools[place] = ThreadPoolExecutor(threads, name)
     return pools[place]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
@@ -15,15 +13,11 @@ from typing import TYPE_CHECKING
 from litelog.clock import SystemClock
 from litelog.destination_threads import DestinationThreads
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceError, SourceMissingError
-from litelog.layout import Fencing
-from litelog.looking_store import LookingStore
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import local_folder, open_format, open_store, redact
-from litelog.retrying_store import RetryingStore, RetryPolicy
-from litelog.shipping.ownership import Owner, Source
-from litelog.shipping.replica import Replica, Workers
-from litelog.shipping.replica_state import StateFolder
-from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask, needs_help
+from litelog.opening import Tools, open_logs
+from litelog.registry import redact
+from litelog.shipping.back_off import is_worth_saying, needs_help
+from litelog.shipping.replica_status import ReplicaStatus, status_of
+from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -32,12 +26,12 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.clock import Clock
-    from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.object_store import ObjectStore
+    from litelog.config import Config
     from litelog.position import Position
     from litelog.replica_client import ReplicaClient
     from litelog.segment_iterator import SegmentIterator
-    from litelog.shipping.replica import Listener, Shipped
+    from litelog.shipping.archive import Archive
+    from litelog.shipping.listener import Listener, Sealed, Shipped, Snapped
 
 _logger = logging.getLogger(__name__)
 
@@ -47,33 +41,11 @@ POLLING_THREADS = 4
 LIMIT_CHECK_SECONDS = 0.1
 """How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
 
-BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
-"""For the dozen requests in a row that a generation begins with: where one in three fails, hardly any beginning would
-succeed as a whole, and back-off would grow between them. WAL segments are put once, and their failures are counted."""
-
-REMINDER_FAILURES = 64
-"""After how many failures in a row it is said again, besides after 1, 2, 4, 8, ...: every half an hour, or sooner."""
+STOP_SECONDS = 1.0
+"""How long a request of an archive is waited for that is under way when all else has ended."""
 
 MAX_ONCE_FAILURES = 5
 """How often a replica may fail in a row where nobody waits for it to come back."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaStatus:
-    """Where one replica of one log stands."""
-
-    log: str
-    replica: str
-    fencing: str
-    """How its owners are kept apart: with ``isolated``, what another owner writes may be read in this one's place."""
-    phase: str
-    position: str | None
-    """Every byte before it is in the replica."""
-    sequence: int | None
-    """The sequence behind the last record there."""
-    pending_bytes: int
-    error: str | None
-    failures: int
 
 
 class _Silent:
@@ -82,6 +54,10 @@ class _Silent:
     def shipped(self, event: Shipped) -> None: ...
 
     def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def sealed(self, event: Sealed) -> None: ...
+
+    def snapped(self, event: Snapped) -> None: ...
 
 
 class Replicator:
@@ -109,6 +85,7 @@ class Replicator:
         self._tasks: list[ReplicaTask] = []
         self._by_place: dict[tuple[str, str], ReplicaTask] = {}
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
+        self._archives: dict[ReplicaTask, float] = {}  # when to look at those that wait for something
         self._clients: list[ReplicaClient] = []
         self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")
         self._compressing = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress")
@@ -139,6 +116,7 @@ class Replicator:
             if not once and any(task.phase not in OVER for task in self._tasks):
                 self._begin_final()
                 self._follow()
+            self._finish_archives()
             self._judge(once=once)
         finally:
             self._close()
@@ -155,7 +133,7 @@ class Replicator:
     def status(self) -> list[ReplicaStatus]:
         """Where every replica stands."""
         with self._changed:  # no thread begins to use a replica that is asked here
-            return [_status(task) for task in self._tasks]
+            return [status_of(task) for task in self._tasks]
 
     def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
         """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
@@ -173,71 +151,37 @@ class Replicator:
     # --- opening and closing
 
     def _open(self) -> None:
-        for log in self._config.logs:
-            source = Source(log.path, open_format(log.format, log.pattern))
-            for replica in log.replicas:
-                task = self._open_task(source, log, replica)
-                self._tasks.append(task)
-                self._by_place[log.path, replica.url] = task
-                self._wakes[task] = partial(self._wake, task)
-
-    def _open_task(self, source: Source, log: LogConfig, replica: ReplicaConfig) -> ReplicaTask:
-        store = self._open_store(replica)
-        client = ObjectReplicaClient(store)
-        self._clients.append(client)
-        _require_outside(log.path, client.url)
-        task = ReplicaTask(
-            log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes
-        )
-        task.fencing = replica.fencing
-        try:
-            folder = StateFolder(self._folder_of(log.path, replica.url, client.url), f"{log.path} to {client.url}")
-        except LitelogError as error:
-            task.fail(error, self._clock.monotonic(), self._random)
-            if task.phase is Phase.BACKING_OFF:
-                raise
-            if not self._has_one_replica():
-                _logger.error("%s", error)
-            return task
-        owner = Owner(
-            source,
-            ObjectReplicaClient(RetryingStore(store, self._stop_requested, BEGINNING)),
-            folder,
+        tools = Tools(
             clock=self._clock,
             random=self._random,
-            host=self._host,
-            takeover=log.takeover,
-            fencing=replica.fencing,
+            listener=self._listener,
+            compressing=self._compressing,
+            threads=self._threads,
+            stop_requested=self._stop_requested,
+            guard=self._guard,
         )
-        workers = Workers(self._compressing, self._threads.putting(client.url))
-        task.replica = Replica(
-            source, client, folder, owner, workers, self._clock, self._listener, replica.max_segment_bytes
-        )
-        return task
-
-    def _open_store(self, replica: ReplicaConfig) -> ObjectStore:
-        store = open_store(replica.url, replica.options)
-        if replica.fencing is Fencing.REQUIRED:
-            return store
-        _logger.warning("%s: fencing isolated: nothing stops another daemon that writes there, too", store.url)
-        return LookingStore(store)
+        for opened in open_logs(self._config, self._state_dir, self._host, tools):
+            self._clients.append(opened.client)
+            task = opened.task
+            self._tasks.append(task)
+            self._by_place[opened.log, opened.url] = task
+            self._wakes[task] = partial(self._wake, task)
+            if opened.error is not None:
+                task.fail(opened.error, self._clock.monotonic(), self._random)
+                if task.phase is Phase.BACKING_OFF:
+                    raise opened.error
+                if not self._has_one_replica():
+                    _logger.error("%s", opened.error)
+            if task.replica is not None:
+                task.replica.on_change = partial(self._archive_changed, task)
 
     def _has_one_replica(self) -> bool:
         """Whether the run ends with its error, so that whoever called it says so."""
         return sum(len(log.replicas) for log in self._config.logs) == 1
 
-    def _folder_of(self, log: str, url: str, place: str) -> str:
-        """The state folder of one log and replica: by names for people, by digests for uniqueness.
-
-        ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas.
-        """
-        path = os.path.realpath(log)
-        names = [f"{os.path.basename(path)}-{_short_digest(path)}", _short_digest(f"{redact(url)} {place}")]
-        return os.path.join(self._state_dir, *names)
-
     def _close(self) -> None:
         self._watcher.close()
-        hung = self._abandoned = any(task.phase is Phase.SYNCING for task in self._tasks)
+        hung = self._abandoned = self._stop_archives() or any(task.phase is Phase.SYNCING for task in self._tasks)
         self._polling.shutdown(wait=not hung, cancel_futures=True)
         self._threads.shutdown(wait=not hung)
         self._compressing.shutdown(wait=not hung, cancel_futures=True)
@@ -294,6 +238,7 @@ class Replicator:
                     self._submit(task)
             else:
                 next_due = min(next_due, task.due)
+        next_due = min(next_due, self._serve_archives(now, next_due))
         if polled:
             self._polling.submit(self._guard, partial(self._poll, polled))
         return max(0.0, next_due - now)
@@ -360,6 +305,7 @@ class Replicator:
             if task.failures:
                 _logger.info("%s to %s: goes on after %d failures", task.log, task.url, task.failures)
             task.succeed()
+            self._note_archive(task)
             if self._final and final and not cut:
                 task.phase = Phase.DONE
             elif self._final and self._may_go_on():
@@ -384,7 +330,7 @@ class Replicator:
                 pass  # the run ends with this error, and whoever called it says so
             elif task.phase in OVER:
                 _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error)
-            elif task.failures & (task.failures - 1) == 0 or task.failures % REMINDER_FAILURES == 0:
+            elif is_worth_saying(task.failures):
                 level = logging.ERROR if needs_help(error) else logging.WARNING
                 said = "%s to %s: failure %d in a row, tried again in %.1f s: %s"
                 _logger.log(level, said, task.log, task.url, task.failures, task.due - now, error)
@@ -407,6 +353,54 @@ class Replicator:
                 self._submit(task)
             else:
                 task.woken = True
+
+    # --- archives: sealed segments and snapshots, beside all that
+
+    def _archive_changed(self, task: ReplicaTask) -> None:
+        with self._changed:
+            self._note_archive(task)
+            self._changed.notify_all()
+
+    def _note_archive(self, task: ReplicaTask) -> None:
+        due = task.replica.archive.due if task.replica is not None and task.replica.archive is not None else None
+        if due is None:
+            self._archives.pop(task, None)
+        else:
+            self._archives[task] = due
+
+    def _serve_archives(self, now: float, next_due: float) -> float:
+        """Have those work that are due; when the next one is, or ``next_due``."""
+        for task, due in list(self._archives.items()):
+            if due > now:
+                next_due = min(next_due, due)
+                continue
+            del self._archives[task]  # until it tells of a change
+            if task.replica is not None and task.replica.archive is not None:
+                task.replica.archive.poke()
+        return next_due
+
+    def _open_archives(self) -> list[Archive]:
+        replicas = [task.replica for task in self._tasks if task.phase is Phase.DONE]
+        return [replica.archive for replica in replicas if replica is not None and replica.archive is not None]
+
+    def _finish_archives(self) -> None:
+        """Seal what is finished and write the last snapshots, as far as there is time: the WAL segments hold it all."""
+        archives = self._open_archives()
+        for archive in archives:
+            archive.finish()
+        with self._changed:
+            while self._bug is None and self._may_go_on() and any(archive.busy for archive in archives):
+                self._changed.wait(LIMIT_CHECK_SECONDS)
+                for archive in archives:
+                    archive.poke()
+
+    def _stop_archives(self) -> bool:
+        """Have them begin nothing more; whether one of them is still waiting for its store."""
+        replicas = [task.replica for task in self._tasks if task.replica is not None]
+        archives = [replica.archive for replica in replicas if replica.archive is not None]
+        for archive in archives:
+            archive.stop()
+        return not all(archive.wait(STOP_SECONDS) for archive in archives)
 
     # --- the end
 
@@ -433,33 +427,6 @@ class Replicator:
                     raise task.error
 
 
-def _require_outside(log: str, replica: str) -> None:
-    """A replica inside its log's folder would change that, and be lost with it."""
-    folder, place = os.path.realpath(log), local_folder(replica)
-    if place is not None and os.path.commonpath([folder, os.path.realpath(place)]) == folder:
-        raise ConfigError(f"{replica} is in the folder of its own log ({log}); choose another place")
-
-
-def _status(task: ReplicaTask) -> ReplicaStatus:
-    replica = task.replica
-    position = replica.position if replica is not None else None
-    return ReplicaStatus(
-        log=task.log,
-        replica=task.url,
-        fencing=task.fencing,
-        phase=task.phase.value,
-        position=str(position) if position is not None else None,
-        sequence=replica.sequence if replica is not None else None,
-        pending_bytes=replica.pending_bytes() if replica is not None and task.phase is not Phase.SYNCING else 0,
-        error=str(task.error) if task.error is not None else None,
-        failures=task.failures,
-    )
-
-
 def _unfinished(task: ReplicaTask) -> str:
     reason = task.error if task.error is not None else "not done in time"
     return f"final sync of {task.log} to {task.url} failed: {reason}"
-
-
-def _short_digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.claim import Claim
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.listener import Sealed, Shipped, Snapped
 
 MAX_QUEUED_EVENTS = 10_000
 """Events that wait for a slow reader; more are counted and left out, as replication waits for nobody."""
@@ -38,6 +38,18 @@ class EventLines:
         facts = {"event": "shipped", "log": event.log, "replica": event.replica, "end": str(event.end)}
         header = event.header
         self._put(facts | {"next": header.next, "bytes": header.length, "object_bytes": event.size})
+
+    def sealed(self, event: Sealed) -> None:
+        """A sealed segment is durable in the replica."""
+        entry = event.entry
+        facts = {"event": "sealed", "log": event.log, "replica": event.replica, "index": entry.index}
+        sizes = {"key": entry.key, "file": entry.file, "bytes": entry.length, "object_bytes": entry.size}
+        self._put({**facts, **sizes, "left": event.left})
+
+    def snapped(self, event: Snapped) -> None:
+        """A snapshot is durable in the replica."""
+        facts = {"event": "snapshot", "log": event.log, "replica": event.replica, "key": event.key}
+        self._put({**facts, "first": event.first, "next": event.next})
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -27,6 +27,7 @@ from litelog.position import Position, generation, new_generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
+from litelog.shipping.archive_state import ArchiveState, write_state
 from litelog.shipping.fencing import (
     LostRaceError,
     SucceededError,
@@ -43,22 +44,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.clock import Clock
-    from litelog.formats import LogFormat
     from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
+    from litelog.shipping.pair import Source
     from litelog.shipping.replica_state import StateFolder
 
 _logger = logging.getLogger(__name__)
 
 FIRST_EPOCH = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A log to replicate, and how to read it."""
-
-    folder: str
-    format: LogFormat
 
 
 class _OutrunError(Exception):
@@ -200,7 +193,8 @@ class Owner:
         digest = self._write_snapshot(claim, str(predecessor.slot) if predecessor is not None else None)
         continues = predecessor is not None and claim.relation is Relation.CONTINUES
         promised = _shipped_end(predecessor) if predecessor is not None and continues else None
-        state = replace(state, closed=True, digest=digest, last=None, promised=promised)
+        archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
+        state = replace(state, closed=True, digest=digest, last=None, promised=promised, archive=archive)
         self._folder.save(state)
         self._unsettled = None
         _logger.info("%s: generation %s begins (%s)", self._client.url, claim.generation, _describe(claim))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from concurrent.futures import wait
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from litelog import claim as claims
-from litelog import wal_segment
 from litelog.errors import (
     DivergedError,
     ExistsError,
@@ -19,74 +17,43 @@ from litelog.errors import (
     LitelogError,
     NotYetAvailableError,
 )
-from litelog.layout import wal_key
 from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
-from litelog.reading.checked_read import read_checked
 from litelog.replica_client import WalSegmentInfo
 from litelog.segment_feed import SegmentFeed
+from litelog.shipping.archive import Archive
+from litelog.shipping.archive_state import read_state
 from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.listener import Shipped
+from litelog.shipping.pair import Pair
 from litelog.shipping.preparation import Preparation
+from litelog.shipping.refusal import adopt_own
+from litelog.shipping.settings import Settings
+from litelog.shipping.state_keeper import StateKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
     from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.log.place import Place
     from litelog.replica_client import ReplicaClient
     from litelog.segment_iterator import SegmentIterator
-    from litelog.shipping.ownership import Owner, Source
+    from litelog.shipping.listener import Listener
+    from litelog.shipping.ownership import Owner
+    from litelog.shipping.pair import Source, Workers
     from litelog.shipping.preparation import Prepared
     from litelog.shipping.replica_state import ReplicaState, StateFolder
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
 
-SAVE_SECONDS = 1.0
-"""How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
-
 LOOK_SECONDS = 60.0
 """How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""
 
 _AHEAD = 3
 """Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """A WAL segment that is durable in the replica."""
-
-    log: str
-    """The log's folder."""
-    replica: str
-    header: WalHeader
-    size: int
-    """The object's bytes."""
-
-    @property
-    def end(self) -> Position:
-        """Every byte before this position is in the replica."""
-        return Position(generation(self.header.generation), self.header.index, self.header.end)
-
-
-class Listener(Protocol):
-    """Who is told of progress, from the thread that made it. Must neither block nor fail."""
-
-    def shipped(self, event: Shipped) -> None:
-        """A WAL segment was acknowledged."""
-
-    def began(self, log: str, replica: str, claim: Claim) -> None:
-        """A generation is this owner's to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """Threads that all replicas share: for compression, and for puts beside it."""
-
-    compressing: Executor
-    putting: Executor
 
 
 class _LostSegmentError(DivergedError):
@@ -108,7 +75,7 @@ class Replica:
         workers: Workers,
         clock: Clock,
         listener: Listener,
-        max_segment_bytes: int = wal_segment.MAX_LENGTH_BYTES,
+        settings: Settings | None = None,
     ) -> None:
         self._source = source
         self._client = client
@@ -117,8 +84,9 @@ class Replica:
         self._workers = workers
         self._clock = clock
         self._listener = listener
-        self._limit = max_segment_bytes
-        self._state: ReplicaState | None = None
+        self._settings = settings or Settings()
+        self._keeper = StateKeeper(folder, clock)
+        self._archive: Archive | None = None
         self._claim: Claim | None = None
         self._follower: Follower | None = None
         self._preparation: Preparation | None = None
@@ -129,10 +97,15 @@ class Replica:
         self._drained = False
         self._proved_at = 0.0
         self._looked_at = 0.0
-        self._saved_at = 0.0
-        self._saved: ReplicaState | None = None
+        self.on_change: Callable[[], None] = _do_nothing
+        """Called, from any thread, when the archive's ``due`` may have changed."""
 
     # --- what the replicator asks
+
+    @property
+    def archive(self) -> Archive | None:
+        """Its sealed segments and snapshots; None before the first sync."""
+        return self._archive
 
     @property
     def started(self) -> bool:
@@ -186,19 +159,30 @@ class Replica:
 
         What is appended meanwhile may be left to the next sync; ``changed`` tells. Once fenced, always fenced.
         """
+        if self._fenced is None and self._archive is not None:
+            self._fenced = self._archive.fenced
         if self._fenced is not None:
             raise self._fenced
         try:
-            return self._ship_or_fork(going_on)
+            shipped = self._ship_or_fork(going_on)
         except FencedError as error:
             self._fenced = error
+            if self._archive is not None:
+                self._archive.stop()
             raise
+        finally:
+            if self._archive is not None:
+                self._archive.poke()
+        return shipped
 
     def close(self) -> None:
         """Save the position and let go of everything but the client."""
+        if self._archive is not None:
+            self._archive.stop()
         try:
-            self._save()
+            self._keeper.save()
         finally:
+            self._keeper.release()
             self._queue.clear()
             if self._follower is not None:
                 self._follower.close()
@@ -217,6 +201,9 @@ class Replica:
         _logger.warning("%s: %s; a new generation begins in %s", self._source.folder, fork.reason, self._client.url)
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, _LostSegmentError)
+        if self._archive is not None:
+            self._archive.stop()
+        self._keeper.release()
         self._take(self._owner.begin(self._state, fork.reason, start_file, forked=forked))
         self._fork = None
 
@@ -225,17 +212,26 @@ class Replica:
         if self._follower is not None:
             self._follower.close()
         self._queue.clear()
-        self._state = self._saved = state
+        self._state = state
         self._claim = claims.parse(state.claim)
         if self._feed is not None:
             self._feed.fail(GenerationMismatchError(self._feed.generation, self._claim.generation))
         self._feed = SegmentFeed(generation(self._claim.generation))
         self._follower = Follower(self._source.folder, self._source.format, state.place, self._clock)
         self._preparation = Preparation(
-            self._follower, self._claim, self._workers.compressing, self._clock, self._limit
+            self._follower, self._claim, self._workers.compressing, self._clock, self._settings.max_segment_bytes
         )
+        self._archive = self._open_archive(state, self._claim)
         self._proved_at = self._looked_at = self._clock.monotonic()
         self._listener.began(self._source.folder, self._client.url, self._claim)
+
+    def _open_archive(self, state: ReplicaState, claim: Claim) -> Archive:
+        pair = Pair(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
+        kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
+        archive = Archive(pair, claim, kept, state.place.index, self._keeper.save)
+        archive.on_change = self.on_change
+        self._keeper.take(archive)
+        return archive
 
     def _prove_if_due(self) -> None:
         if self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
@@ -305,7 +301,7 @@ class Replica:
             if stale and not (more or self._queue):
                 more, stale = True, False  # that was made in a sync that failed: there may be more by now
         self._drained = not (more or self._queue)
-        self._save_if_due()
+        self._keeper.save_if_due()
         return shipped
 
     def _put_first(self) -> bool:
@@ -361,11 +357,13 @@ class Replica:
 
     def _acknowledge(self, prepared: Prepared) -> None:
         self._queue.popleft()
-        self._advance(prepared.header, prepared.digest, prepared.after)
+        self._advance(prepared.start, prepared.header, prepared.digest, prepared.after)
         self._tell(prepared.header, prepared.size)
 
-    def _advance(self, header: WalHeader, digest: str, place: Place) -> None:
+    def _advance(self, start: Place, header: WalHeader, digest: str, place: Place) -> None:
         assert self._state is not None
+        assert self._archive is not None
+        self._archive.shipped(start, header, digest)  # before the state: it may know of more, and not of less
         self._proved_at = self._clock.monotonic()
         self._state = replace(
             self._state, digest=digest, last=str(header.position), shipped=header.shipped, place=place
@@ -379,40 +377,23 @@ class Replica:
 
     def _resolve_refusal(self, prepared: Prepared) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
-        assert self._state is not None
         assert self._follower is not None
         assert self._preparation is not None
-        key = wal_key(prepared.header.position)
-        there = read_checked(
-            lambda: self._client.read_wal_segment(prepared.header.position), partial(wal_segment.decode_checked, key)
-        )
-        header = there.header
-        if header.successor is not None or header.owner != prepared.header.owner:
-            by = f"ended by {header.successor}" if header.successor is not None else f"written by owner {header.owner}"
-            raise FencedError(f"{self._client.url}: generation {header.generation} was {by}; this daemon stops here")
-        if header.previous != prepared.header.previous:
-            raise DivergedError(key, "the replica holds another chain under this owner's name")
-        if header.file != prepared.header.file:
-            raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
-        run = self._follower.read_again(prepared.start, header.length, final=header.final)
-        if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
-            raise DivergedError(key, "the replica holds other bytes under this owner's name")
+        there, run = adopt_own(self._client, self._follower, prepared)
         self._queue.clear()
         self._preparation.rewind(run.after)
-        self._advance(header, there.digest, run.after)
-        self._tell(header, len(there.body))
+        self._advance(prepared.start, there.header, there.digest, run.after)
+        self._tell(there.header, len(there.body))
 
     # --- state
 
-    def _save_if_due(self) -> None:
-        if self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
-            self._save()
+    @property
+    def _state(self) -> ReplicaState | None:
+        return self._keeper.state
 
-    def _save(self) -> None:
-        if self._state is not None and self._state is not self._saved:
-            self._folder.save(self._state)
-            self._saved = self._state
-            self._saved_at = self._clock.monotonic()
+    @_state.setter
+    def _state(self, state: ReplicaState) -> None:
+        self._keeper.state = state
 
 
 def _was_refused(put: Future[None]) -> bool:
@@ -421,3 +402,6 @@ def _was_refused(put: Future[None]) -> bool:
     except ExistsError:
         return True
     return False
+
+
+def _do_nothing() -> None: ...

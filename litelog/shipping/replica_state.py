@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c
+from litelog.clock import read_boot_id
 from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError
 from litelog.log.identity import ShippedEnd
@@ -48,6 +49,8 @@ class ReplicaState:
     """In a generation that continues another, until it has come that far: where that one ended."""
     place: Place = Place(0, "")  # noqa: RUF009 - frozen
     """Where the log is read on."""
+    archive: str | None = None
+    """What is sealed and what is not (``archive_state``), as text; None while nothing is known."""
 
 
 class StateFolder:
@@ -55,6 +58,8 @@ class StateFolder:
 
     def __init__(self, path: str, what: str) -> None:
         self._path = path
+        self.boot = read_boot_id()
+        """Which run of the machine's steady clock it is, whose times may be kept here."""
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
             self._lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -9,27 +9,19 @@ from typing import TYPE_CHECKING
 from litelog.errors import (
     ConfigError,
     CorruptionError,
-    ExistsError,
     FencedError,
     LitelogError,
-    NotFoundError,
     OtherLogError,
     SourceSyncError,
-    StoreError,
 )
 from litelog.layout import Fencing
+from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, asked_delay, needs_help, next_delay
 from litelog.shipping.fencing import NotCreateOnlyError
 
 if TYPE_CHECKING:
     from random import Random
 
     from litelog.shipping.replica import Replica
-
-FIRST_DELAY_SECONDS = 0.1
-MAX_DELAY_SECONDS = 30.0
-"""A store that comes back is noticed within this time, and one that is down gets few requests."""
-MAX_RETRY_AFTER_SECONDS = 300.0
-"""A store that asks to be left alone for longer is asked again after this time: it may not have meant it."""
 
 
 class Phase(Enum):
@@ -110,8 +102,7 @@ class ReplicaTask:
         self.failures += 1
         self.phase = lasting_phase(error) or Phase.BACKING_OFF
         self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, random)
-        asked = error.retry_after if isinstance(error, StoreError) else None
-        self.due = now + max(self.delay, min(asked or 0.0, MAX_RETRY_AFTER_SECONDS))
+        self.due = now + max(self.delay, asked_delay(error))
 
 
 def lasting_phase(error: LitelogError) -> Phase | None:
@@ -123,13 +114,3 @@ def lasting_phase(error: LitelogError) -> Phase | None:
     if isinstance(error, (ConfigError, OtherLogError, NotCreateOnlyError)):
         return Phase.REFUSED
     return None
-
-
-def needs_help(error: LitelogError) -> bool:
-    """Whether trying again soon is of no use: somebody has to give a right, make a bucket, set a clock."""
-    return isinstance(error, StoreError) and not error.retryable and not isinstance(error, NotFoundError | ExistsError)
-
-
-def next_delay(delay: float, random: Random) -> float:
-    """Decorrelated jitter: between the first delay and three times the last one, capped. Seconds."""
-    return min(MAX_DELAY_SECONDS, random.uniform(FIRST_DELAY_SECONDS, 3 * delay))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.claim import Claim
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.listener import Shipped
 
 WAIT_SECONDS = 120.0
 """How long a daemon may take to ship something before a benchmark gives up."""
@@ -114,6 +114,10 @@ class _Teller:
         os.write(1, b"shipped %d %d %d\n" % (time.monotonic_ns(), event.header.next or 0, event.size))
 
     def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def sealed(self, event: object) -> None: ...
+
+    def snapped(self, event: object) -> None: ...
 
 
 @click.command(help=__doc__)

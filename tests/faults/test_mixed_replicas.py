@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.claim import Claim
-    from litelog.replicator import ReplicaStatus
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.replica_status import ReplicaStatus
+    from litelog.shipping.listener import Shipped
     from tests.faults.s3_replicas import Bench
 
 WAIT_SECONDS = 120
@@ -89,6 +89,10 @@ class Progress:
             self.changed.notify_all()
 
     def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def sealed(self, event: object) -> None: ...
+
+    def snapped(self, event: object) -> None: ...
 
     def wait_for(self, log: str, replica: str, sequence: int) -> None:
         """Wait until every record before ``sequence`` is acknowledged there."""

@@ -18,7 +18,7 @@ pytest.importorskip("moto.server")
 from litelog.errors import StoreError
 from litelog.replicator import BEGINNING
 from litelog.shipping.fencing import GRACE_SECONDS
-from litelog.shipping.replica import Workers
+from litelog.shipping.pair import Workers
 from litelog.shipping.replica_task import MAX_DELAY_SECONDS, Phase
 from tests.fault_proxy import Fault
 from tests.faults.figures import report

@@ -23,7 +23,7 @@ from tests.servers import REGION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.listener import Shipped
     from tests.faults.s3_replicas import Bench
 
 WAIT_SECONDS = 60
@@ -47,6 +47,10 @@ class Progress:
             self._changed.notify_all()
 
     def began(self, *_: object) -> None: ...
+
+    def sealed(self, event: object) -> None: ...
+
+    def snapped(self, event: object) -> None: ...
 
     def wait_for(self, sequence: int) -> None:
         """Wait until every record before ``sequence`` is acknowledged."""

@@ -32,13 +32,17 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from litelog.clock import SystemClock
-from litelog.shipping.ownership import Owner, Source
+from litelog.shipping.ownership import Owner
+from litelog.shipping.pair import Source, Workers
 from litelog.registry import open_client, open_format
-from litelog.shipping.replica import Replica, Workers
+from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.settings import Settings
 
 class Teller:
     def began(self, log, replica, claim): pass
+    def sealed(self, event): pass
+    def snapped(self, event): pass
     def shipped(self, event): print(event.header.next, flush=True)
 
 log, replica, state = sys.argv[1:]
@@ -46,7 +50,7 @@ clock = SystemClock()
 source, client, folder = Source(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
 owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here")
 workers = Workers(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
-replica = Replica(source, client, folder, owner, workers, clock, Teller(), max_segment_bytes=4096)
+replica = Replica(source, client, folder, owner, workers, clock, Teller(), Settings(max_segment_bytes=4096))
 while replica.sync():
     pass
 replica.close()

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from litelog.layout import Fencing
 from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient
-from litelog.shipping.ownership import Owner, Source
-from litelog.shipping.replica import Replica, Workers
+from litelog.shipping.ownership import Owner
+from litelog.shipping.pair import Source, Workers
+from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.settings import Settings
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.listener import Sealed, Shipped, Snapped
     from tests.unit.log_builder import LogBuilder
 
 
@@ -55,6 +57,7 @@ class Daemon:
         workers: Workers = INLINE,
         host: str = "here",
         beginning: ObjectStore | None = None,
+        settings: Settings | None = None,
         fencing: Fencing = Fencing.REQUIRED,
     ) -> None:
         """``beginning``: the store as generations are begun with it, where that is not ``store`` itself."""
@@ -66,10 +69,12 @@ class Daemon:
         self.clock = clock or ManualClock()
         self.random = Random(seed)
         self.host = host
-        self.limit = limit
+        self.settings = settings or Settings(max_segment_bytes=limit)
         self.workers = workers
         self.acknowledged: list[Shipped] = []
         self.claims: list[Claim] = []
+        self.sealed_events: list[Sealed] = []
+        self.snapshots: list[Snapped] = []
         self.on_shipped: Callable[[Shipped], None] | None = None
         self.start(takeover=takeover)
 
@@ -88,7 +93,7 @@ class Daemon:
             takeover=takeover,
             fencing=self.fencing,
         )
-        self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.limit)
+        self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.settings)
 
     def _fenced(self, store: ObjectStore) -> ObjectStore:
         return store if self.fencing is Fencing.REQUIRED else LookingStore(store)
@@ -129,3 +134,9 @@ class Daemon:
 
     def began(self, log: str, replica: str, claim: Claim) -> None:
         self.claims.append(claim)
+
+    def sealed(self, event: Sealed) -> None:
+        self.sealed_events.append(event)
+
+    def snapped(self, event: Snapped) -> None:
+        self.snapshots.append(event)

@@ -17,7 +17,7 @@ from litelog import wal_segment
 from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMissingError, StoreError
 from litelog.layout import wal_key
 from litelog.shipping.fencing import GRACE_SECONDS
-from litelog.shipping.replica import Workers
+from litelog.shipping.pair import Workers
 from litelog.shipping.replica_state import StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica

@@ -22,17 +22,11 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
+from litelog.opening import state_folder_of
 from litelog.replicator import Replicator
+from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
 from litelog.shipping.replica_state import StateFolder
-from litelog.shipping.replica_task import (
-    FIRST_DELAY_SECONDS,
-    MAX_DELAY_SECONDS,
-    OVER,
-    Phase,
-    ReplicaTask,
-    lasting_phase,
-    next_delay,
-)
+from litelog.shipping.replica_task import OVER, Phase, ReplicaTask, lasting_phase
 from litelog.watcher import Watcher
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
@@ -46,7 +40,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.listener import Sealed, Shipped, Snapped
 
 WAIT_SECONDS = 30
 """How long a test waits for a thread before it fails."""
@@ -81,6 +75,8 @@ class Progress:
     def __init__(self) -> None:
         self.shipped_events: list[Shipped] = []
         self.claims: list[Claim] = []
+        self.sealed_events: list[Sealed] = []
+        self.snapshots: list[Snapped] = []
         self.on_shipped: Callable[[Shipped], None] | None = None
         self._changed = threading.Condition()
 
@@ -94,6 +90,16 @@ class Progress:
     def began(self, log: str, replica: str, claim: Claim) -> None:
         with self._changed:
             self.claims.append(claim)
+
+    def sealed(self, event: Sealed) -> None:
+        with self._changed:
+            self.sealed_events.append(event)
+            self._changed.notify_all()
+
+    def snapped(self, event: Snapped) -> None:
+        with self._changed:
+            self.snapshots.append(event)
+            self._changed.notify_all()
 
     def wait(self, holds: Callable[[], bool]) -> None:
         with self._changed:
@@ -307,7 +313,8 @@ def test_a_pair_that_is_locked_is_out_and_others_go_on(
 ) -> None:
     urls = [f"file://{tmp_path}/one", f"file://{tmp_path}/two"]
     replicator = make((log, urls))
-    with StateFolder(replicator._folder_of(log.folder, urls[0], urls[0]), "another daemon"), Running(replicator) as running:
+    folder = state_folder_of(str(tmp_path / "state"), log.folder, urls[0], urls[0])
+    with StateFolder(folder, "another daemon"), Running(replicator) as running:
         progress.wait_for_end(log, urls[1])
         log.append(1)
     assert isinstance(running.error, LockedError)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.claim import Claim
-    from litelog.shipping.replica import Shipped
+    from litelog.shipping.listener import Shipped
 
 
 class Began:
@@ -34,6 +34,10 @@ class Began:
         self.event.set()
 
     def shipped(self, event: Shipped) -> None: ...
+
+    def sealed(self, event: object) -> None: ...
+
+    def snapped(self, event: object) -> None: ...
 
 
 def make_replicator(tmp_path: Path, listener: Began | None = None) -> Replicator:

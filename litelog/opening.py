@@ -1,0 +1,144 @@
+"""Opens what a configuration names: formats, stores, state folders, and the replicas over them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, LitelogError
+from litelog.layout import Fencing
+from litelog.looking_store import LookingStore
+from litelog.object_store import ObjectReplicaClient
+from litelog.registry import local_folder, open_format, open_store, redact
+from litelog.retrying_store import RetryingStore, RetryPolicy
+from litelog.shipping.ownership import Owner
+from litelog.shipping.pair import Source, Workers
+from litelog.shipping.replica import Replica
+from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.replica_task import ReplicaTask
+from litelog.shipping.settings import Settings
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+    from random import Random
+
+    from litelog.clock import Clock
+    from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.destination_threads import DestinationThreads
+    from litelog.object_store import ObjectStore
+    from litelog.replica_client import ReplicaClient
+    from litelog.shipping.listener import Listener
+
+_logger = logging.getLogger(__name__)
+
+BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
+"""For the dozen requests in a row that a generation begins with: where one in three fails, hardly any beginning would
+succeed as a whole, and back-off would grow between them. WAL segments are put once, and their failures are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all replicas of a process share."""
+
+    clock: Clock
+    random: Random
+    listener: Listener
+    compressing: Executor
+    threads: DestinationThreads
+    stop_requested: threading.Event
+    guard: Callable[[Callable[[], None]], None]
+    """Does work in a thread, and has the process end with what is a bug in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One replica of one log."""
+
+    log: str
+    """As the configuration names it; so ``url``."""
+    url: str
+    client: ReplicaClient
+    task: ReplicaTask
+    """Without a replica where its state folder cannot be used: ``error`` says why."""
+    error: LitelogError | None = None
+
+
+def open_logs(config: Config, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
+    """Every replica of every log, in the configuration's order. ConfigError where one cannot be."""
+    for log in config.logs:
+        source = Source(log.path, open_format(log.format, log.pattern))
+        for replica in log.replicas:
+            yield _open_replica(source, log, replica, _Place(state_dir, host), tools)
+
+
+def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
+    """The state folder of one log and replica: by names for people, by digests for uniqueness.
+
+    ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas.
+    """
+    path = os.path.realpath(log)
+    names = [f"{os.path.basename(path)}-{_short_digest(path)}", _short_digest(f"{redact(url)} {place}")]
+    return os.path.join(state_dir, *names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where this process is."""
+
+    state_dir: str
+    host: str
+
+
+def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place: _Place, tools: Tools) -> Opened:
+    store = _open_store(replica)
+    client = ObjectReplicaClient(store)
+    _require_outside(log.path, client.url)
+    task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
+    task.fencing = replica.fencing
+    try:
+        path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
+        folder = StateFolder(path, f"{log.path} to {client.url}")
+    except LitelogError as error:
+        return Opened(log.path, replica.url, client, task, error)
+    owner = Owner(
+        source,
+        ObjectReplicaClient(RetryingStore(store, tools.stop_requested, BEGINNING)),
+        folder,
+        clock=tools.clock,
+        random=tools.random,
+        host=place.host,
+        takeover=log.takeover,
+        fencing=replica.fencing,
+    )
+    threads = tools.threads.sealing(client.url)
+    workers = Workers(
+        tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
+    )
+    settings = Settings(max_segment_bytes=replica.max_segment_bytes)
+    task.replica = Replica(source, client, folder, owner, workers, tools.clock, tools.listener, settings)
+    return Opened(log.path, replica.url, client, task)
+
+
+def _open_store(replica: ReplicaConfig) -> ObjectStore:
+    store = open_store(replica.url, replica.options)
+    if replica.fencing is Fencing.REQUIRED:
+        return store
+    _logger.warning("%s: fencing isolated: nothing stops another daemon that writes there, too", store.url)
+    return LookingStore(store)
+
+
+def _require_outside(log: str, replica: str) -> None:
+    """A replica inside its log's folder would change that, and be lost with it."""
+    folder, place = os.path.realpath(log), local_folder(replica)
+    if place is not None and os.path.commonpath([folder, os.path.realpath(place)]) == folder:
+        raise ConfigError(f"{replica} is in the folder of its own log ({log}); choose another place")
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,359 @@
+"""One generation's sealed segments and snapshots: what is to be done beside the WAL segments, and when.
+
+Nothing here holds up a WAL segment: the work is done in the background, a step at a time, and what fails is tried again
+and told. The thread that ships tells of what was shipped (``shipped``); whoever has time calls ``poke``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from litelog.errors import FencedError, LitelogError, SourceError, StoreError
+from litelog.layout import snapshot_key
+from litelog.position import generation
+from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment
+from litelog.shipping.back_off import BackOff, needs_help
+from litelog.shipping.covered import delete_covered
+from litelog.shipping.fencing import GRACE_SECONDS, require_newest
+from litelog.shipping.listener import Sealed, Snapped
+from litelog.shipping.marks import MarkLog
+from litelog.shipping.sealer import Sealer
+from litelog.shipping.snapshots import Snapshots, find_snapshot
+from litelog.shipping.wal_bytes import find_finished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.claim import Claim
+    from litelog.log.place import Place
+    from litelog.shipping.pair import Pair
+    from litelog.snapshot import Snapshot
+    from litelog.wal_segment import WalHeader
+
+_logger = logging.getLogger(__name__)
+
+DELETE_SECONDS = 60.0
+"""How long after a successful WAL PUT, which proved whose generation it is, covered WAL segments are deleted."""
+
+LAST_FAILURES = 5
+"""How often in a row the work may fail where it is the last there is to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """Where sealing stands."""
+
+    sealed: int
+    """Sealed segments that were written in this run."""
+    unsealed: int
+    """Log segments that were shipped to their end, and are not sealed yet."""
+    snapshot: str | None
+    """The newest snapshot's key, if it is known."""
+    failures: int
+    """How often the work failed in a row."""
+    error: str | None
+
+
+class Archive:
+    """Seals, writes snapshots and deletes what they cover, for one generation."""
+
+    def __init__(self, pair: Pair, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]) -> None:
+        """``below``: all indexes below it are finished; ``save`` has ``state`` kept, from any thread."""
+        self._pair = pair
+        self._claim = claim
+        self._name = generation(claim.generation)
+        self._state = state
+        self._below = below
+        self._save = save
+        source, client, clock = pair.source, pair.client, pair.clock
+        self._sealer = Sealer(source.folder, source.format, client, claim, clock)
+        self._snapshots = Snapshots(source.folder, source.format, client, claim, clock, pair.settings.snapshot_policy)
+        self._newest: Snapshot | None = None
+        self._marks = MarkLog()
+        self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
+        self._retry_at = 0.0
+        self._error: LitelogError | None = None
+        self._counted_from = clock.monotonic()
+        self._put_at: float | None = None
+        self._sealed = 0
+        self._delete_refused = False
+        self._asked = False
+        self._last = False
+        self._running = False
+        self._stopped = False
+        self._changed = threading.Condition()
+        self.fenced: FencedError | None = None
+        """What was found out about a successor, if anything."""
+        self.on_change: Callable[[], None] = _do_nothing
+        """Called, from any thread, when ``due`` or ``busy`` may have changed."""
+
+    # --- the thread that ships
+
+    def shipped(self, start: Place, header: WalHeader, digest: str) -> None:
+        """A WAL segment is durable that begins at ``start``."""
+        with self._changed:
+            self._put_at = self._pair.clock.monotonic()
+            self._marks.add(header)
+            state = self._state
+            if header.offset == 0:
+                opening = Opening(header.index, header.previous, start.sequence, start.epoch)
+                state = replace(state, opening=opening)
+            if header.final:
+                self._below = max(self._below, header.index + 1)
+                if state.opening is not None and state.opening.index == header.index:
+                    state = state.with_finished(_finished(state.opening, header, digest))
+                state = replace(state, opening=None)
+            self._state = state
+
+    def poke(self) -> None:
+        """Have done in the background what is due."""
+        with self._changed:
+            due = self._due()
+            if due is None or due > self._pair.clock.monotonic():
+                return
+            self._running = True
+        self._pair.workers.background(self._work)
+
+    def stop(self) -> None:
+        """Begin nothing more: the generation is another's, or the process ends."""
+        with self._changed:
+            self._stopped = True
+
+    # --- whoever asks
+
+    @property
+    def state(self) -> ArchiveState:
+        """What is to be kept."""
+        return self._state
+
+    @property
+    def status(self) -> ArchiveStatus:
+        """Where it stands."""
+        with self._changed:
+            state = self._state
+            unsealed = (
+                self._below
+                - (state.snapshot or self._claim.first)
+                - sum(segment.sealed is not None for segment in state.finished)
+            )
+            return ArchiveStatus(
+                self._sealed,
+                max(0, unsealed),
+                None if state.snapshot is None else snapshot_key(self._name, state.snapshot),
+                self._back_off.failures,
+                None if self._error is None else str(self._error),
+            )
+
+    @property
+    def due(self) -> float | None:
+        """When ``poke`` is to be called next, in monotonic seconds; None while there is nothing to wait for."""
+        with self._changed:
+            return self._due()
+
+    def ask(self) -> None:
+        """Have a snapshot written now, of all that is finished."""
+        with self._changed:
+            self._asked = True
+            self._retry_at = 0.0
+        self.poke()
+
+    def finish(self) -> None:
+        """Seal what is finished, and write the last snapshot; ``busy`` tells how long that takes."""
+        with self._changed:
+            self._last = True
+        self.ask()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work to do now, that does not fail again and again."""
+        with self._changed:
+            if self._running:
+                return True
+            given_up = self._last and self._back_off.failures >= LAST_FAILURES
+            return not self._stopped and not given_up and self._next_step(last=True) is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Until no step is being done; whether that came in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, seconds)
+
+    # --- in the background
+
+    def _work(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    step = self._next_step()
+                    self._asked = self._asked and step is not None
+                if step is None:
+                    break
+                step()
+                with self._changed:
+                    self._back_off.succeed()
+                    self._error = None
+        except FencedError as error:
+            self.fenced = error
+            self.stop()
+        except (LitelogError, OSError) as error:
+            self._failed(error if isinstance(error, LitelogError) else SourceError(str(error)))
+        finally:
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
+            self.on_change()
+
+    def _failed(self, error: LitelogError) -> None:
+        with self._changed:
+            delay = self._back_off.fail(error)
+            self._retry_at = self._pair.clock.monotonic() + delay
+            self._error = error
+            if self._back_off.worth_saying:
+                level = logging.ERROR if needs_help(error) else logging.WARNING
+                said = "%s to %s: sealing failed %d times in a row, tried again in %.1f s: %s"
+                where = (self._pair.source.folder, self._pair.client.url)
+                _logger.log(level, said, *where, self._back_off.failures, delay, error)
+
+    def _due(self) -> float | None:
+        if self._running or self._stopped:
+            return None
+        if self._next_step() is not None:
+            return self._retry_at
+        return max(self._retry_at, self._snapshot_at) if self._state.sealed else None
+
+    def _next_step(self, *, last: bool = False) -> Callable[[], None] | None:
+        """What is to be done now; with ``last``, without what may stay undone."""
+        state = self._state
+        if self._stopped:
+            return None
+        if state.snapshot is None:
+            return self._find_newest if self._below > self._claim.first or self._asked else None
+        return self._next_seal(state, state.snapshot) or (None if last else self._next_deletion(state))
+
+    def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
+        ready = state.sealed
+        known = len(state.finished) == self._below - snapshot
+        unsealed = len(ready) < len(state.finished)
+        many = len(ready) >= self._pair.settings.snapshot_segments
+        asked = (self._asked or self._last) and known and not unsealed
+        if ready and (many or asked or self._pair.clock.monotonic() >= self._snapshot_at):
+            return partial(self._take_snapshot, ready)
+        if not known:
+            return self._recover_next
+        return partial(self._seal, state.finished[len(ready)]) if unsealed else None
+
+    def _next_deletion(self, state: ArchiveState) -> Callable[[], None] | None:
+        retention = self._pair.settings.wal_retention
+        due = state.covered and self._pair.clock.monotonic() >= state.covered[0].since + retention
+        return partial(self._delete, state.covered[0]) if due and self._may_delete() else None
+
+    @property
+    def _snapshot_at(self) -> float:
+        return self._counted_from + self._pair.settings.snapshot_interval
+
+    def _find_newest(self) -> None:
+        """The state was lost, or written before there were sealed segments: look what the replica holds."""
+        found = find_snapshot(self._pair.client, self._name)
+        with self._changed:
+            self._state = self._state.with_snapshot(self._claim.first if found is None else found.next)
+
+    def _recover_next(self) -> None:
+        """Look up, in its WAL segments, the first log segment that is finished and not known."""
+        state = self._state
+        assert state.snapshot is not None
+        known = {segment.index for segment in state.finished}
+        index = next(index for index in range(state.snapshot, self._below) if index not in known)
+        found = find_finished(self._pair.client, self._name, index)
+        with self._changed:
+            self._state = self._state.with_finished(found)
+
+    def _seal(self, segment: ShippedSegment) -> None:
+        entry = self._sealer.seal_shipped(segment, self._marks.of(segment.index))
+        with self._changed:
+            self._state = self._state.with_finished(replace(segment, sealed=entry))
+            self._marks.drop(segment.index)
+            self._sealed += 1
+            left = len(self._state.finished) - len(self._state.sealed)
+        self._save()
+        self._pair.listener.sealed(Sealed(self._pair.source.folder, self._pair.client.url, entry, left))
+
+    def _take_snapshot(self, ready: tuple[ShippedSegment, ...]) -> None:
+        now = self._pair.clock.monotonic()
+        if self._put_at is None or now - self._put_at > GRACE_SECONDS / 2:
+            require_newest(self._pair.client, self._claim)
+        newest = self._newest
+        if newest is None or newest.next != self._state.snapshot:
+            newest = find_snapshot(self._pair.client, self._name)
+        if newest is None or newest.next != self._state.snapshot:
+            self._forget_newest(newest)
+            return
+        made = self._snapshots.write_next(newest, ready)
+        self._newest = None  # it may be large, and is needed once an hour
+        with self._changed:
+            now = self._pair.clock.monotonic()
+            self._counted_from = now
+            covered = (*self._state.covered, Covered(self._claim.generation, made.next, now))
+            self._state = replace(self._state.with_snapshot(made.next), covered=covered)
+        self._save()
+        where = (self._pair.source.folder, self._pair.client.url)
+        self._pair.listener.snapped(Snapped(*where, made.key, made.first, made.next))
+
+    def _forget_newest(self, there: Snapshot | None) -> None:
+        """The newest snapshot is not the one that is remembered: what lies behind the one there is sealed again."""
+        with self._changed:
+            before = self._state.snapshot
+            self._newest = there
+            self._state = replace(self._state, snapshot=self._claim.first if there is None else there.next)
+            self._state = self._state.with_finished()
+        _logger.warning(
+            "%s: the newest snapshot of generation %s stands at index %s, not at %s: the next one is made from it",
+            self._pair.client.url,
+            self._name,
+            self._state.snapshot,
+            before,
+        )
+
+    def _delete(self, covered: Covered) -> None:
+        done = False
+        try:
+            deleted, done = delete_covered(self._pair.client, covered, self._may_delete)
+            if deleted:
+                _logger.debug("%s: deleted %d covered WAL segments", self._pair.client.url, deleted)
+        except StoreError as error:
+            if not needs_help(error):
+                raise
+            if not self._delete_refused:
+                _logger.error("%s: covered WAL segments stay there: %s", self._pair.client.url, error)
+            self._delete_refused = done = True
+        with self._changed:
+            if done:
+                self._state = replace(self._state, covered=self._state.covered[1:])
+            else:
+                self._put_at = None  # the next put proves anew whose generation it is
+        self._save()
+
+    def _may_delete(self) -> bool:
+        with self._changed:
+            put_at = self._put_at
+        return not self._stopped and put_at is not None and self._pair.clock.monotonic() - put_at <= DELETE_SECONDS
+
+
+def _finished(opening: Opening, header: WalHeader, digest: str) -> ShippedSegment:
+    return ShippedSegment(
+        index=header.index,
+        file=header.file,
+        length=header.end,
+        crc=header.crc_total,
+        previous=opening.previous,
+        chain=digest,
+        shipped=header.shipped,
+        sequence=opening.sequence,
+        epoch=opening.epoch,
+    )
+
+
+def _do_nothing() -> None: ...

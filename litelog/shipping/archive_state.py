@@ -1,0 +1,122 @@
+"""What a daemon remembers of a generation's sealed segments and snapshots: values, and their text in its state."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from litelog.snapshot_entries import SnapshotEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedSegment:
+    """A log segment that was shipped to its end, and that no snapshot names yet."""
+
+    index: int
+    file: str
+    length: int
+    crc: int
+    """CRC-32C of its bytes, as its ``final`` states it."""
+    previous: str
+    """SHA-256 of the object before its first WAL segment."""
+    chain: str
+    """SHA-256 of its last WAL segment."""
+    shipped: int
+    """When that was shipped, microseconds since 1970."""
+    sequence: int | None = None
+    """The sequence that its first commit must have; None: whatever it says."""
+    epoch: int = 0
+    sealed: SnapshotEntry | None = None
+    """Once its sealed segment is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The log segment that is being shipped: what will be said of it once it is finished."""
+
+    index: int
+    previous: str
+    sequence: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """WAL segments below index ``next`` of ``generation``, which a snapshot covers."""
+
+    generation: str
+    next: int
+    since: float
+    """When that snapshot became durable, in the seconds of the machine's steady clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveState:
+    """Values only change as a whole; ``finished`` is in the order of the indexes."""
+
+    generation: str
+    snapshot: int | None = None
+    """Where the newest durable snapshot stands; None while that is not known."""
+    opening: Opening | None = None
+    finished: tuple[ShippedSegment, ...] = ()
+    covered: tuple[Covered, ...] = ()
+    boot: str = ""
+    """Which run of the steady clock ``covered`` counts in."""
+
+    def with_finished(self, *segments: ShippedSegment) -> ArchiveState:
+        """With what is new or known better of some log segments; those that a snapshot names are left out."""
+        by_index = {segment.index: segment for segment in (*self.finished, *segments)}
+        first = self.snapshot or 0
+        return replace(self, finished=tuple(by_index[index] for index in sorted(by_index) if index >= first))
+
+    def with_snapshot(self, index: int) -> ArchiveState:
+        """After the snapshot at ``index`` became durable."""
+        return replace(self, snapshot=index).with_finished()
+
+    @property
+    def sealed(self) -> tuple[ShippedSegment, ...]:
+        """What the next snapshot can name: those behind the newest one that are sealed, up to the first that is not."""
+        ready: list[ShippedSegment] = []
+        for segment in self.finished:
+            if segment.sealed is None or segment.index != (self.snapshot or 0) + len(ready):
+                break
+            ready.append(segment)
+        return tuple(ready)
+
+
+def write_state(state: ArchiveState) -> str:
+    """The state as text."""
+    return json.dumps(asdict(state), separators=(",", ":"))
+
+
+def read_state(text: str | None, generation: str, boot: str, now: float) -> ArchiveState:
+    """The state that was written, if it is of ``generation``; else one that knows nothing.
+
+    ``now``: seconds of the steady clock. Where that was set back since (``boot`` differs), every wait begins anew.
+    """
+    try:
+        state = _parse(json.loads(text)) if text else None
+    except (ValueError, TypeError, KeyError):
+        state = None
+    if state is None or state.generation != generation:
+        return ArchiveState(generation, boot=boot)
+    if boot and state.boot == boot:
+        return replace(state, covered=tuple(replace(one, since=min(one.since, now)) for one in state.covered))
+    return replace(state, boot=boot, covered=tuple(replace(one, since=now) for one in state.covered))
+
+
+def _parse(fields: dict[str, Any]) -> ArchiveState:
+    opening = fields["opening"]
+    finished = [
+        ShippedSegment(**{**entry, "sealed": SnapshotEntry(**entry["sealed"]) if entry["sealed"] else None})
+        for entry in fields["finished"]
+    ]
+    return ArchiveState(
+        **{
+            **fields,
+            "opening": Opening(**opening) if opening is not None else None,
+            "finished": tuple(finished),
+            "covered": tuple(Covered(**one) for one in fields["covered"]),
+        }
+    )

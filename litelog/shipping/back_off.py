@@ -1,0 +1,65 @@
+"""How long to wait after a failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
+
+if TYPE_CHECKING:
+    from random import Random
+
+FIRST_DELAY_SECONDS = 0.1
+MAX_DELAY_SECONDS = 30.0
+"""A store that comes back is noticed within this time, and one that is down gets few requests."""
+MAX_RETRY_AFTER_SECONDS = 300.0
+"""A store that asks to be left alone for longer is asked again after this time: it may not have meant it."""
+
+REMINDER_FAILURES = 64
+"""After how many failures in a row it is said again, besides after 1, 2, 4, 8, ...: every half an hour, or sooner."""
+
+
+class BackOff:
+    """The failures in a row, and the delay behind the last one."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.failures = 0
+        self.delay = FIRST_DELAY_SECONDS
+
+    def fail(self, error: LitelogError) -> float:
+        """Take note of a failure; how many seconds to wait: capped, jittered, and as long as the store asks."""
+        self.failures += 1
+        self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, self._random)
+        return max(self.delay, asked_delay(error))
+
+    def succeed(self) -> None:
+        """Forget the failures before."""
+        self.failures = 0
+        self.delay = FIRST_DELAY_SECONDS
+
+    @property
+    def worth_saying(self) -> bool:
+        """Whether the last failure is one that is told."""
+        return is_worth_saying(self.failures)
+
+
+def is_worth_saying(failures: int) -> bool:
+    """Whether so many failures in a row are told: not each of them."""
+    return failures & (failures - 1) == 0 or failures % REMINDER_FAILURES == 0
+
+
+def needs_help(error: LitelogError) -> bool:
+    """Whether trying again soon is of no use: somebody has to give a right, make a bucket, set a clock."""
+    return isinstance(error, StoreError) and not error.retryable and not isinstance(error, NotFoundError | ExistsError)
+
+
+def asked_delay(error: LitelogError) -> float:
+    """For how many seconds the store asks to be left alone; capped."""
+    asked = error.retry_after if isinstance(error, StoreError) else None
+    return min(asked or 0.0, MAX_RETRY_AFTER_SECONDS)
+
+
+def next_delay(delay: float, random: Random) -> float:
+    """Decorrelated jitter: between the first delay and three times the last one, capped. Seconds."""
+    return min(MAX_DELAY_SECONDS, random.uniform(FIRST_DELAY_SECONDS, 3 * delay))

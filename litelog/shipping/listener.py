@@ -1,0 +1,69 @@
+"""What is told of a replica's progress, and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from litelog.position import Position, generation
+
+if TYPE_CHECKING:
+    from litelog.claim import Claim
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.wal_segment import WalHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A WAL segment that is durable in the replica."""
+
+    log: str
+    """The log's folder."""
+    replica: str
+    header: WalHeader
+    size: int
+    """The object's bytes."""
+
+    @property
+    def end(self) -> Position:
+        """Every byte before this position is in the replica."""
+        return Position(generation(self.header.generation), self.header.index, self.header.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed segment that is durable in the replica."""
+
+    log: str
+    replica: str
+    entry: SnapshotEntry
+    left: int
+    """Log segments that are finished, and not sealed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapped:
+    """A snapshot that is durable in the replica."""
+
+    log: str
+    replica: str
+    key: str
+    first: int
+    next: int
+    """It names the log segments [first, next)."""
+
+
+class Listener(Protocol):
+    """Who is told of progress, from the thread that made it. Must neither block nor fail."""
+
+    def shipped(self, event: Shipped) -> None:
+        """A WAL segment was acknowledged."""
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        """A generation is this owner's to write."""
+
+    def sealed(self, event: Sealed) -> None:
+        """A sealed segment was written, or is referred to."""
+
+    def snapped(self, event: Snapped) -> None:
+        """A snapshot was written."""

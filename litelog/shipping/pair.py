@@ -1,0 +1,51 @@
+"""One log and one replica of it: what all who ship the one to the other share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+    from litelog.replica_client import ReplicaClient
+    from litelog.shipping.listener import Listener
+    from litelog.shipping.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A log to replicate, and how to read it."""
+
+    folder: str
+    format: LogFormat
+
+
+def do_at_once(work: Callable[[], None]) -> None:
+    """Do background work in the thread that asks for it."""
+    work()
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Threads that all replicas share: for compression, for puts beside it, and for what need not be done at once."""
+
+    compressing: Executor
+    putting: Executor
+    background: Callable[[Callable[[], None]], Any] = do_at_once
+    """Has work done, in a thread that no WAL segment waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A log, a replica of it, and the tools to ship with."""
+
+    source: Source
+    client: ReplicaClient
+    workers: Workers
+    clock: Clock
+    listener: Listener
+    settings: Settings

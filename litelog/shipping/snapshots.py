@@ -1,0 +1,107 @@
+"""A generation's snapshots: the newest one that can be read, and the next one."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog import snapshot as snapshots
+from litelog.errors import CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
+from litelog.layout import snapshot_key
+from litelog.log.source import SegmentNames
+from litelog.position import generation
+from litelog.reading.checked_read import read_checked
+from litelog.shipping.settings import SnapshotPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+    from litelog.position import Generation
+    from litelog.replica_client import ReplicaClient
+    from litelog.shipping.archive_state import ShippedSegment
+    from litelog.snapshot import Snapshot
+
+_logger = logging.getLogger(__name__)
+
+NEWEST = 16
+"""How many snapshots are looked at for one that is not damaged."""
+
+
+def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
+    """The newest snapshot of a generation that can be read; None if there is none: a listing and a GET.
+
+    Damaged ones are told and passed over. UnknownVersionError for one of a newer litelog.
+    """
+    for info in client.newest_snapshots(name, NEWEST):
+        try:
+            return read_snapshot(client, name, info.index)
+        except UnknownVersionError:
+            raise
+        except (CorruptObjectError, NotFoundError) as error:
+            _logger.warning("%s: %s; an older snapshot is taken", client.url, error)
+    return None
+
+
+def read_snapshot(client: ReplicaClient, name: Generation, index: int) -> Snapshot:
+    """The snapshot at ``index``. NotFoundError, CorruptObjectError."""
+    return read_checked(lambda: client.read_snapshot(name, index), partial(snapshots.decode, snapshot_key(name, index)))
+
+
+class Snapshots:
+    """Writes the later snapshots of one generation. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        folder: str,
+        log_format: LogFormat,
+        client: ReplicaClient,
+        claim: Claim,
+        clock: Clock,
+        policy: SnapshotPolicy,
+    ) -> None:
+        self._client = client
+        self._claim = claim
+        self._name = generation(claim.generation)
+        self._format = log_format
+        self._clock = clock
+        self._policy = policy
+        self._names = SegmentNames(folder, log_format, clock, reports=False)
+
+    def write_next(self, newest: Snapshot, sealed: Sequence[ShippedSegment]) -> Snapshot:
+        """The snapshot of ``newest`` and all that was sealed behind it, once it is durable.
+
+        One that is there and names the same is adopted; CorruptObjectError, by its key, if it names something else.
+        """
+        entries = [segment.sealed for segment in sealed if segment.sealed is not None]
+        made = snapshots.extend(newest, entries, created=self._clock.now(), chain=sealed[-1].chain)
+        if self._policy is SnapshotPolicy.MIRROR:
+            made = snapshots.drop_before(made, self._first_at_source(made))
+        try:
+            self._client.write_snapshot(self._name, made.next, [snapshots.encode(made)])
+        except ExistsError:
+            return self._adopt(made)
+        return made
+
+    def _adopt(self, made: Snapshot) -> Snapshot:
+        there = read_snapshot(self._client, self._name, made.next)
+        first = max(there.first, made.first)
+        same = there.segments[first - there.first :] == made.segments[first - made.first :]
+        if (there.owner, there.chain) != (made.owner, made.chain) or not same:
+            raise CorruptObjectError(made.key, "the snapshot there is not the one that was written")
+        return there
+
+    def _first_at_source(self, made: Snapshot) -> int:
+        """The first index whose log segment, or an older one, the source still has. SourceMissingError."""
+        names = self._names.all()
+        self._names.require_folder()
+        oldest = self._format.segment_order(names[0])
+        assert oldest is not None
+        for entry in made.segments:
+            order = self._format.segment_order(entry.file)
+            if order is not None and order >= oldest:
+                return entry.index
+        return made.next

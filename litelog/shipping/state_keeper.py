@@ -1,0 +1,71 @@
+"""Saves a replica's state: not too often, and from more than one thread."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from litelog.shipping.archive_state import write_state
+
+if TYPE_CHECKING:
+    from litelog.clock import Clock
+    from litelog.shipping.archive import Archive
+    from litelog.shipping.archive_state import ArchiveState
+    from litelog.shipping.replica_state import ReplicaState, StateFolder
+
+SAVE_SECONDS = 1.0
+"""How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
+
+
+class StateKeeper:
+    """What is kept of one log and replica: its ``state``, as it is set, with its archive's."""
+
+    def __init__(self, folder: StateFolder, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._archive: Archive | None = None
+        self._state: ReplicaState | None = None
+        self._saved: tuple[ReplicaState | None, ArchiveState | None] = (None, None)
+        self._saved_at = 0.0
+        self._text: tuple[ArchiveState, str] | None = None
+
+    @property
+    def state(self) -> ReplicaState | None:
+        """The state, its archive's left as it was read."""
+        return self._state
+
+    @state.setter
+    def state(self, state: ReplicaState) -> None:
+        self._state = state
+
+    def take(self, archive: Archive) -> None:
+        """Save that archive's state, too."""
+        with self._lock:
+            self._archive = archive
+
+    def release(self) -> None:
+        """Save nothing until ``take``: somebody else writes the state."""
+        with self._lock:
+            self._archive = None
+
+    def save_if_due(self) -> None:
+        """Save, if the last time is long enough ago."""
+        if self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Save what is not saved; StateError."""
+        with self._lock:
+            if self._archive is None or self._state is None:
+                return
+            state = self._state  # first: an archive may know of more than the position, and not of less
+            archive = self._archive.state
+            if (state, archive) == self._saved:
+                return
+            if self._text is None or self._text[0] is not archive:
+                self._text = (archive, write_state(archive))
+            self._folder.save(replace(state, archive=self._text[1]))
+            self._saved = (state, archive)
+            self._saved_at = self._clock.monotonic()
