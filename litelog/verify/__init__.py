@@ -1,0 +1,1 @@
+"""Verifying a replica: every promise of its writers checked, every anomaly named, nothing changed."""

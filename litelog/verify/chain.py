@@ -1,0 +1,229 @@
+"""The WAL segments of one generation, judged in order: each against the one before it, and against what is sealed.
+
+After an anomaly the next WAL segment is taken at its word, and what follows is judged by that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import StoreError
+from litelog.layout import wal_key
+from litelog.position import Position
+from litelog.verify.anomaly import Kind
+from litelog.verify.survey import wal_between
+from litelog.verify.wal_checks import State, WalChecks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from litelog.verify.wal_checks import Subject, Tools
+    from litelog.verify.wal_read import WalRead
+    from litelog.wal_segment import WalHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a generation has come."""
+
+    slot: Position | None
+    """Its next slot, or the terminal's place; None where that is not known, as its last WAL segment is damaged."""
+    ended: bool
+    next: int | None
+    shipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedSegment:
+    """A log segment as WAL segments hold it, as far as they do."""
+
+    index: int
+    file: str
+    length: int
+    crc: int
+    """CRC-32C of [0, length)."""
+
+
+class Chain:
+    """Judges one generation: ``take`` for each WAL segment, in the order of their positions, then ``finish``."""
+
+    def __init__(self, subject: Subject, tools: Tools) -> None:
+        self._subject = subject
+        self._name = subject.name
+        self._base = subject.base
+        self._tools = tools
+        self._anomalies = tools.findings.anomalies
+        self._checks = WalChecks(subject, tools)
+        self._again = False
+        self._state = State(Position(subject.name, subject.first, 0))
+        self.segments: dict[int, ShippedSegment] = {}
+        """The log segments behind the newest snapshot, by index."""
+        self._begin()
+
+    @property
+    def sealed_digests(self) -> set[str]:
+        """The digests of sealed segments that a ``final`` names."""
+        return self._checks.sealed_digests
+
+    def take(self, read: WalRead) -> None:
+        """Judge the next WAL segment."""
+        if read.gone:
+            return  # the one behind it tells whether it is missed
+        if read.failure is not None:
+            self._tools.findings.fail(read.failure)
+        for problem in read.problems:
+            self._anomalies.take(problem)
+        if not self._is_in_place(read):
+            return
+        if read.header is None:
+            self._lose(None)
+            return
+        self._checks.judge(self._state, read, read.header)
+        self._advance(read, read.header)
+
+    def finish(self, required: Iterable[tuple[Position, str]]) -> Extent:
+        """What lacks at the end; ``required``: positions that the generation had come to, and who says so."""
+        state = self._state
+        required = list(required)
+        if state.slot is not None and self._lacks(required) is not None:
+            self._take_listed_again(state.slot, None)
+            self._subject.refresh()
+        if (lacking := self._lacks(required)) is not None:
+            slot = self._state.slot
+            assert slot is not None
+            self._anomalies.add(Kind.MISSING, *lacking)
+            self._lose(None)
+        elif self._state.digest is not None:
+            self._checks.prove_snapshots(self._state, None)
+        state = self._state
+        return Extent(state.slot, state.ended, state.next, state.shipped)
+
+    # --- where a WAL segment lies
+
+    def _begin(self) -> None:
+        facts = self._base.facts.get(self._subject.first)
+        if facts is not None:
+            self._state.digest, self._state.key = facts.digest, facts.key
+        self._take_base_facts(self._subject.first)
+
+    def _take_base_facts(self, index: int) -> None:
+        """What the newest snapshot says of the log segment before ``index``, which is the next one to come."""
+        entry = self._base.entry(index - 1)
+        if entry is not None:
+            state = self._state
+            state.next, state.file_before, state.exact = entry.next, entry.file, entry.next is not None
+
+    def _is_in_place(self, read: WalRead) -> bool:
+        state, position = self._state, read.position
+        if state.ended:
+            self._anomalies.add(Kind.ORDER, read.key, "lies behind the end of its generation")
+            return False
+        if position.index < self._subject.first:
+            self._anomalies.add(
+                Kind.ORDER, read.key, f"lies before index {self._subject.first}, at which its generation begins"
+            )
+            return False
+        if state.slot is not None and position < state.slot:
+            self._anomalies.add(Kind.OVERLAP, read.key, f"lies before the generation's next slot, {state.slot}")
+            return False
+        if state.slot is not None and position > state.slot:
+            return self._fill_gap(read)
+        return True
+
+    def _fill_gap(self, read: WalRead) -> bool:
+        """What lies between is pruned, or listed late, or missing. Whether ``read`` can be judged then."""
+        position = read.position
+        assert self._state.slot is not None
+        if not self._is_pruned(position):
+            self._take_listed_again(self._state.slot, position)
+            if self._state.slot == position:
+                return True
+            if self._state.slot is None or self._state.ended or self._state.slot > position:
+                return self._is_in_place(read)
+            self._subject.refresh()
+            if not self._is_pruned(position):
+                missing = max(self._state.slot, Position(self._name, self._subject.covered, 0))
+                what = f"is missing; the next one there is {read.key}"
+                self._anomalies.add(Kind.GAP, wal_key(missing), what)
+        self._lose(position)
+        self._checks.give_up_proofs(position.index)
+        facts = self._base.facts.get(position.index) if position.offset == 0 else None
+        if facts is not None:
+            self._state.digest, self._state.key = facts.chain, f"the one that {facts.key} names"
+        if position.offset == 0:
+            self._state.crc_total = 0
+            self._take_base_facts(position.index)
+        return True
+
+    def _is_pruned(self, position: Position) -> bool:
+        """Whether all before ``position`` may have been deleted: a snapshot describes it."""
+        return position <= Position(self._name, self._subject.covered, 0)
+
+    def _take_listed_again(self, start: Position, stop: Position | None) -> None:
+        """List again, once: a store may list a moment behind."""
+        if self._again:
+            return
+        self._again = True
+        try:
+            for position, size in wal_between(self._tools.store, start, stop):
+                if self._state.slot is None or position >= self._state.slot:
+                    self.take(self._tools.reader.read((position, size)))
+        except StoreError as error:
+            self._tools.findings.fail(error)
+        finally:
+            self._again = False
+
+    def _lose(self, slot: Position | None) -> None:
+        """Take what comes at its word, at ``slot`` if that is known."""
+        state = self._state
+        self._state = State(
+            slot,
+            crc_total=None,
+            next=state.next,
+            exact=False,
+            file_before=state.file_before,
+            shipped=state.shipped,
+            epoch=state.epoch,
+            last=state.last,
+        )
+
+    def _advance(self, read: WalRead, header: WalHeader) -> None:
+        state = self._state
+        if header.successor is not None:
+            state.slot, state.ended = header.position, True
+            state.shipped = max(state.shipped, header.shipped)
+            return
+        if header.index >= self._subject.covered:
+            entry = self._subject.known(header.index) if header.sealed is not None else None
+            length, crc = (header.end, header.crc_total) if entry is None else (entry.length, entry.crc)
+            self.segments[header.index] = ShippedSegment(header.index, header.file, length, crc)
+        self._state = State(
+            header.next_slot,
+            digest=None if read.problems else read.digest,
+            key=read.key,
+            crc_total=0 if header.final else header.crc_total,
+            next=state.next if header.next is None else header.next,
+            exact=state.exact or header.next is not None,
+            file="" if header.final else header.file or state.file,
+            file_before=(header.file or state.file) if header.final else state.file_before,
+            shipped=max(state.shipped, header.shipped),
+            epoch=state.epoch,
+            last=header,
+        )
+
+    # --- the end
+
+    def _lacks(self, required: list[tuple[Position, str]]) -> tuple[str, str] | None:
+        """(key, why) of what is missing behind the last WAL segment; None if nothing is known to be."""
+        slot = self._state.slot
+        if slot is None:
+            return None
+        for position, key in required:
+            if slot < position:
+                return wal_key(slot), f"is missing; {key} says that the generation had come to {position}"
+        newest = self._base.newest
+        if newest is not None and newest.chain is not None and slot < Position(self._name, newest.next, 0):
+            what = f"is missing, or what ends the log segment before index {newest.next}: a generation's last WAL "
+            return wal_key(slot), f"{what}segment is never deleted, and {newest.key} names it as {newest.chain}"
+        return None

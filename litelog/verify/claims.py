@@ -1,0 +1,150 @@
+"""The claims of a replica: read, and judged by themselves and by each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from litelog import claim as claims
+from litelog.claim import Relation
+from litelog.errors import NotFoundError, StoreError
+from litelog.layout import claim_key, parse_claim, wal_prefix
+from litelog.position import Generation, Position, epoch_of, generation
+from litelog.reading.checked_read import READS
+from litelog.verify.anomaly import Kind
+from litelog.verify.survey import read_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
+    from litelog.verify.findings import Findings
+
+FIRST_EPOCH = 1
+"""The epoch of a replica's first claim: claims are never deleted, so there are no holes behind it."""
+
+
+@dataclass(slots=True)
+class Claims:
+    """All claims that can be read, and the keys of those that are there."""
+
+    by_generation: dict[Generation, Claim] = field(default_factory=dict)
+    keys: set[str] = field(default_factory=set)
+    isolated: set[Generation] = field(default_factory=set)
+    """Generations whose claim has its name in its key: nobody closes them, and nothing fences them."""
+
+    def ends(self) -> Iterator[tuple[Position, str]]:
+        """(how far a generation had come, the key of the claim that says so), for each claim with a predecessor."""
+        for claim in self.by_generation.values():
+            if claim.predecessor_end is not None:
+                yield Position.parse(claim.predecessor_end), claim.key
+
+
+class ClaimReader:
+    """Reads claims, and lists again before it calls one missing."""
+
+    def __init__(self, store: ObjectStore, findings: Findings) -> None:
+        self._store = store
+        self._findings = findings
+        self.claims = Claims()
+
+    def read(self, keys: Iterable[str]) -> Claims:
+        """All claims of these keys, and whichever the listing lacked. Findings tell what is wrong with them."""
+        for key in keys:
+            self._read(key)
+        self._fill_holes()
+        for claim in list(self.claims.by_generation.values()):
+            self._check(claim)
+        return self.claims
+
+    def require(self, key: str, why: str) -> None:
+        """A claim that is named must be there: read it if no listing has shown it, or it is missing."""
+        if key in self.claims.keys:
+            return
+        if not self._read(key):
+            self._findings.anomalies.add(Kind.MISSING, key, why)
+            self.claims.keys.add(key)  # once is enough
+
+    def require_of(self, name: Generation) -> None:
+        """A generation that holds objects was claimed, and claims are never deleted."""
+        epoch = epoch_of(name)
+        rivals = [other for other in self.claims.by_generation if epoch_of(other) == epoch]
+        if any(other not in self.claims.isolated for other in rivals):
+            what = f"is not claimed; {claim_key(epoch)} is another one's"
+            self._findings.anomalies.add(Kind.ORPHAN, wal_prefix(name).removesuffix("wal/"), what, harmful=False)
+        else:
+            key = claim_key(epoch, name) if self.claims.isolated else claim_key(epoch)
+            self.require(key, f"is missing; generation {name} is there")
+
+    def _read(self, key: str) -> bool:
+        """Whether a claim is there, whatever it says."""
+        findings = self._findings
+        try:
+            for number in range(READS):
+                body = read_whole(self._store, key)
+                try:
+                    self._enter(key, claims.parse(body))
+                    break
+                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                    if number == READS - 1:
+                        kind = Kind.FOREIGN if isinstance(error, _OtherKeyError) else Kind.CHECKSUM
+                        findings.anomalies.add(kind, key, f"claim: {error}")
+        except NotFoundError:
+            return False
+        except StoreError as error:
+            findings.fail(error)
+            self.claims.keys.add(key)
+            return True
+        self.claims.keys.add(key)
+        findings.counts.claims += 1
+        findings.judged(len(body))
+        return True
+
+    def _enter(self, key: str, claim: Claim) -> None:
+        """Take a claim that says what its key says; ValueError if it does not."""
+        name = generation(claim.generation)
+        if claim.key != key:
+            raise _OtherKeyError(f"is that of generation {name}, and belongs to {claim.key}")
+        if claim.is_isolated:
+            self.claims.isolated.add(name)
+        self.claims.by_generation[name] = claim
+
+    def _fill_holes(self) -> None:
+        """Claims are never deleted and epochs have no holes: what lies between two that are there must be there."""
+        found = {parsed[0] for key in self.claims.keys if (parsed := parse_claim(key)) is not None}
+        for before, epoch in pairwise(sorted({FIRST_EPOCH - 1, *found})):
+            for hole in range(before + 1, min(epoch, before + 1 + _MAX_HOLES)):
+                more = f" (and {epoch - hole - 1} more behind it)" if hole - before == _MAX_HOLES else ""
+                self.require(claim_key(hole), f"is missing; {claim_key(epoch)} was created behind it{more}")
+
+    def _check(self, claim: Claim) -> None:
+        if claim.predecessor is None:
+            if claim.relation is not Relation.FIRST:
+                self._conflict(claim, f"{claim.relation} a generation that it does not name")
+            return
+        older = generation(claim.predecessor)
+        if epoch_of(older) >= claim.epoch:
+            self._findings.anomalies.add(Kind.ORDER, claim.key, f"its predecessor {older} has no lower epoch")
+            return
+        found = self.claims.by_generation.get(older)
+        if found is None:
+            if older not in self.claims.isolated:
+                self.require(claim_key(epoch_of(older)), f"is missing; {claim.key} names its generation as predecessor")
+            return
+        for what in ("log", "format"):
+            mine, theirs = getattr(claim, what), getattr(found, what)
+            if mine != theirs:
+                self._conflict(claim, f"{what} is {mine}, and {theirs} in {found.key}")
+
+    def _conflict(self, claim: Claim, what: str) -> None:
+        self._findings.anomalies.add(Kind.CONFLICT, claim.key, what)
+
+
+_MAX_HOLES = 100
+"""How many claims in a row are named one by one where they are missing."""
+
+
+class _OtherKeyError(ValueError):
+    """A claim lies under another claim's key."""

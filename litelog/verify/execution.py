@@ -1,0 +1,203 @@
+"""Verifies a replica: all of it, in an order that needs little memory, and goes on whatever it finds.
+
+Claims and snapshots come first, as they say what must be there. Then the sealed segments, then the WAL segments of each
+generation, oldest first: read side by side, judged in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.clock import SystemClock
+from litelog.errors import NotFoundError, StoreError
+from litelog.layout import wal_key, wal_prefix
+from litelog.position import Generation, Position, epoch_of
+from litelog.verify.anomaly import Anomalies, Kind
+from litelog.verify.chain import Chain, Extent
+from litelog.verify.claims import ClaimReader
+from litelog.verify.findings import Findings, Formats, Watch
+from litelog.verify.pool import OrderedPool
+from litelog.verify.report import GenerationReport, Report
+from litelog.verify.scope import Scope
+from litelog.verify.sealed import SealedJudge
+from litelog.verify.sealed_read import SealedReader
+from litelog.verify.snapshots import SnapshotReader
+from litelog.verify.survey import Held, read_whole, survey, wal_between
+from litelog.verify.wal_checks import Subject, Tools
+from litelog.verify.wal_read import WalReader
+from litelog.wal_segment import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+    from litelog.object_store import ObjectStore
+    from litelog.verify.chain import ShippedSegment
+    from litelog.verify.claims import Claims
+    from litelog.verify.snapshots import Base
+
+PARALLELISM = 4
+"""Threads: on two cores, some wait for the store while others decompress."""
+
+MAX_PARALLELISM = 64
+"""Each holds one object, or one run of a sealed segment's frames: at most 112 MiB, if it is one commit of the largest
+size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What an owner knows to be in its replica: the last WAL segment that it was told is durable."""
+
+    position: Position
+    digest: str
+    """Its SHA-256, hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A verification's report, and what a local log is compared with."""
+
+    report: Report
+    bases: dict[Generation, Base]
+    shipped: dict[Generation, tuple[ShippedSegment, ...]]
+    """The log segments behind each generation's newest snapshot."""
+
+
+def verify(
+    store: ObjectStore,
+    *,
+    formats: Callable[[str], LogFormat],
+    scope: Scope | None = None,
+    parallelism: int = PARALLELISM,
+    acknowledged: Acknowledged | None = None,
+    watch: Watch | None = None,
+    clock: Clock | None = None,
+) -> Verified:
+    """Check all that the replica in ``store`` holds. Changes nothing, and raises nothing for what is wrong with it.
+
+    ``formats`` opens a log format by its name. StoreError if the store cannot even be listed; VerifyStoppedError where
+    ``watch`` says so.
+    """
+    if not 1 <= parallelism <= MAX_PARALLELISM:
+        raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
+    clock = clock or SystemClock()
+    started = clock.monotonic()
+    scope = scope or Scope()
+    watch = watch or Watch()
+    findings = Findings(watch, Anomalies(watch.anomaly))
+    with OrderedPool(parallelism) as pool:
+        run = _Verification(store, findings, Formats(formats, findings.unknown_formats), scope, pool)
+        generations = run.run(acknowledged)
+    report = Report.of(store.url, findings, scope, generations, clock.monotonic() - started)
+    return Verified(report, run.bases, run.shipped)
+
+
+class _Verification:
+    def __init__(
+        self, store: ObjectStore, findings: Findings, formats: Formats, scope: Scope, pool: OrderedPool
+    ) -> None:
+        self._store = store
+        self._findings = findings
+        self._anomalies = findings.anomalies
+        self._pool = pool
+        self._claims = ClaimReader(store, findings)
+        self._snapshots = SnapshotReader(store, findings, formats)
+        self._wal = WalReader(store, scope, formats)
+        self._tools = Tools(store, self._wal, self._claims, findings, formats)
+        self._sealed_reader = SealedReader(store, scope, formats)
+        self.bases: dict[Generation, Base] = {}
+        self.shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}
+        self._extents: dict[Generation, Extent] = {}
+
+    def run(self, acknowledged: Acknowledged | None) -> list[GenerationReport]:
+        """Judge everything; what became of each generation, oldest first."""
+        seen = survey(self._store, self._anomalies)
+        self._findings.total, self._findings.total_bytes = seen.objects, seen.bytes
+        claims = self._claims.read(seen.claims)
+        for name in claims.by_generation:
+            seen.generations.setdefault(name, Held(name))
+        generations = dict(sorted(seen.generations.items()))
+        self._findings.counts.generations = len(generations)
+        for name, held in generations.items():
+            if name not in claims.by_generation:
+                self._claims.require_of(name)
+            self.bases[name] = self._snapshots.read_all(held, claims.by_generation.get(name))
+        sealed = SealedJudge(self._store, self._sealed_reader, self._snapshots, claims.by_generation, self._findings)
+        sealed.read_all(generations, self._pool)
+        started = max((epoch_of(name) for name, held in generations.items() if held.snapshots), default=0)
+        reports = [self._judge(held, claims, sealed, started) for held in generations.values()]
+        if acknowledged is not None:
+            self._check_acknowledged(acknowledged)
+        return reports
+
+    def _judge(self, held: Held, claims: Claims, sealed: SealedJudge, started: int) -> GenerationReport:
+        """One generation: its snapshots' log segments, its WAL segments, and how it ends."""
+        name, base = held.name, self.bases[held.name]
+        claim = claims.by_generation.get(name)
+        if base.newest is not None:
+            sealed.check_succession(base.newest)
+
+        subject = Subject(
+            name,
+            claim,
+            base,
+            known=lambda index: base.entry(index) or sealed.known(name, index),
+            refresh=partial(self._snapshots.refresh, base, name),
+        )
+        chain = Chain(subject, self._tools)
+        try:
+            for read in self._pool.map(self._wal.read, self._listed(held)):
+                if not read.gone:
+                    self._findings.counts.wal_segments += 1
+                    self._findings.counts.content_bytes += read.content
+                chain.take(read)
+                self._findings.judged(read.size)
+            extent = chain.finish((end, key) for end, key in claims.ends() if end.generation == name)
+        except StoreError as error:
+            self._findings.fail(error)
+            extent = Extent(None, ended=True, next=None, shipped=0)
+        self._check_end(name, extent, claims, started)
+        self._check_predecessor_end(base)
+        sealed.judge_unnamed(name, subject.covered, ended=extent.ended, finals=chain.sealed_digests)
+        self._extents[name] = extent
+        self.shipped[name] = tuple(chain.segments.values())
+        return GenerationReport.of(held, claim, base, extent)
+
+    def _listed(self, held: Held) -> Iterator[tuple[Position, int]]:
+        return wal_between(self._store, Position(held.name, 0, 0), None)
+
+    def _check_end(self, name: Generation, extent: Extent, claims: Claims, started: int) -> None:
+        """A generation is ended before one above it begins."""
+        if extent.ended or epoch_of(name) >= started or name in claims.isolated:
+            return
+        key = wal_prefix(name) if extent.slot is None else wal_key(extent.slot)
+        self._anomalies.add(Kind.MISSING, key, f"is not ended, and a generation of epoch {started} began behind it")
+
+    def _check_predecessor_end(self, base: Base) -> None:
+        """Where a snapshot says that its predecessor ended, its terminal lies."""
+        for facts in base.facts.values():
+            end = facts.predecessor_end
+            older = self._extents.get(end.generation) if end is not None else None
+            if older is not None and older.ended and older.slot is not None and older.slot != end:
+                what = f"says that its predecessor ended at {end}; its terminal lies at {older.slot}"
+                self._anomalies.add(Kind.CONFLICT, facts.key, what)
+
+    def _check_acknowledged(self, acknowledged: Acknowledged) -> None:
+        """What the owner was told is durable must be there: no object behind the newest one could tell."""
+        position = acknowledged.position
+        key = wal_key(position)
+        try:
+            found = digest([read_whole(self._store, key)])
+        except NotFoundError:
+            what = "is missing: its owner was told that it is durable"
+            self._anomalies.add(Kind.MISSING, key, what)
+            return
+        except StoreError as error:
+            self._findings.fail(error)
+            return
+        if found != acknowledged.digest:
+            what = f"is {found}, and its owner put {acknowledged.digest} there"
+            self._anomalies.add(Kind.CHECKSUM, key, what)

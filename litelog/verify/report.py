@@ -1,0 +1,112 @@
+"""What a verification found, as a value: for people, for programs, for the daemon's status."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.verify.anomaly import Anomaly
+    from litelog.verify.chain import Extent
+    from litelog.verify.findings import Findings
+    from litelog.verify.scope import Scope
+    from litelog.verify.snapshots import Base
+    from litelog.verify.survey import Held
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationReport:
+    """What a replica holds of one generation."""
+
+    generation: str
+    relation: str | None
+    """To its predecessor; None where there is no claim that can be read."""
+    ended: bool
+    end: str | None
+    """Its next slot, or its terminal's place: a position. None where that is damaged."""
+    next: int | None
+    """The sequence behind its last record."""
+    covered: int | None
+    """The index at which its newest snapshot stands."""
+    snapshots: int
+    sealed_segments: int
+    wal_segments: int
+
+    @classmethod
+    def of(cls, held: Held, claim: Claim | None, base: Base, extent: Extent) -> GenerationReport:
+        """From the parts of a verification."""
+        end = None if extent.slot is None else str(extent.slot)
+        relation = None if claim is None else str(claim.relation)
+        counts = (len(base.listed), held.sealed, held.wal_segments)
+        return cls(held.name, relation, extent.ended, end, extent.next, base.covered, *counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found."""
+
+    replica: str
+    claims: int
+    generations: tuple[GenerationReport, ...]
+    snapshots: int
+    sealed_segments: int
+    wal_segments: int
+    pending: int
+    """Sealed segments that no snapshot names yet."""
+    object_bytes: int
+    content_bytes: int
+    """Bytes of the log that were decompressed and checked."""
+    share: float
+    """Of the contents, as asked for; ``seed`` chose them."""
+    seed: int
+    anomalies: tuple[Anomaly, ...]
+    """In the order in which they were found. At most MAX_KEPT; ``counts`` counts all."""
+    counts: dict[str, int]
+    """Anomalies by kind."""
+    harmful: int
+    """Anomalies that a reader may meet; the others only lie about."""
+    failures: tuple[str, ...]
+    """What could not be read, at most MAX_FAILURES; ``failed`` counts all."""
+    failed: int
+    unknown_formats: tuple[str, ...]
+    """Formats that are not installed here: their commits were not judged."""
+    seconds: float
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing of a replica."""
+        return not (self.claims or self.generations or self.failed)
+
+    @classmethod
+    def of(
+        cls, url: str, findings: Findings, scope: Scope, generations: Sequence[GenerationReport], seconds: float
+    ) -> Report:
+        """From the parts of a verification."""
+        counts, anomalies = findings.counts, findings.anomalies
+        return cls(
+            replica=url,
+            claims=counts.claims,
+            generations=tuple(generations),
+            snapshots=counts.snapshots,
+            sealed_segments=counts.sealed_segments,
+            wal_segments=counts.wal_segments,
+            pending=counts.pending,
+            object_bytes=counts.object_bytes,
+            content_bytes=counts.content_bytes,
+            share=scope.share,
+            seed=scope.seed,
+            anomalies=tuple(anomalies.kept),
+            counts={str(kind): count for kind, count in sorted(anomalies.counts.items())},
+            harmful=anomalies.harmful,
+            failures=tuple(map(str, findings.failures)),
+            failed=findings.failed,
+            unknown_formats=tuple(sorted(findings.unknown_formats)),
+            seconds=seconds,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON values: for programs."""
+        return asdict(self)

@@ -1,0 +1,146 @@
+"""The sealed segments of all generations: read side by side, compared in order with the snapshots that name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.errors import StoreError
+from litelog.layout import parse_sealed
+from litelog.snapshot_entries import SnapshotEntry
+from litelog.verify.anomaly import Kind
+from litelog.verify.sealed_read import SealedRead
+from litelog.verify.survey import sealed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
+    from litelog.position import Generation
+    from litelog.snapshot import Snapshot
+    from litelog.verify.findings import Findings
+    from litelog.verify.pool import OrderedPool
+    from litelog.verify.sealed_read import SealedReader
+    from litelog.verify.snapshots import SnapshotReader
+    from litelog.verify.survey import Held
+
+_FIELDS = tuple(name for name in SnapshotEntry.__slots__ if name != "index")
+
+
+class SealedJudge:
+    """Judges sealed segments, and keeps what the WAL segments beside them are compared with."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        reader: SealedReader,
+        snapshots: SnapshotReader,
+        claims: Mapping[Generation, Claim],
+        findings: Findings,
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._snapshots = snapshots
+        self._claims = claims
+        self._findings = findings
+        self._anomalies = findings.anomalies
+        self._entries: dict[tuple[Generation, int], SnapshotEntry] = {}
+        self._unnamed: dict[Generation, list[SnapshotEntry]] = {}
+
+    def read_all(self, generations: Mapping[Generation, Held], pool: OrderedPool) -> None:
+        """Read the sealed segments of all generations, then say which of those that are named are not there."""
+        wanted = [held for held in generations.values() if held.sealed]
+        for read in pool.map(self._reader.read, self._listed(wanted)):
+            self._take(read, generations)
+        for key, named in self._snapshots.named.items():
+            if not named.seen:
+                self._find(key, named.entry, generations)
+
+    def _listed(self, wanted: list[Held]) -> Iterator[tuple[Generation, int, int]]:
+        for held in wanted:
+            for index, size in sealed_of(self._store, held.name):
+                yield held.name, index, size
+
+    def known(self, generation: Generation, index: int) -> SnapshotEntry | None:
+        """What the sealed segment of a generation says of a log segment, where WAL segments may lie beside it."""
+        return self._entries.get((generation, index))
+
+    def check_succession(self, snapshot: Snapshot) -> None:
+        """The records of a snapshot's log segments follow each other, as their format has it."""
+        before: int | None = None
+        for entry in snapshot.segments:
+            if None not in (before, entry.first) and entry.first != before and self._snapshots.named[entry.key].seen:
+                problem = self._reader.follows(self._read_of(entry), before or 0)
+                if problem is not None:
+                    self._anomalies.take(problem)
+            before = entry.next if entry.next is not None else before
+
+    def judge_unnamed(self, generation: Generation, covered: int, *, ended: bool, finals: set[str]) -> None:
+        """Those that no snapshot names are new, or nobody needs them."""
+        for entry in self._unnamed.pop(generation, []):
+            if entry.digest in finals:
+                continue
+            if not ended and entry.index >= covered:
+                self._findings.counts.pending += 1
+            else:
+                self._anomalies.add(Kind.ORPHAN, entry.key, "is named by no snapshot", harmful=False)
+
+    def _take(self, read: SealedRead, generations: Mapping[Generation, Held]) -> None:
+        named = self._snapshots.named.get(read.key)
+        if read.gone:
+            return  # those that are named are looked for once more
+        if named is not None:
+            named.seen = True
+        if read.failure is not None:
+            self._findings.fail(read.failure)
+            return
+        self._findings.counts.sealed_segments += 1
+        self._findings.counts.content_bytes += read.content
+        for problem in read.problems:
+            self._anomalies.take(problem)
+        if read.entry is not None:
+            self._check_identity(read)
+            held = generations.get(read.generation)
+            if held is not None and held.first_wal is not None and read.index >= held.first_wal.index:
+                self._entries[read.generation, read.index] = read.entry
+            if named is None:
+                self._unnamed.setdefault(read.generation, []).append(read.entry)
+            else:
+                self._compare(read.entry, named.entry, named.by)
+        self._findings.judged(read.size)
+
+    def _check_identity(self, read: SealedRead) -> None:
+        claim = self._claims.get(read.generation)
+        if claim is None:
+            return
+        expected = (claim.log, claim.format, claim.owner)
+        for what, mine, theirs in zip(("log", "format", "owner"), read.identity, expected, strict=True):
+            if mine != theirs:
+                self._anomalies.add(Kind.FOREIGN, read.key, f"{what} is {mine}, and its generation's is {theirs}")
+
+    def _compare(self, made: SnapshotEntry, entry: SnapshotEntry, by: str) -> None:
+        for name in _FIELDS:
+            mine, theirs = getattr(made, name), getattr(entry, name)
+            if mine != theirs:
+                kind = Kind.LENGTH if name == "size" else Kind.CONFLICT
+                self._anomalies.add(kind, made.key, f"{name} is {mine}, and {theirs} in {by}, which names it")
+
+    def _find(self, key: str, entry: SnapshotEntry, generations: Mapping[Generation, Held]) -> None:
+        """One that is named and was not listed: a listing may be a moment behind, or retention has removed it."""
+        named = self._snapshots.named[key]
+        read = self._reader.read(self._place_of(entry))
+        try:
+            if not read.gone:
+                self._take(read, generations)
+            elif self._snapshots.is_still_named(key, generations):
+                self._anomalies.add(Kind.MISSING, key, f"is not there; {named.by} names it")
+        except StoreError as error:
+            self._findings.fail(error)
+
+    def _place_of(self, entry: SnapshotEntry) -> tuple[Generation, int, int]:
+        parsed = parse_sealed(entry.key)
+        assert parsed is not None
+        return (*parsed, entry.size)
+
+    def _read_of(self, entry: SnapshotEntry) -> SealedRead:
+        return SealedRead(*self._place_of(entry))

@@ -1,0 +1,173 @@
+"""One sealed segment: its footer, then its frames, read run by run in bounded memory, and judged by itself."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.checksum import combine
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
+from litelog.formats import Expectation
+from litelog.layout import sealed_key
+from litelog.object_store import ByteRange
+from litelog.reading.checked_read import READS
+from litelog.sealed_frames import decode_frame, decode_run
+from litelog.sealed_segment import read_footer
+from litelog.snapshot_entries import SnapshotEntry, make_entry
+from litelog.verify.anomaly import Anomaly, anomaly_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from litelog.formats import LogFormat
+    from litelog.object_store import ObjectStore
+    from litelog.position import Generation
+    from litelog.sealed_segment import SealedFooter
+    from litelog.verify.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRead:
+    """What was found at one key."""
+
+    generation: Generation
+    index: int
+    size: int
+    """Of the object, as it was listed."""
+    entry: SnapshotEntry | None = None
+    """What a snapshot says of it, made from its footer; None where that cannot be read."""
+    identity: tuple[str, str, str] = ("", "", "")
+    """Log, format and owner that its footer names."""
+    previous: str = ""
+    """The chain digest that it continues from."""
+    problems: tuple[Anomaly, ...] = ()
+    gone: bool = False
+    failure: StoreError | None = None
+    content: int = 0
+    """Bytes of the log that were read and checked."""
+
+    @property
+    def key(self) -> str:
+        return sealed_key(self.generation, self.index)
+
+
+class SealedReader:
+    """Reads sealed segments, each on some thread."""
+
+    def __init__(self, store: ObjectStore, scope: Scope, formats: Callable[[str], LogFormat | None]) -> None:
+        """``formats`` gives None for a format that is not known here: then commits are not judged."""
+        self._store = store
+        self._scope = scope
+        self._formats = formats
+
+    def read(self, listed: tuple[Generation, int, int]) -> SealedRead:
+        """Read and check the sealed segment of a generation and index, of so many bytes. Raises nothing that a store
+        may raise. What fails is read again: bytes may change on their way."""
+        try:
+            for _ in range(READS):
+                found = self._read_once(*listed)
+                if not found.problems:
+                    break
+        except NotFoundError:
+            return SealedRead(*listed, gone=True)
+        except StoreError as error:
+            return SealedRead(*listed, failure=error)
+        return found
+
+    def follows(self, read: SealedRead, sequence: int) -> Anomaly | None:
+        """What its format says of a sealed segment whose first record should have ``sequence``, and has another one."""
+        try:
+            footer = self._read_footer(read.key, read.size)
+            log_format = self._formats(footer.format)
+            if log_format is not None:
+                body = self._read_range(read.key, 0, footer.frames[footer.frames.run_of(0).stop - 1].stop)
+                frames = (footer.frames[number] for number in footer.frames.run_of(0))
+                data = b"".join(
+                    decode_frame(read.key, footer, number, body[frame.start : frame.stop])
+                    for number, frame in enumerate(frames)
+                )
+                log_format.scan(footer.file, memoryview(data), 0, Expectation(sequence))
+        except CorruptionError as error:
+            return anomaly_of(read.key, error)
+        except StoreError:
+            return None  # it was read before
+        return None
+
+    def _read_once(self, generation: Generation, index: int, size: int) -> SealedRead:
+        key = sealed_key(generation, index)
+        try:
+            footer = self._read_footer(key, size)
+        except CorruptObjectError as error:
+            return SealedRead(generation, index, size, problems=(anomaly_of(key, error),))
+        problems: list[Anomaly] = []
+        content = 0
+        try:
+            for part in self._parts(key, footer):
+                content += part
+        except CorruptionError as error:
+            problems.append(anomaly_of(key, error))
+        identity = (footer.log, footer.format, footer.owner)
+        entry = make_entry(footer, size)
+        return SealedRead(generation, index, size, entry, identity, footer.previous, tuple(problems), content=content)
+
+    def _parts(self, key: str, footer: SealedFooter) -> Iterator[int]:
+        """Check the frames that are to be read, run by run: how many bytes of the log each held."""
+        _check_crc(key, footer)
+        if not self._scope.is_all:
+            for run in footer.frames.runs():
+                if self._scope.takes(key, run.start):
+                    start, stop = footer.frames.starts[run.start], footer.frames[run.stop - 1].stop
+                    yield len(self._decode(key, footer, run, self._read_range(key, start, stop)))
+            return
+        sha = hashlib.sha256()
+        if footer.data_bytes:
+            with self._store.open(key, ByteRange(0, footer.data_bytes)) as stream:
+                for run in footer.frames.runs():
+                    length = footer.frames[run.stop - 1].stop - footer.frames.starts[run.start]
+                    data = self._decode(key, footer, run, _read_exactly(key, stream, length))
+                    sha.update(data)
+                    yield len(data)
+        if (digest := sha.hexdigest()) != footer.digest:
+            raise CorruptObjectError(key, "SHA-256 of the log segment", footer.digest, digest)
+
+    def _decode(self, key: str, footer: SealedFooter, run: range, body: bytes) -> memoryview:
+        log_format = self._formats(footer.format)
+        if log_format is not None:
+            return decode_run(key, footer, run, body, log_format).data
+        start = footer.frames.starts[run.start]
+        places = [(number, footer.frames[number]) for number in run]
+        pieces = [decode_frame(key, footer, n, body[at.start - start : at.stop - start]) for n, at in places]
+        return memoryview(b"".join(pieces))
+
+    def _read_footer(self, key: str, size: int) -> SealedFooter:
+        return read_footer(key, lambda start, length: self._read_range(key, start, start + length), size)
+
+    def _read_range(self, key: str, start: int, stop: int) -> bytes:
+        with self._store.open(key, ByteRange(start, stop - start)) as stream:
+            return _read_all(key, stream, stop - start)
+
+
+def _check_crc(key: str, footer: SealedFooter) -> None:
+    """The CRC-32C of the whole is what those of the frames make, put together."""
+    crc = 0
+    for frame_crc, length in zip(footer.frames.crcs, footer.frames.lengths, strict=True):
+        crc = combine(crc, frame_crc, length)
+    if crc != footer.crc:
+        raise CorruptObjectError(key, "CRC-32C of the log segment", f"{footer.crc:#010x}", f"{crc:#010x}")
+
+
+def _read_all(key: str, stream: BinaryIO, length: int) -> bytes:
+    """``length`` bytes, or fewer where the object ends before."""
+    try:
+        return stream.read(length)
+    except OSError as error:
+        raise StoreError("read", key, str(error)) from error
+
+
+def _read_exactly(key: str, stream: BinaryIO, length: int) -> bytes:
+    body = _read_all(key, stream, length)
+    if len(body) != length:
+        raise CorruptObjectError(key, "bytes of its frames", length, len(body))
+    return body

@@ -1,0 +1,205 @@
+"""The snapshots of all generations: read first, as they name the sealed segments, whichever generation these lie in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from litelog import snapshot as snapshots
+from litelog.errors import CorruptObjectError, NotFoundError, StoreError
+from litelog.layout import snapshot_key
+from litelog.position import Position
+from litelog.reading.checked_read import READS
+from litelog.verify.anomaly import Kind, anomaly_of
+from litelog.verify.survey import Held, read_whole, snapshots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
+    from litelog.position import Generation
+    from litelog.snapshot import Snapshot
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.verify.findings import Findings, Formats
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """What is kept of a snapshot: all but its entries."""
+
+    key: str
+    next: int
+    chain: str | None
+    digest: str
+    """SHA-256 of the object."""
+    predecessor_end: Position | None
+
+
+@dataclass(slots=True)
+class Base:
+    """What is known of a generation by its snapshots."""
+
+    facts: dict[int, SnapshotFacts] = field(default_factory=dict)
+    """Of those that can be read, by ``next``, ascending."""
+    listed: set[int] = field(default_factory=set)
+    """The indexes of all that are there, also of damaged ones."""
+    newest: Snapshot | None = None
+    """The newest one that can be read."""
+
+    @property
+    def covered(self) -> int | None:
+        """Up to which index WAL segments may have been deleted: where the newest snapshot stands."""
+        return max(self.listed, default=None)
+
+    def entry(self, index: int) -> SnapshotEntry | None:
+        """What the newest snapshot says of a log segment."""
+        return None if self.newest is None else self.newest.entry(index)
+
+
+@dataclass(slots=True)
+class Named:
+    """A sealed segment that snapshots name."""
+
+    entry: SnapshotEntry
+    by: str
+    """The key of the snapshot that names it, the newest one of its generation that does."""
+    seen: bool = False
+    """Whether the sealed segment is there."""
+
+
+class SnapshotReader:
+    """Reads snapshots and keeps what they name."""
+
+    def __init__(self, store: ObjectStore, findings: Findings, formats: Formats) -> None:
+        self._store = store
+        self._findings = findings
+        self._formats = formats
+        self.named: dict[str, Named] = {}
+        """By the sealed segment's key. Grows with the log segments, as a snapshot does."""
+        self._existing: set[str] | None = None
+
+    def read_all(self, held: Held, claim: Claim | None) -> Base:
+        """Read and judge a generation's snapshots, newest first."""
+        base = Base()
+        created: list[tuple[int, str]] = []
+        for index, size in sorted(held.snapshots, reverse=True):
+            snapshot = self._read(held.name, index, size, base)
+            if snapshot is None:
+                continue
+            created.append((snapshot.created, snapshot.key))
+            if base.newest is None:
+                base.newest = snapshot
+                self._check_entries(snapshot)
+            self._check(snapshot, claim)
+            self._name(snapshot)
+        base.facts = dict(sorted(base.facts.items()))
+        for (later, key), (earlier, before) in pairwise(created):
+            if later < earlier:
+                self._findings.anomalies.add(Kind.ORDER, key, f"was created before {before}")
+        return base
+
+    def refresh(self, base: Base, name: Generation) -> None:
+        """List a generation's snapshots again: one that is newer explains what is not there any more."""
+        listed = {index for index, _ in snapshots_of(self._store, name)}
+        for index in sorted(listed - base.listed):
+            try:
+                body = read_whole(self._store, snapshot_key(name, index))
+                found = snapshots.decode(snapshot_key(name, index), body)
+            except (NotFoundError, CorruptObjectError):
+                continue
+            base.listed.add(index)
+            base.facts[index] = _facts(found, body)
+            base.newest = found if base.newest is None or found.next > base.newest.next else base.newest
+
+    def is_still_named(self, key: str, generations: Mapping[Generation, Held]) -> bool:
+        """Whether a sealed segment is named by a snapshot that is there now, and not only by one that retention has
+        removed meanwhile. Reads all snapshots anew, once."""
+        if self._existing is None:
+            self._existing = set()
+            for name in generations:
+                for index, _ in snapshots_of(self._store, name):
+                    self._existing |= self._names_of(name, index)
+        return key in self._existing
+
+    def _names_of(self, name: Generation, index: int) -> set[str]:
+        key = snapshot_key(name, index)
+        try:
+            return {entry.key for entry in snapshots.decode(key, read_whole(self._store, key)).segments}
+        except (NotFoundError, CorruptObjectError):
+            return set()
+
+    def _read(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
+        key = snapshot_key(name, index)
+        findings = self._findings
+        snapshot: Snapshot | None = None
+        try:
+            for number in range(READS):
+                body = read_whole(self._store, key)
+                try:
+                    snapshot = snapshots.decode(key, body)
+                    break
+                except CorruptObjectError as error:
+                    if number == READS - 1:
+                        findings.anomalies.take(anomaly_of(key, error))
+        except NotFoundError:
+            self._vanished(key, base)
+            return None
+        except StoreError as error:
+            findings.fail(error)
+            base.listed.add(index)
+            return None
+        base.listed.add(index)
+        if len(body) != size:
+            findings.anomalies.add(Kind.LENGTH, key, f"holds {len(body)} bytes, and {size} in the listing")
+        if snapshot is not None:
+            base.facts[index] = _facts(snapshot, body)
+        findings.counts.snapshots += 1
+        findings.judged(size)
+        return snapshot
+
+    def _vanished(self, key: str, base: Base) -> None:
+        """Retention removes snapshots that are not the newest one; that one is read first."""
+        if base.covered is None:
+            self._findings.anomalies.add(Kind.MISSING, key, "was listed, and cannot be read; no newer one is there")
+
+    def _check(self, snapshot: Snapshot, claim: Claim | None) -> None:
+        if claim is None:
+            return
+        anomalies = self._findings.anomalies
+        for what in ("log", "format", "owner"):
+            mine, theirs = getattr(snapshot, what), getattr(claim, what)
+            if mine != theirs:
+                anomalies.add(Kind.FOREIGN, snapshot.key, f"{what} is {mine}, and {theirs} in {claim.key}")
+        if snapshot.next < claim.first:
+            anomalies.add(Kind.ORDER, snapshot.key, f"lies before index {claim.first}, at which its generation begins")
+
+    def _name(self, snapshot: Snapshot) -> None:
+        """Keep what a snapshot names; two that name the same sealed segment must say the same of it."""
+        for entry in snapshot.segments:
+            named = self.named.setdefault(entry.key, Named(entry, snapshot.key))
+            if named.entry is not entry and replace(entry, index=named.entry.index) != named.entry:
+                what = f"says other things of {entry.key} than {named.by}"
+                self._findings.anomalies.add(Kind.CONFLICT, snapshot.key, what)
+
+    def _check_entries(self, snapshot: Snapshot) -> None:
+        """The log segments of a snapshot have names of their format, each behind the one before."""
+        log_format = self._formats(snapshot.format)
+        if log_format is None:
+            return
+        before = None
+        for entry in snapshot.segments:
+            order = log_format.segment_order(entry.file)
+            if order is None or "/" in entry.file or "\0" in entry.file:
+                what = f"file {entry.file!r} is no name of a log segment of format {log_format.name}"
+                self._findings.anomalies.add(Kind.FOREIGN, snapshot.key, what)
+            elif before is not None and order <= before:
+                what = f"file {entry.file!r} does not sort behind the one before it"
+                self._findings.anomalies.add(Kind.ORDER, snapshot.key, what)
+            before = order if order is not None else before
+
+
+def _facts(snapshot: Snapshot, body: bytes) -> SnapshotFacts:
+    end = None if snapshot.predecessor_end is None else Position.parse(snapshot.predecessor_end)
+    return SnapshotFacts(snapshot.key, snapshot.next, snapshot.chain, snapshots.digest(body), end)

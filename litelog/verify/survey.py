@@ -1,0 +1,120 @@
+"""What a replica holds, by its listing alone: one pass over all names, and listings of parts of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from litelog import layout
+from litelog.errors import StoreError
+from litelog.object_store import MAX_OBJECT_BYTES, READ_BYTES
+from litelog.verify.anomaly import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.object_store import ObjectInfo, ObjectStore
+    from litelog.position import Generation, Position
+    from litelog.verify.anomaly import Anomalies
+
+
+@dataclass(slots=True)
+class Held:
+    """What a listing shows of one generation. Sizes in bytes."""
+
+    name: Generation
+    snapshots: list[tuple[int, int]] = field(default_factory=list)
+    """(index, size) of each."""
+    sealed: int = 0
+    wal_segments: int = 0
+    first_wal: Position | None = None
+    """Where the first WAL segment lies that is there."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a listing shows. Memory grows with the claims, generations and snapshots, not with other objects."""
+
+    claims: list[str] = field(default_factory=list)
+    """Their keys."""
+    generations: dict[Generation, Held] = field(default_factory=dict)
+    objects: int = 0
+    bytes: int = 0
+
+
+def survey(store: ObjectStore, anomalies: Anomalies) -> Survey:
+    """List all there is. Names that are not the layout's are anomalies, and harm nobody. StoreError."""
+    found = Survey()
+    for info in ordered(store.list("")):
+        if not _take(found, info):
+            anomalies.add(Kind.FOREIGN, info.key, "is not a name of the layout", harmful=False)
+    return found
+
+
+def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """The same listing, once it is seen to be in order: a jump back would hide what lies between."""
+    previous = ""
+    for info in infos:
+        if info.key <= previous:
+            raise StoreError("list", info.key, f"the store lists it behind {previous}: its listing is not in order")
+        previous = info.key
+        yield info
+
+
+def wal_between(store: ObjectStore, start: Position, stop: Position | None) -> Iterator[tuple[Position, int]]:
+    """(position, size) of the WAL segments of one generation in [start, stop), listed anew."""
+    listing = ordered(store.list(layout.wal_prefix(start.generation), layout.wal_key(start)[:-1]))
+    parsed = ((layout.parse_wal(info.key), info.size) for info in listing)
+    found = ((position, size) for position, size in parsed if position is not None)
+    return takewhile(lambda pair: stop is None or pair[0] < stop, found)
+
+
+def sealed_of(store: ObjectStore, generation: Generation) -> Iterator[tuple[int, int]]:
+    """(index, size) of a generation's sealed segments."""
+    for info in ordered(store.list(layout.sealed_prefix(generation))):
+        if (parsed := layout.parse_sealed(info.key)) is not None:
+            yield parsed[1], info.size
+
+
+def snapshots_of(store: ObjectStore, generation: Generation) -> list[tuple[int, int]]:
+    """(index, size) of a generation's snapshots."""
+    listing = ((layout.parse_snapshot(info.key), info.size) for info in store.list(layout.snapshot_prefix(generation)))
+    return [(parsed[1], size) for parsed, size in listing if parsed is not None]
+
+
+def read_whole(store: ObjectStore, key: str) -> bytes:
+    """An object's bytes; one byte more than MAX_OBJECT_BYTES where it is larger. NotFoundError, StoreError."""
+    pieces: list[bytes] = []
+    room = MAX_OBJECT_BYTES + 1
+    with store.open(key) as stream:
+        try:
+            while room and (piece := stream.read(min(room, READ_BYTES))):
+                pieces.append(piece)
+                room -= len(piece)
+        except OSError as error:
+            raise StoreError("read", key, str(error)) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _take(found: Survey, info: ObjectInfo) -> bool:
+    """Enter an object; False if its name is not the layout's."""
+    if layout.parse_claim(info.key) is not None:
+        found.claims.append(info.key)
+    elif (position := layout.parse_wal(info.key)) is not None:
+        held = _held(found, position.generation)
+        held.wal_segments += 1
+        held.first_wal = held.first_wal or position
+    elif (sealed := layout.parse_sealed(info.key)) is not None:
+        _held(found, sealed[0]).sealed += 1
+    elif (snapshot := layout.parse_snapshot(info.key)) is not None:
+        _held(found, snapshot[0]).snapshots.append((snapshot[1], info.size))
+    else:
+        return False
+    found.objects += 1
+    found.bytes += info.size
+    return True
+
+
+def _held(found: Survey, name: Generation) -> Held:
+    return found.generations.setdefault(name, Held(name))

@@ -1,0 +1,246 @@
+"""What one WAL segment says, judged by what came before it, by what is sealed, and by the claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.checksum import combine
+from litelog.layout import parse_claim, sealed_key, snapshot_key
+from litelog.position import Position, epoch_of
+from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
+from litelog.verify.anomaly import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
+    from litelog.position import Generation
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.verify.claims import ClaimReader
+    from litelog.verify.findings import Findings, Formats
+    from litelog.verify.snapshots import Base
+    from litelog.verify.wal_read import WalRead, WalReader
+    from litelog.wal_segment import WalHeader
+
+
+@dataclass(slots=True)
+class State:
+    """Where the chain stands. None: not known, as what came before is damaged, was pruned, or was not read."""
+
+    slot: Position | None
+    """Where the next WAL segment must lie."""
+    digest: str | None = None
+    """SHA-256 of the object before it."""
+    key: str = ""
+    """That object's."""
+    crc_total: int | None = 0
+    """CRC-32C of the index's bytes so far."""
+    next: int | None = None
+    """The sequence that follows; None as long as there was no record."""
+    exact: bool = True
+    """Whether that is the very next one, and not only a lower bound."""
+    file: str = ""
+    """The index's log segment; empty at its start, or where it is not known."""
+    file_before: str = ""
+    shipped: int = 0
+    epoch: int = 0
+    last: WalHeader | None = None
+    """The last one that carries bytes or ends an index."""
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all generations are judged with."""
+
+    store: ObjectStore
+    reader: WalReader
+    claims: ClaimReader
+    findings: Findings
+    formats: Formats
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The generation that is judged."""
+
+    name: Generation
+    claim: Claim | None
+    base: Base
+    known: Callable[[int], SnapshotEntry | None]
+    """What is sealed of a log segment."""
+    refresh: Callable[[], None]
+    """Lists the snapshots again, into ``base``."""
+
+    @property
+    def first(self) -> int:
+        """The first index that it ships as WAL segments."""
+        return self.claim.first if self.claim is not None else min(self.base.listed, default=0)
+
+    @property
+    def covered(self) -> int:
+        """The index before which WAL segments may have been deleted."""
+        covered = self.base.covered
+        return self.first if covered is None else max(self.first, covered)
+
+
+class WalChecks:
+    """Judges the WAL segments of one generation, one at a time; ``state`` is where the chain stands before it."""
+
+    def __init__(self, subject: Subject, tools: Tools) -> None:
+        self._subject = subject
+        self._name = subject.name
+        self._base = subject.base
+        self._tools = tools
+        self._anomalies = tools.findings.anomalies
+        claim = subject.claim
+        self._identity = None if claim is None else (claim.log, claim.format, claim.owner)
+        facts = subject.base.facts.items()
+        self.unproved = {at: it for at, it in facts if it.chain is not None and at > subject.first}
+        """The snapshots whose ``chain`` is still to be compared, by the index that they stand at."""
+        self.sealed_digests: set[str] = set()
+        """The digests of sealed segments that a ``final`` names."""
+
+    def judge(self, state: State, read: WalRead, header: WalHeader) -> None:
+        """Say what is wrong with a WAL segment that lies where it may."""
+        self._check_identity(read.key, header)
+        self._check_chain(state, read, header)
+        self.prove_snapshots(state, header)
+        self._check_sums(state, read.key, header)
+        if header.shipped < state.shipped:
+            self._order(read.key, "time shipped", state.shipped, header.shipped)
+        if header.successor is not None:
+            self._check_terminal(read.key, header)
+            return
+        self._check_file(state, read.key, header)
+        self._check_sequences(state, read, header)
+        if read.epoch is not None:
+            if read.epoch < state.epoch:
+                self._order(read.key, "epoch of its commits", state.epoch, read.epoch)
+            state.epoch = max(state.epoch, read.epoch)
+        if header.final:
+            self._check_sealed(read.key, header)
+
+    def _check_identity(self, key: str, header: WalHeader) -> None:
+        if self._identity is None:
+            self._identity = (header.log, header.format, header.owner)
+        log, format_name, owner = self._identity
+        for what, expected, actual in (("log", log, header.log), ("format", format_name, header.format)):
+            if expected != actual:
+                self._anomalies.add(Kind.FOREIGN, key, f"{what} is {actual}, and its generation's is {expected}")
+        if header.successor is None and header.owner != owner:
+            self._anomalies.add(Kind.FOREIGN, key, f"was written by owner {header.owner}, not {owner}")
+
+    def _check_chain(self, state: State, read: WalRead, header: WalHeader) -> None:
+        at_start = header.position == Position(self._name, self._subject.first, 0)
+        if header.successor is not None and at_start and not header.previous:
+            return  # ended before it had begun; its owner may have been late with the snapshot
+        if at_start and state.digest is None and self._subject.first not in self._base.listed:
+            self._subject.refresh()
+            if self._subject.covered == self._subject.first:
+                what = f"is missing; {read.key} was written behind it"
+                self._anomalies.add(Kind.MISSING, snapshot_key(self._name, self._subject.first), what)
+        if state.digest is not None and header.previous != state.digest:
+            what = f"names {header.previous or 'nothing'} as the object before it, and {state.key} is {state.digest}"
+            self._anomalies.add(Kind.CHAIN, read.key, what)
+
+    def prove_snapshots(self, state: State, header: WalHeader | None) -> None:
+        """Snapshots whose index is reached name the last WAL segment before it; None: at the generation's end."""
+        reached = [at for at in self.unproved if header is None or at <= header.index]
+        for at in reached:
+            facts = self.unproved.pop(at)
+            is_next = header is not None and header.position == Position(self._name, at, 0)
+            digest = state.digest if state.digest is not None or header is None or not is_next else header.previous
+            passed = state.last is not None and state.last.index >= at
+            if digest is not None and digest != facts.chain and not passed:
+                what = f"names {facts.chain} as the last WAL segment before index {at}, which is {digest}"
+                self._anomalies.add(Kind.CHAIN, facts.key, what)
+
+    def give_up_proofs(self, index: int) -> None:
+        """What snapshots up to ``index`` name as the last WAL segment before theirs is not there any more."""
+        for at in [at for at in self.unproved if at <= index]:
+            del self.unproved[at]
+
+    def _check_sums(self, state: State, key: str, header: WalHeader) -> None:
+        before = 0 if header.offset == 0 else state.crc_total
+        if before is None or header.sealed is not None:
+            return
+        total = combine(before, header.crc, header.length)
+        if total != header.crc_total:
+            what = f"CRC-32C up to its end is {header.crc_total:#010x}, expected {total:#010x}"
+            self._anomalies.add(Kind.CHECKSUM, key, what)
+
+    def _check_terminal(self, key: str, header: WalHeader) -> None:
+        successor = parse_claim(header.successor or "")
+        if header.length or header.final:
+            self._anomalies.add(Kind.CONFLICT, key, "is a terminal, and not an empty one")
+        if successor is None or successor[0] <= epoch_of(self._name):
+            what = f"names {header.successor!r} as its successor, which is no claim of a higher epoch"
+            self._anomalies.add(Kind.CONFLICT, key, what)
+        elif header.successor is not None:
+            self._tools.claims.require(header.successor, f"is missing; the terminal {key} names it")
+
+    def _check_file(self, state: State, key: str, header: WalHeader) -> None:
+        file = header.file
+        if state.file:
+            if file != state.file:
+                self._anomalies.add(Kind.CONFLICT, key, f"file is {file!r}, and {state.file!r} before it in its index")
+            return
+        log_format = self._tools.formats(header.format)
+        if log_format is None:
+            return
+        order = log_format.segment_order(file)
+        plain = file not in ("", ".", "..") and not any(mark in file for mark in "/\\\0")
+        if order is None or not plain or len(file.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
+            what = f"file {file!r} is no name of a log segment of format {log_format.name}"
+            self._anomalies.add(Kind.FOREIGN, key, what)
+            return
+        before = log_format.segment_order(state.file_before) if state.file_before else None
+        if before is not None and order <= before:
+            self._order(key, "file", f"one that sorts behind {state.file_before!r}", repr(file))
+
+    def _check_sequences(self, state: State, read: WalRead, header: WalHeader) -> None:
+        expected = state.next
+        if header.sealed is not None and not header.records:
+            if header.next is not None and expected is not None and header.next < expected:
+                self._order(read.key, "next sequence", expected, header.next)
+        elif header.first is None:
+            is_other = None not in (header.next, expected) and header.next != expected
+            if header.records or (is_other and state.exact):
+                what = f"holds {header.records} records without a first sequence, and {header.next} follows"
+                self._anomalies.add(Kind.CONFLICT, read.key, what)
+        elif expected is not None and header.first < expected:
+            self._order(read.key, "first sequence", expected, header.first)
+        elif expected is not None and header.first > expected and state.exact:
+            problem = self._tools.reader.follows(read, expected)
+            if problem is not None:
+                self._anomalies.take(problem)
+
+    def _check_sealed(self, key: str, header: WalHeader) -> None:
+        """A log segment's last WAL segment says what the sealed one says, where there is one."""
+        if header.sealed is not None:
+            self.sealed_digests.add(header.sealed)
+        entry = self._subject.known(header.index)
+        if entry is None:
+            newest = self._base.newest
+            if header.sealed is not None and not (newest is not None and header.index < newest.first):
+                what = f"is not there; {key} names it"
+                self._anomalies.add(Kind.MISSING, sealed_key(self._name, header.index), what)
+            return
+        facts: list[tuple[str, object, object]] = [("file", header.file, entry.file)]
+        if header.sealed is not None:
+            facts.append(("SHA-256", header.sealed, entry.digest))
+        else:
+            facts.append(("length", header.end, entry.length))
+            facts.append(("CRC-32C", f"{header.crc_total:#010x}", f"{entry.crc:#010x}"))
+        if header.next is not None and entry.next is not None:
+            facts.append(("next sequence", header.next, entry.next))
+        for what, mine, theirs in facts:
+            if mine != theirs:
+                self._anomalies.add(Kind.CONFLICT, entry.key, f"{what} is {theirs}, and {mine} in {key}")
+
+    def _order(self, key: str, what: str, bound: object, actual: object) -> None:
+        more = bound if isinstance(bound, str) else f"{bound} or above"
+        self._anomalies.add(Kind.ORDER, key, f"{what} is {actual}, expected {more}")
