@@ -77,4 +77,4 @@ def _usable_fencing(steps: list[Step]) -> list[Fencing]:
 
 def _row(step: Step) -> tuple[str, str, str, str]:
     detail = f"{step.reason}: {step.meaning}" if step.reason else ""
-    return step.name, step.outcome.value, f"{step.seconds * 1000:.1f}" if step.seconds else "-", detail
+    return step.name, step.outcome.value, f"{step.seconds * 1000:.2f}" if step.seconds else "-", detail

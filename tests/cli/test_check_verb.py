@@ -1,0 +1,86 @@
+"""``litelog check``: what it tries, what it says of it, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExitCode
+from litelog.layout import Fencing
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+STEPS = [
+    "put",
+    "get and compare",
+    "list",
+    "create-only put refused",
+    "conditional delete",
+    "ranged read",
+    "delete",
+]
+
+
+def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Command) -> None:
+    done = litelog("check", "replica")
+    assert done.code == ExitCode.DONE
+    title, *rows = done.out.splitlines()
+    assert title.split() == ["step", "result", "ms"]
+    for step, row in zip(STEPS, rows, strict=False):
+        assert row.startswith(step)
+        if step == "conditional delete":
+            assert "not offered" in row
+            assert "nothing in litelog needs it" in row
+        else:
+            assert re.fullmatch(r"\d+\.\d\d", row.split()[-1])
+    assert rows[-2:] == ["usable with fencing", "required or isolated (asked for: required)"]
+    assert not any(files for _, _, files in os.walk(litelog.folder / "replica"))
+
+
+def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:
+    *steps, result = litelog("check", "--json", "--fencing", "isolated", "replica").lines
+    assert [step["name"] for step in steps] == STEPS
+    assert all(step["seconds"] > 0 for step in steps if step["outcome"] == "passed")
+    assert [step["name"] for step in steps if step["required"]] == [
+        step for step in STEPS[:-1] if step not in ("create-only put refused", "conditional delete")
+    ]
+    assert result == {"fencing": "isolated", "usable": True, "usable_fencing": ["required", "isolated"]}
+
+
+def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Command) -> None:
+    (litelog.folder / "replica").write_text("a file in the folder's place")
+    done = litelog("check", "--json", "replica")
+    assert done.code == ExitCode.FAILURE
+    *steps, result = done.lines
+    assert [step["outcome"] for step in steps] == ["failed"] + ["skipped"] * (len(STEPS) - 1)
+    assert "nothing can be replicated there" in steps[0]["meaning"]
+    assert result == {"fencing": "required", "usable": False, "usable_fencing": []}
+    assert "none (asked for: isolated)" in litelog("check", "--fencing", "isolated", "replica").out
+
+
+@pytest.mark.parametrize("verb", [["check"], ["replicate", "--once", "log"]])
+def test_a_fencing_that_there_is_not_is_refused(litelog: Command, verb: list[str]) -> None:
+    done = litelog(*verb, "--fencing", "none", "replica")
+    assert done.code == ExitCode.USAGE
+    assert all(mode in done.err for mode in Fencing)
+
+
+def test_generations_show_how_they_are_fenced(litelog: Command) -> None:
+    for fencing in Fencing:
+        litelog.lines(3)
+        assert litelog("replicate", "--once", "--fencing", fencing, "log", "replica").code == ExitCode.DONE
+    title, *rows = litelog("generations", "replica").out.splitlines()
+    assert "fencing" in title.split()
+    assert [" isolated " in row for row in rows] == [False, True]
+    assert [facts["fencing"] for facts in litelog("generations", "--json", "replica").lines] == list(Fencing)
+    assert [facts["ended"] for facts in litelog("generations", "--json", "replica").lines] == [True, False]
+
+
+def test_fencing_on_the_command_line_is_for_logs_that_are_given_there(litelog: Command) -> None:
+    done = litelog("replicate", "--fencing", "isolated", "--config", "litelog.yml")
+    assert done.code == ExitCode.USAGE
+    assert "--fencing goes with LOG_DIR" in done.err
