@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 TAIL_BYTES = 64 << 10
-"""How much of an object's end is read for its footer: enough for a log segment of a GiB, or 5,000 marks."""
+"""How much of an object's end is read for its footer: enough for a GiB of log that was shipped in a thousand pieces."""
 
 MAX_FOOTER_BYTES = 64 << 20
 """What a footer may take in the object; ``MAX_DOCUMENT_BYTES`` what it may hold."""
