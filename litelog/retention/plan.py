@@ -11,8 +11,9 @@ or before it, as before. The cut is the newest snapshot that leaves what the pol
   that is known: what lies below, no state in the window had.
 - It is never behind the newest snapshot of the generation that readers take, nor behind the last ``min_snapshots``.
 
-What goes, goes oldest first, snapshots before what only they name: whatever is left when that is interrupted, no
-snapshot that is there names what is not.
+What goes, goes oldest first: WAL segments, then snapshots, then what only those named. So whatever is left when that is
+interrupted, no snapshot that is there names what is not, and the one that a generation's chain begins with is there as
+long as the WAL segment behind it.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> Re
 def _deletion_order(removal: Removal) -> tuple[bool, bool, Generation, int, int]:
     offset = removal.position.offset if removal.position is not None else 0
     return (
-        removal.kind is not Kind.SNAPSHOT,
-        removal.kind is not Kind.SEALED,
+        removal.kind is not Kind.WAL,
+        removal.kind is Kind.SEALED,
         removal.generation,
         removal.index,
         offset,
@@ -170,6 +171,7 @@ class _Order:
             start += len(held.snapshots)
         self.newest = self._newest()
         """The last snapshot that may be a cut."""
+        self._kept_upto = list(self._snapshots_kept())
         self._caught_up = {held.name: held.caught_up for held in facts.generations}
         self._hides = any(snapshot.names is None for snapshot in self.snapshots)
 
@@ -186,6 +188,17 @@ class _Order:
                 latest = max(latest, snapshot.reached)
                 yield latest
             latest = max(latest, held.ended)
+
+    def _snapshots_kept(self) -> Iterator[int]:
+        """The last cut that each snapshot stays with: itself, or that of the WAL segment whose chain begins with it."""
+        for held in self.facts.generations:
+            start = self._starts[held.name]
+            for number, snapshot in enumerate(held.snapshots, start):
+                begins = number == start and bool(held.wal) and held.wal[0].position.offset == 0
+                if begins and held.wal[0].position.index == snapshot.next:
+                    yield start + bisect_right(_rising(held), snapshot.next) - 1
+                else:
+                    yield number
 
     def _newest(self) -> int:
         facts = self.facts
@@ -210,7 +223,7 @@ class _Order:
     def objects(self) -> Iterator[tuple[Removal, int]]:
         """Each object, and the last cut that it stays with."""
         named = self._named()
-        unknown = [number for number, snapshot in enumerate(self.snapshots) if snapshot.names is None]
+        unknown = [self._kept_upto[n] for n, snapshot in enumerate(self.snapshots) if snapshot.names is None]
         for held in self.facts.generations:
             start = self._starts[held.name]
             firsts = _rising(held)
@@ -218,7 +231,8 @@ class _Order:
             hidden = max((number for number in unknown if number >= start), default=-1)
             for number, snapshot in enumerate(held.snapshots, start):
                 key = snapshot_key(held.name, snapshot.next)
-                yield Removal(Kind.SNAPSHOT, key, snapshot.size, held.name, snapshot.next), number
+                upto = self._kept_upto[number]
+                yield Removal(Kind.SNAPSHOT, key, snapshot.size, held.name, snapshot.next), upto
             for info in held.sealed:
                 upto = start + bisect_right(firsts, info.index) - 1 if firsts else before
                 upto = max(upto, named.get((held.name, info.index), -1), hidden)
@@ -230,11 +244,11 @@ class _Order:
                 yield Removal(Kind.WAL, wal_key(at), wal.size, held.name, at.index, at), upto
 
     def _named(self) -> dict[tuple[Generation, int], int]:
-        """The last snapshot that names each sealed segment."""
+        """The last cut that each sealed segment stays with, by those that name it."""
         by_generation: dict[Generation, list[tuple[int, int, int]]] = {}
         for number, snapshot in enumerate(self.snapshots):
             for run in snapshot.names or ():
-                by_generation.setdefault(run.generation, []).append((run.start, run.stop, number))
+                by_generation.setdefault(run.generation, []).append((run.start, run.stop, self._kept_upto[number]))
         named: dict[tuple[Generation, int], int] = {}
         for held in self.facts.generations:
             runs = by_generation.get(held.name)

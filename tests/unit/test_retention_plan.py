@@ -207,7 +207,10 @@ def test_an_archive_that_was_trimmed_is_let_go_if_the_source_had_dropped_it_when
     assert gone(one(*snapshots, drops=(Drop(NOW - 23 * HOUR, 3),)), DAY) == []
     dropped = one(*snapshots, drops=(Drop(NOW - 25 * HOUR, 3),))
     assert gone(dropped, DAY) == []  # no state that old is known of
-    known = one(snapshot(FIRST, 2, 30), *snapshots, drops=(Drop(NOW - 25 * HOUR, 3),))
+    base = snapshot(FIRST, 2, 30)
+    assert gone(one(base, *snapshots, drops=(Drop(NOW - 23 * HOUR, 3),)), DAY) == []
+    assert gone(one(base, *snapshots, drops=(Drop(NOW - 25 * HOUR, 2), Drop(NOW - 2 * HOUR, 3))), DAY) == []
+    known = one(base, *snapshots, drops=(Drop(NOW - 25 * HOUR, 3),))
     assert gone(known, DAY) == ["snapshot 2", "snapshot 8", *(f"sealed segment {index}" for index in range(3))]
 
 
@@ -256,13 +259,13 @@ def two(latest: str = SECOND_ONE, ended: float = 30, began: float = 29, caught_u
 
 
 OLD_ONES = [
+    "WAL segment 5",
+    "WAL segment 6",
     "snapshot 4",
     "snapshot 6",
     "sealed segment 0",
     "sealed segment 1",
     "sealed segment 6",
-    "WAL segment 5",
-    "WAL segment 6",
 ]
 
 
@@ -286,8 +289,23 @@ def test_a_generation_that_readers_do_not_take_yet_replaces_nothing():
 def test_a_generation_that_lost_its_snapshots_to_an_interrupted_deletion_goes_on_going():
     old, new = two().generations
     interrupted = ReplicaFacts((GenerationFacts(FIRST, (), old.sealed, old.wal, old.ended), new), SECOND_ONE)
-    assert gone(interrupted, DAY) == OLD_ONES[2:]
+    assert gone(interrupted, DAY) == [one for one in OLD_ONES if not one.startswith("snapshot")]
     assert gone(interrupted, RetentionPolicy()) == []
+
+
+def test_the_snapshot_that_a_chain_begins_with_stays_as_long_as_what_is_chained_to_it():
+    lingers = GenerationFacts(
+        FIRST,
+        (snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5)),
+        sealed(FIRST, 0, 10),
+        wal(FIRST, 4, 9, 10),
+    )
+    facts = ReplicaFacts((lingers,), FIRST)
+    assert gone(facts, RetentionPolicy(max_snapshots=1)) == ["WAL segment 4", "snapshot 4", "snapshot 6"] + [
+        f"sealed segment {index}" for index in range(5)
+    ]
+    lingers = replace(lingers, wal=wal(FIRST, 4, 9, 10), snapshots=(snapshot(FIRST, 4, 90), snapshot(FIRST, 10, 70, 3)))
+    assert gone(ReplicaFacts((lingers,), FIRST), RetentionPolicy(max_snapshots=1)) == []
 
 
 def test_a_generation_that_has_just_begun_and_has_no_snapshot_keeps_all():

@@ -1,0 +1,43 @@
+"""Carries a retention plan out: in its order, in steps, each of which leaves a replica that is whole."""
+
+from __future__ import annotations
+
+from itertools import groupby, islice
+from typing import TYPE_CHECKING
+
+from litelog.retention.plan import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from litelog.replica_client import ReplicaClient
+    from litelog.retention.plan import Removal
+
+AT_ONCE = 100
+"""How many snapshots or sealed segments one request deletes: within it, stores keep no order, and none is needed."""
+
+
+def delete_planned(
+    client: ReplicaClient, removals: Sequence[Removal], may_go_on: Callable[[], bool] = lambda: True
+) -> Iterator[Sequence[Removal]]:
+    """Delete ``removals`` in their order; yields each step's, once they are gone. Ends once ``may_go_on()`` is false.
+
+    All snapshots of a plan are gone before anything that they name is. WAL segments go one by one, since whoever was
+    suspended relies on it that none goes before those that are older. What is gone already is no error. StoreError.
+    """
+    for kind, same in groupby(removals, key=lambda removal: removal.kind):
+        rest = iter(same)
+        while step := list(islice(rest, 1 if kind is Kind.WAL else AT_ONCE)):
+            if not may_go_on():
+                return
+            _delete(client, kind, step)
+            yield step
+
+
+def _delete(client: ReplicaClient, kind: Kind, step: Sequence[Removal]) -> None:
+    if kind is Kind.WAL:
+        client.delete_wal_segments(removal.position for removal in step if removal.position is not None)
+    elif kind is Kind.SEALED:
+        client.delete_sealed_segments((removal.generation, removal.index) for removal in step)
+    else:
+        client.delete_snapshots((removal.generation, removal.index) for removal in step)

@@ -1,0 +1,94 @@
+"""Looks up what a retention plan is made from: claims, listings, and what each snapshot names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog import snapshot as snapshots
+from litelog.claim import Relation
+from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
+from litelog.layout import snapshot_key
+from litelog.position import Position, generation
+from litelog.reading.checked_read import read_checked
+from litelog.reading.generation_choice import find_latest, read_claims
+from litelog.reading.wal_search import read_header
+from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts, describe_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.position import Generation
+    from litelog.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
+    from litelog.retention.facts import Drop
+    from litelog.snapshot import Snapshot
+
+
+class Gathering:
+    """Gathers the facts of one replica, again and again: what never changes is read once. For one thread at a time."""
+
+    def __init__(self, client: ReplicaClient) -> None:
+        self._client = client
+        self._described: dict[tuple[Generation, int, int], SnapshotFacts] = {}
+        self._predecessor_ends: dict[Generation, str] = {}
+        self._ended: dict[Position, int] = {}
+
+    def gather(self, drops: Sequence[Drop] = (), upto: int | None = None) -> ReplicaFacts | None:
+        """The facts as they are now, with what the source dropped; None where there is nothing to restore.
+
+        A listing of each kind for each generation, and a GET for each claim, and for each snapshot that is new.
+        Raises StoreError, ReplicaGapError for a claim that is missing, and UnknownVersionError for a snapshot that only
+        a newer litelog reads.
+        """
+        claims = {generation(name): claim for name, claim in read_claims(self._client).items()}
+        try:
+            latest = generation(find_latest(self._client).generation)
+        except NothingToRestoreError:
+            return None
+        names = sorted({*claims, *self._client.generations()})
+        gathered = tuple(self._gather(name, claims.get(name), is_newest=name == names[-1]) for name in names)
+        there = {(one.generation, one.next, one.size) for held in gathered for one in held.snapshots}
+        self._described = {place: facts for place, facts in self._described.items() if place in there}
+        return ReplicaFacts(gathered, latest, tuple(drops), upto)
+
+    def _gather(self, name: Generation, claim: Claim | None, *, is_newest: bool) -> GenerationFacts:
+        # In this order: what is sealed, and then named, between two listings only gives reasons to stay.
+        wal = tuple(self._client.wal_segments(name))
+        sealed = tuple(self._client.sealed_segments(name))
+        described = tuple(self._describe(info) for info in self._client.snapshots(name))
+        ended = 0 if is_newest else max(self._last_shipped(wal), 0 if claim is None else claim.time)
+        return GenerationFacts(name, described, sealed, wal, ended, self._caught_up(name, claim))
+
+    def _describe(self, info: IndexedInfo) -> SnapshotFacts:
+        place = (info.generation, info.index, info.size)
+        if place not in self._described:
+            try:
+                read = self._read(info)
+            except UnknownVersionError:
+                raise
+            except CorruptObjectError:
+                return SnapshotFacts(info.generation, info.index, info.size, names=None)  # it is read again next time
+            if read.predecessor_end is not None:
+                self._predecessor_ends[info.generation] = read.predecessor_end
+            self._described[place] = describe_snapshot(read, info.generation, info.size)
+        return self._described[place]
+
+    def _read(self, info: IndexedInfo) -> Snapshot:
+        key = snapshot_key(info.generation, info.index)
+        return read_checked(
+            lambda: self._client.read_snapshot(info.generation, info.index), lambda body: snapshots.decode(key, body)
+        )
+
+    def _last_shipped(self, wal: Sequence[WalSegmentInfo]) -> int:
+        if not wal:
+            return 0
+        last = wal[-1].position
+        if last not in self._ended:
+            self._ended[last] = read_header(self._client, last).shipped
+        return self._ended[last]
+
+    def _caught_up(self, name: Generation, claim: Claim | None) -> int:
+        if claim is None or claim.relation is not Relation.CONTINUES:
+            return 0
+        ends = [Position.parse(text) for text in (claim.predecessor_end, self._predecessor_ends.get(name)) if text]
+        return max((end.index + claim.shift + (end.offset > 0) for end in ends), default=0)
