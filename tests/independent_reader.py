@@ -46,8 +46,17 @@ class Generation:
 
     def pieces(self) -> list[tuple[str, bytes]]:
         """File name and bytes of all that is held, in order: sealed where it is sealed."""
-        shipped = [(header["file"], data) for header, data, _ in self.segments if header["index"] >= self.covered]
+        behind = [segment for segment in self.segments if segment[0]["index"] >= self.covered]
+        shipped = [(header["file"], self._stood_for(header) or data) for header, data, _ in behind]
         return [*(self.sealed[index] for index in sorted(self.sealed)), *shipped]
+
+    def _stood_for(self, header: dict[str, Any]) -> bytes:
+        """What a ``final`` stands for that names a sealed segment: the rest of its log segment."""
+        if "sealed" not in header:
+            return b""
+        name, data = self.stored[header["index"]]
+        assert (name, hashlib.sha256(data).hexdigest()) == (header["file"], header["sealed"])
+        return data[header["offset"] :]
 
     def files(self) -> dict[str, bytes]:
         """The log segments, by name, as far as they were shipped."""

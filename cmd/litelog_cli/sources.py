@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
 
 _LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
 
@@ -47,13 +46,12 @@ def replica_batches(
     follow: bool,
 ) -> Iterator[Columns]:
     """The records of the replica at ``url``. What is opened is closed by ``stack``."""
-    from litelog.journal import ReplicaReader
+    from litelog.reading.replica_reader import ReplicaReader
 
     client = stack.enter_context(opened_replica(url))
     sequence = start.value if start.kind is Kind.SEQUENCE else None
-    last = _last_data(client, name) if start.kind in (Kind.LAST, Kind.END) else None
-    if last is not None:
-        sequence = last.first if start.kind is Kind.LAST else last.next
+    if start.kind in (Kind.LAST, Kind.END) and (reached := _next_sequence(client, name)) is not None:
+        sequence = max(0, reached - 1) if start.kind is Kind.LAST else reached
     reader = ReplicaReader(
         client,
         generation=name,
@@ -63,27 +61,21 @@ def replica_batches(
         formats=lambda format_name: open_stored_format(format_name, pattern),
     )
     batches = stack.enter_context(reader).batches()
-    if last is not None and start.kind is Kind.LAST:
-        batches = _from_last(batches)
     return batches if end is None else _until(batches, end)
 
 
-def _last_data(client: ReplicaClient, name: Generation | None) -> WalHeader | None:
-    """The header of the last WAL segment that holds records; None if there is none."""
-    from litelog.position import generation
-    from litelog.reading.generation_choice import find_claim, find_latest
+def _next_sequence(client: ReplicaClient, name: Generation | None) -> int | None:
+    """The sequence behind the last record; None if there is none. A few headers at most, at the end."""
+    from litelog.reading.generation_choice import find_claim, open_latest
+    from litelog.reading.pieces import list_pieces
     from litelog.reading.wal_search import read_header
 
-    claim = find_latest(client) if name is None else find_claim(client, name)
-    positions = [info.position for info in client.wal_segments(generation(claim.generation))]
-    headers = (read_header(client, position) for position in reversed(positions))
-    return next((header for header in headers if header.records), None)
-
-
-def _from_last(batches: Iterator[Columns]) -> Iterator[Columns]:
-    """The first batch's last record, and all that follows."""
-    for number, columns in enumerate(batches):
-        yield columns if number else columns.slice(len(columns) - 1, len(columns))
+    pieces = open_latest(client) if name is None else list_pieces(client, find_claim(client, name))
+    headers = (read_header(client, info.position) for info in reversed(pieces.wal))
+    reached = next((header.next for header in headers if header.next is not None), None)
+    if reached is None:
+        reached = next((entry.next for entry in reversed(pieces.base.entries) if entry.next is not None), None)
+    return reached
 
 
 def _until(batches: Iterator[Columns], end: Start) -> Iterator[Columns]:

@@ -15,6 +15,7 @@ from litelog.position import Position, generation
 if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.formats import LogFormat, Scan
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader, WalSegment
 
 MAX_FILE_NAME_BYTES = 255
@@ -68,6 +69,47 @@ def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
     else that does not fit. What the segment's bytes hold is checked by ``WalSegment.pieces`` and ``check_run``.
     """
     header, key = segment.header, segment.key
+    _check_place(link, segment)
+    if header.sealed is not None:
+        raise CorruptObjectError(key, "stands for a sealed segment, which is to be read for it")
+    if header.successor is not None:
+        if header.length or header.final or header.file not in ("", link.file or header.file):
+            raise CorruptObjectError(key, "is a terminal, and not an empty one")
+        return replace(_behind(link, segment), ended=True)
+    if header.length == 0 and not header.final:
+        raise CorruptObjectError(key, "holds nothing and ends nothing")
+    _check_file(link, header.file, key, log_format)
+    _check_sequences(link, header, key)
+    return _behind(link, segment)
+
+
+def link_behind_sealed(link: Link, segment: WalSegment, entry: SnapshotEntry, log_format: LogFormat) -> Link:
+    """Where the chain stands behind a ``final`` that stands for a sealed segment, which ``entry`` describes.
+
+    Raises as ``next_link``. What lies in the sealed segment from ``link.slot`` on is to be read for it.
+    """
+    header, key = segment.header, segment.key
+    _check_place(link, segment)
+    _check_file(link, header.file, key, log_format)
+    for what, expected, actual in (
+        ("generation", header.generation, entry.generation),
+        ("index", header.index, entry.sealed_index),
+        ("file", header.file, entry.file),
+        ("SHA-256 of its log segment", header.sealed, entry.digest),
+    ):
+        _require_equal(entry.key, f"{what}, which {key} states,", expected, actual)
+    if header.offset > entry.length:
+        raise CorruptObjectError(entry.key, "length", f"{header.offset} or more", entry.length)
+    if link.next is not None and entry.next is not None and entry.next < link.next:
+        raise CorruptObjectError(entry.key, "next sequence", f"{link.next} or above", entry.next)
+    known = entry.next if entry.next is not None else link.next
+    _require_equal(key, "next sequence", known, header.next)
+    return _behind(link, segment)
+
+
+def _check_place(link: Link, segment: WalSegment) -> None:
+    """What every WAL segment must say that continues ``link``."""
+    header, key = segment.header, segment.key
     if link.ended:
         raise CorruptObjectError(key, "lies behind the end of its generation")
     if header.position > link.slot:
@@ -79,17 +121,6 @@ def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
     _require_equal(key, "CRC-32C up to its end", f"{total:#010x}", f"{header.crc_total:#010x}")
     if header.shipped < link.shipped:
         raise CorruptObjectError(key, "time shipped", f"{link.shipped} or later", header.shipped)
-    if header.sealed is not None:
-        raise CorruptObjectError(key, "stands for a sealed segment, which this version does not read")
-    if header.successor is not None:
-        if header.length or header.final or header.file not in ("", link.file or header.file):
-            raise CorruptObjectError(key, "is a terminal, and not an empty one")
-        return replace(_behind(link, segment), ended=True)
-    if header.length == 0 and not header.final:
-        raise CorruptObjectError(key, "holds nothing and ends nothing")
-    _check_file(link, header.file, key, log_format)
-    _check_sequences(link, header, key)
-    return _behind(link, segment)
 
 
 def expectation(link: Link, header: WalHeader) -> Expectation:

@@ -12,8 +12,8 @@ pytest.importorskip("moto.server")
 
 from litelog.config import make_config
 from litelog.errors import CorruptObjectError, FencedError, StoreError
-from litelog.journal import ReplicaReader
 from litelog.layout import claim_key, wal_key
+from litelog.reading.replica_reader import ReplicaReader
 from litelog.replicator import Replicator
 from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError
 from litelog.shipping.replica_task import Phase, lasting_phase

@@ -13,8 +13,8 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.config import make_config
-from litelog.journal import POLLS_PER_LOOK, ReplicaReader
 from litelog.object_store import ObjectReplicaClient
+from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from litelog.replicator import Replicator
 from litelog.shipping.replica_task import Phase
 from tests.faults.figures import report

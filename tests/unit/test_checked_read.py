@@ -10,10 +10,10 @@ import pytest
 
 from litelog import wal_segment
 from litelog.errors import CorruptObjectError
-from litelog.journal import ReplicaReader
 from litelog.layout import wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.reading.checked_read import READS, read_checked
+from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.wal_segment import decode_checked, decode_header

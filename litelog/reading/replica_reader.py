@@ -1,0 +1,307 @@
+"""Reads a replica's records: from any place to its end, or on and on as it grows, through its generations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Self
+
+from litelog.clock import SystemClock
+from litelog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    NotFoundError,
+    NothingToRestoreError,
+    PrunedError,
+    ReplicaGapError,
+)
+from litelog.position import Position, generation
+from litelog.reading.generation_choice import find_claim, find_latest, open_latest
+from litelog.reading.pieces import list_pieces
+from litelog.reading.prefetch import AHEAD_JOBS
+from litelog.reading.sealed_history import read_history
+from litelog.reading.sealed_stream import SealedStart
+from litelog.reading.start_search import StartFilter, Wanted, find_start
+from litelog.reading.succession import find_begun, find_shift, read_successor
+from litelog.reading.wal_cursor import ShippedBatch, WalCursor
+from litelog.reading.wal_search import read_header
+from litelog.registry import open_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from types import TracebackType
+
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.position import Generation
+    from litelog.reading.pieces import Pieces
+    from litelog.replica_client import ReplicaClient
+
+POLLS_PER_LOOK = 30
+"""After so many polls without news a follower looks for the next epoch: one GET."""
+
+LOOK_SECONDS = 1800.0
+"""After so long without news, or behind the head, it looks whether its place is still there, and lists what lies behind
+it: half of the grace for which WAL segments are kept at least."""
+
+STOP_SECONDS = 0.1
+"""How soon a waiting follower sees the caller's own stop event."""
+
+
+class ReplicaReader:
+    """Reads a replica's records, checked as a restore checks them. One thread reads; any thread may close.
+
+    It reads sealed segments as far as the newest snapshot names them, and then follows the names that must come next,
+    one GET each. It lists only to find its start, and at the end to tell an end from a hole. A generation's end leads
+    it to the next one, at the same place; what was sealed and removed while it read, to the sealed segment.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
+        self,
+        client: ReplicaClient,
+        *,
+        generation: Generation | None = None,
+        start: int | None = None,
+        start_time: int | None = None,
+        follow: bool = False,
+        poll_interval: float = 1.0,
+        look_seconds: float = LOOK_SECONDS,
+        stop: threading.Event | None = None,
+        formats: Callable[[str], LogFormat] = open_format,
+    ) -> None:
+        """Read ``generation``, or the latest one.
+
+        ``start``: the first record with that sequence or a higher one. ``start_time``: the first record with that time
+        or a later one (microseconds since 1970); in a format without timestamps, the first one shipped then or later,
+        as far as that is known. Neither: the oldest record. ``poll_interval`` in seconds. After ``look_seconds``
+        without news, or behind the head, a follower makes sure that it stands at the end and not at a hole. ``stop``
+        ends a follower as ``close`` does. ``formats`` gives the log format of a name.
+        """
+        if start is not None and start_time is not None:
+            raise ConfigError("start at a sequence or at a time, not at both")
+        self._client = client
+        self._named = generation
+        self._filter = StartFilter(start, start_time)
+        self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
+        self._stop, self._closed = stop, threading.Event()
+        self._formats = formats
+        self._claim: Claim | None = None
+        self._place: Position | None = None
+        self._first: Position | None = None
+        self._cursor: WalCursor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next WAL segment is expected; None while no place in the WAL was reached."""
+        return None if self._cursor is None else self._cursor.slot
+
+    def close(self) -> None:
+        """End ``batches``, also where it waits. Idempotent."""
+        self._closed.set()
+
+    def batches(self) -> Iterator[Columns]:
+        """The records, one batch for each WAL segment and for each frame of a sealed one that holds any. With
+        ``follow`` it waits at the head.
+
+        Raises NothingToRestoreError for a replica that holds nothing (a follower waits for its first records);
+        TruncatedError for a start before the first record that is there; PrunedError if retention overtook it;
+        DivergedError where the log's history forks; CorruptObjectError and ReplicaGapError for what the replica's
+        writer did not promise; StoreError.
+        """
+        executor = ThreadPoolExecutor(AHEAD_JOBS, "read")
+        try:
+            for batch in self._read(executor):
+                columns = self._filter.cut(batch.columns, batch.shipped)
+                if len(columns):
+                    yield columns
+                if self._is_stopped():
+                    return
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, executor: ThreadPoolExecutor) -> Iterator[ShippedBatch]:
+        steady = SystemClock().monotonic  # a suspended machine's retention goes on elsewhere
+        idle, news, head = 0, steady(), steady()
+        while not self._is_stopped():
+            if self._cursor is None and (yield from self._enter(executor)):
+                continue
+            segment = None if self._cursor is None else self._cursor.read()
+            if segment is not None and self._cursor is not None:
+                idle, news = 0, steady()
+                yield from self._cursor.take(segment)
+                if self._cursor.link.ended:
+                    self._go_on_in(read_successor(self._client, segment.header), segment.header.position)
+                continue
+            idle += 1
+            now = steady()
+            if not self._follow or now - min(news, head) >= self._look_seconds:
+                if (yield from self._look_around(executor)):
+                    continue
+                news = now
+            elif idle % POLLS_PER_LOOK == 0:
+                self._look_for_successor()
+            if not self._follow:
+                return
+            head = now
+            self._wait()
+
+    # --- finding a place
+
+    def _enter(self, executor: ThreadPoolExecutor) -> Generator[ShippedBatch, None, bool]:
+        """Read what is wanted of the sealed segments, and stand at the first WAL segment that may hold any of it.
+
+        Nothing is done while the generation has not begun. True where it ended before: another one is to be entered.
+        """
+        pieces = self._find_pieces()
+        if pieces is None:
+            return False
+        claim = self._claim = pieces.base.claim
+        self._first = pieces.base.first
+        log_format = self._format = self._formats(claim.format)
+        if pieces.gap is not None:
+            raise pieces.gap
+        if pieces.base.snapshot is None and not pieces.wal:
+            return False
+        if pieces.base.snapshot is None and (header := read_header(self._client, pieces.wal[0].position)).successor:
+            self._go_on_in(read_successor(self._client, header), header.position)
+            return True
+        link = pieces.base.link()
+        wanted = Wanted(self._place, self._filter.sequence, self._filter.time)
+        start = find_start(self._client, pieces, wanted, log_format)
+        if start.entry is not None:
+            yield from self._read_sealed(executor, pieces, start.entry, start.sealed)
+            self._place = None
+        if start.wal == 0:
+            self._cursor = WalCursor(self._client, executor, log_format, link, place=self._place)
+        else:
+            last = pieces.wal[start.wal - 1].position
+            try:
+                self._cursor = WalCursor.behind(self._client, executor, log_format, claim, last, self._place)
+            except NotFoundError as error:
+                raise PrunedError(str(last)) from error
+        self._cursor.expect(pieces.wal[start.wal :])
+        return False
+
+    def _find_pieces(self) -> Pieces | None:
+        if self._claim is not None:
+            return list_pieces(self._client, self._claim)
+        try:
+            if self._named is None:
+                return open_latest(self._client)
+            return list_pieces(self._client, find_claim(self._client, self._named))
+        except NothingToRestoreError:
+            if self._follow:
+                return None
+            raise
+
+    def _read_sealed(
+        self, executor: ThreadPoolExecutor, pieces: Pieces, number: int, start: SealedStart, follows: int | None = None
+    ) -> Iterator[ShippedBatch]:
+        for batch in read_history(self._client, executor, pieces.base, number, start, self._format):
+            if follows is not None and len(batch.columns) and (first := int(batch.columns.sequences[0])) < follows:
+                raise CorruptObjectError(batch.entry.key, "first sequence", f"{follows} or above", first)
+            yield ShippedBatch(batch.columns, batch.shipped)
+
+    # --- generations
+
+    def _go_on_in(self, successor: Claim, end: Position) -> None:
+        """Go on in a generation that continues the one at hand, which is read to ``end``, at the same place."""
+        assert self._claim is not None
+        shift = find_shift(self._client, self._claim, successor)
+        # A generation that ended before the place where its predecessor did leaves that place to be reached.
+        unreached = self._place if self._cursor is None else self._cursor.place
+        at = unreached or end
+        if unreached is not None or end != self._first:
+            self._place = Position(generation(successor.generation), at.index + shift, at.offset)
+        self._claim, self._cursor = successor, None
+
+    # --- at the head
+
+    def _look_around(self, executor: ThreadPoolExecutor) -> Generator[ShippedBatch, None, bool]:
+        """Tell the head from a hole: nothing lies behind the slot, the last WAL segment is there, none succeeded.
+
+        True where there is more to read: what a newer snapshot covers and was removed, from its sealed segments.
+        """
+        cursor, claim = self._cursor, self._claim
+        if cursor is None or claim is None:
+            return False
+        slot, last = cursor.slot, cursor.last
+        behind = next(iter(self._client.wal_segments(slot.generation, slot)), None)
+        if behind is not None and behind.position == slot:
+            return True
+        is_last_there = last is None or self._is_there(last)
+        if behind is None and is_last_there:
+            return self._look_for_successor()
+        if cursor.read_slot() is not None:
+            return True
+        pieces = list_pieces(self._client, claim)
+        base = pieces.base
+        if slot.index < base.first.index:
+            raise PrunedError(str(slot))
+        if slot.index >= base.start.index:
+            if not is_last_there:
+                raise PrunedError(str(last))
+            raise ReplicaGapError(str(slot), str(behind.position) if behind is not None else None)
+        start = SealedStart(slot.offset)
+        yield from self._read_sealed(executor, pieces, slot.index - base.first.index, start, cursor.link.next)
+        self._cursor = WalCursor(self._client, executor, self._format, base.link())
+        self._cursor.expect(pieces.wal)
+        return True
+
+    def _is_there(self, position: Position) -> bool:
+        try:
+            read_header(self._client, position)
+        except ReplicaGapError:
+            return False
+        return True
+
+    def _look_for_successor(self) -> bool:
+        """Look at the next epoch: if its owner has begun, it ended this generation first. One GET while there is none.
+        (One listing, behind an isolated claim.) True where there is more to read; ReplicaGapError where it is missing.
+        """
+        cursor, claim = self._cursor, self._claim
+        if cursor is None or claim is None:
+            return False
+        if claim.is_isolated:
+            return self._leave_isolated(cursor, claim)
+        successor = find_begun(self._client, claim)
+        if successor is None:
+            return False
+        if cursor.read_slot() is None:
+            raise ReplicaGapError(str(cursor.slot), successor.key)
+        return True
+
+    def _leave_isolated(self, cursor: WalCursor, claim: Claim) -> bool:
+        """Go on in the latest generation, once it is another one than this: nobody ends what isolated owners write.
+
+        One listing while there is no other claim. A reader who asked for this generation stays in it.
+        """
+        if self._named is not None or self._client.claims(claim.epoch) == [claim.name]:
+            return False
+        newest = find_latest(self._client)
+        if newest.generation == claim.generation:
+            return False
+        if cursor.read_slot() is None:
+            self._go_on_in(newest, cursor.slot)
+        return True
+
+    def _wait(self) -> None:
+        if self._stop is None:
+            self._closed.wait(self._poll_interval)
+            return
+        until = time.monotonic() + self._poll_interval
+        while not self._is_stopped() and (left := until - time.monotonic()) > 0:
+            self._closed.wait(min(left, STOP_SECONDS))
+
+    def _is_stopped(self) -> bool:
+        return self._closed.is_set() or (self._stop is not None and self._stop.is_set())

@@ -1,0 +1,160 @@
+"""Where in a generation's pieces to begin: told by a sequence, a time, or the place where another generation ended."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from litelog.errors import PrunedError, TruncatedError
+from litelog.reading.sealed_stream import SealedStart
+from litelog.reading.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.position import Position
+    from litelog.reading.pieces import Pieces
+    from litelog.replica_client import ReplicaClient
+    from litelog.sealed_segment import SealedFooter
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.wal_segment import WalHeader
+
+PARALLELISM = 8
+"""Header requests at a time."""
+
+_LATEST = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader starts with. All None: with the first record."""
+
+    place: Position | None = None
+    """The bytes behind this position."""
+    sequence: int | None = None
+    """The first record with it or a higher one."""
+    time: int | None = None
+    """The first record stamped then or later, microseconds since 1970; or shipped then, in a format without stamps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin."""
+
+    entry: int | None
+    """The number of the first sealed segment to read, in ``base.entries``; None: none."""
+    sealed: SealedStart
+    """Where to begin in it."""
+    wal: int
+    """The number of the WAL segment to begin with, in ``wal``, where no sealed segment is read."""
+
+
+class StartFilter:
+    """Leaves out what comes before the start; nothing more once a record of it was found."""
+
+    def __init__(self, sequence: int | None, time: int | None) -> None:
+        self.sequence = sequence
+        self.time = time
+
+    def cut(self, columns: Columns, shipped: int | None) -> Columns:
+        """The records from the start on. ``shipped``: when they were shipped; None where all of them are wanted."""
+        found = 0
+        if self.sequence is not None:
+            found = columns.find(self.sequence)
+        elif self.time is not None and columns.timestamps is not None:
+            late = columns.timestamps >= self.time
+            found = int(np.argmax(late)) if late.any() else len(columns)
+        elif self.time is not None and shipped is not None and shipped < self.time:
+            found = len(columns)
+        if found < len(columns):
+            self.sequence = self.time = None
+        return columns.slice(found, len(columns)) if found else columns
+
+
+def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format: LogFormat) -> Start:
+    """Where to begin to find what is wanted, a little early at most. Sealed segments cost no request, WAL segments
+    ranged GETs of headers.
+
+    TruncatedError for a sequence before the first one; PrunedError for a place before the first log segment.
+    """
+    entries = pieces.base.entries
+    if wanted.place is not None:
+        return _at_place(pieces, wanted.place)
+    positions = [piece.position for piece in pieces.wal]
+    headers = HeaderReader(client, PARALLELISM)
+    sequence = wanted.sequence
+    if sequence is not None:
+        first = next((entry.first for entry in entries if entry.first is not None), None)
+        if first is not None and sequence < first:
+            raise TruncatedError(sequence, first)
+        number = _first_entry(entries, lambda entry: entry.records > 0 and (entry.next or 0) > sequence)
+        if number is not None:
+            return Start(number, SealedStart(choose=partial(_run_of_sequence, sequence)), 0)
+        at = first_reaching(positions, headers, sequence)
+        held = headers(positions[:1])[0].first if at == 0 and positions and first is None else None
+        if held is not None and sequence < held:
+            raise TruncatedError(sequence, held)
+        return _in_wal(positions, at)
+    if wanted.time is None:
+        return Start(0 if entries else None, SealedStart(), 0)
+    return _at_time(pieces, positions, headers, wanted.time, log_format)
+
+
+def _at_time(
+    pieces: Pieces, positions: Sequence[Position], headers: HeaderReader, time: int, log_format: LogFormat
+) -> Start:
+    entries = pieces.base.entries
+    if log_format.has_timestamps:
+        number = _first_entry(entries, lambda entry: entry.highest is not None and entry.highest >= time)
+        choose = partial(_run_of_time, time)
+    else:
+        number = _first_entry(entries, lambda entry: entry.shipped_last >= time)
+        choose = partial(_shipped_by, time)
+    if number is not None:
+        return Start(number, SealedStart(choose=choose), 0)
+    search = first_stamped if log_format.has_timestamps else first_shipped
+    return _in_wal(positions, search(positions, partial(_read_headers, headers), time))
+
+
+def _read_headers(headers: HeaderReader, positions: Sequence[Position]) -> list[WalHeader]:
+    """The headers; one that stands for a sealed segment may hold any timestamp."""
+    return [replace(header, highest=_LATEST) if header.sealed else header for header in headers(positions)]
+
+
+def _at_place(pieces: Pieces, place: Position) -> Start:
+    base = pieces.base
+    if place.index < base.first.index:
+        raise PrunedError(str(place))
+    if place.index < base.start.index:
+        return Start(place.index - base.first.index, SealedStart(place.offset), 0)
+    positions = [piece.position for piece in pieces.wal]
+    return _in_wal(positions, bisect_right(positions, place) - 1)
+
+
+def _in_wal(positions: Sequence[Position], number: int) -> Start:
+    """Begin at the WAL segment of that number; the last one is read again where what is wanted lies behind them all."""
+    return Start(None, SealedStart(), max(0, min(number, len(positions) - 1)))
+
+
+def _first_entry(entries: Sequence[SnapshotEntry], holds: Callable[[SnapshotEntry], bool]) -> int | None:
+    return next((number for number, entry in enumerate(entries) if holds(entry)), None)
+
+
+def _run_of_sequence(sequence: int, footer: SealedFooter) -> int:
+    frames = footer.frames
+    return frames.offsets[frames.run_of(frames.at_sequence(sequence)).start]
+
+
+def _run_of_time(time: int, footer: SealedFooter) -> int:
+    runs = footer.frames.for_timestamps(time, _LATEST)
+    return footer.frames.offsets[runs[0].start] if runs else footer.length
+
+
+def _shipped_by(time: int, footer: SealedFooter) -> int:
+    return footer.marks.offset_at(time - 1)

@@ -1,0 +1,184 @@
+"""A place in a generation's WAL: what lies there, checked against what lies before it, and the step behind it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from litelog import wal_segment
+from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
+from litelog.layout import sealed_key, wal_key
+from litelog.position import Position
+from litelog.reading.checked_read import read_checked
+from litelog.reading.prefetch import ahead
+from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
+from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
+from litelog.sealed_segment import read_footer
+from litelog.snapshot_entries import make_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from litelog.claim import Claim
+    from litelog.formats import Expectation, LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.reading.wal_chain import Link
+    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.wal_segment import WalHeader, WalSegment
+
+
+class ShippedBatch(NamedTuple):
+    """Records, and when all of them were shipped, where that is known, microseconds since 1970."""
+
+    columns: Columns
+    shipped: int | None
+
+
+class WalCursor:
+    """Stands behind the last WAL segment that was taken. One thread."""
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        executor: Executor,
+        log_format: LogFormat,
+        link: Link,
+        last: Position | None = None,
+        place: Position | None = None,
+    ) -> None:
+        """``last``: the WAL segment that ``link`` stands behind. ``place``: give nothing before it."""
+        self.link = link
+        self.last = last
+        self.place = place
+        self._client = client
+        self._executor = executor
+        self._format = log_format
+        self._ahead: Iterator[tuple[Position, WalSegment | None]] = iter(())
+
+    @classmethod
+    def behind(
+        cls,
+        client: ReplicaClient,
+        executor: Executor,
+        log_format: LogFormat,
+        claim: Claim,
+        position: Position,
+        place: Position | None,
+    ) -> WalCursor:
+        """Stand behind the WAL segment at ``position``, which is taken at its word. NotFoundError if it is gone."""
+        read = partial(client.read_wal_segment, position)
+        before = read_checked(read, partial(wal_segment.decode_checked, wal_key(position)))
+        return cls(client, executor, log_format, link_behind(claim, before), position, place)
+
+    @property
+    def slot(self) -> Position:
+        """Where the next WAL segment must lie."""
+        return self.link.slot
+
+    def expect(self, listed: Sequence[WalSegmentInfo]) -> None:
+        """Read these, the next ones, ahead."""
+        jobs = ((info.size, partial(self._read_at, info.position)) for info in listed)
+        self._ahead = ahead(self._executor, jobs)
+
+    def read(self) -> WalSegment | None:
+        """The WAL segment at the slot; None if there is none (yet)."""
+        for position, segment in self._ahead:
+            if position == self.slot and segment is not None:
+                return segment
+            self._ahead = iter(())
+        return self.read_slot()
+
+    def read_slot(self) -> WalSegment | None:
+        """As ``read``, but what was read ahead does not count."""
+        return self._read_at(self.slot)[1]
+
+    def _read_at(self, position: Position) -> tuple[Position, WalSegment | None]:
+        decode = partial(wal_segment.decode, wal_key(position))
+        try:
+            return position, read_checked(partial(self._client.read_wal_segment, position), decode)
+        except NotFoundError:
+            return position, None
+
+    def take(self, segment: WalSegment) -> Iterator[ShippedBatch]:
+        """What ``segment`` holds, none or one; the cursor steps behind it. Where its bytes fail it is read again first:
+        they may have changed on their way. Of one that stands for a sealed segment: what that holds."""
+        if segment.header.sealed is not None:
+            yield from self._take_sealed(segment)
+            return
+        try:
+            batch = self._take(segment)
+        except CorruptObjectError:
+            read = partial(self._client.read_wal_segment, segment.header.position)
+            batch = self._take(read_checked(read, partial(wal_segment.decode_checked, segment.key)))
+        if batch is not None:
+            yield batch
+
+    def _take(self, segment: WalSegment) -> ShippedBatch | None:
+        header = segment.header
+        after = next_link(self.link, segment, self._format)
+        columns = self._decode(segment) if header.length else None
+        self.link = after
+        if not after.ended:
+            self.last = header.position
+        return None if columns is None else ShippedBatch(columns, header.shipped)
+
+    def _decode(self, segment: WalSegment) -> Columns | None:
+        header = segment.header
+        data = memoryview(segment.data())
+        expect = expectation(self.link, header)
+        scan = self._format.scan(header.file, data, header.offset, expect)
+        check_run(header, segment.key, scan, self._format)
+        place, offset = self.place, header.offset
+        if place is not None:
+            if Position(place.generation, header.index, header.end) <= place:
+                return None
+            if header.position < place:
+                data, offset, expect = self._cut(segment, data, expect, place.offset)
+            self.place = None
+        return self._format.decode(header.file, data, offset, expect)
+
+    def _cut(
+        self, segment: WalSegment, data: memoryview, expect: Expectation, offset: int
+    ) -> tuple[memoryview, int, Expectation]:
+        """What lies behind ``offset``, where the generation before this one ended: behind a commit, here as there."""
+        head = offset - segment.header.offset
+        scan = self._format.scan(segment.header.file, data[:head], segment.header.offset, expect)
+        if scan.end != offset:
+            raise CorruptObjectError(segment.key, "end of the commit that its predecessor ended with", offset, scan.end)
+        return data[head:], offset, scan.expectation
+
+    def _take_sealed(self, segment: WalSegment) -> Iterator[ShippedBatch]:
+        header, entry = segment.header, _describe(self._client, segment.header)
+        after = link_behind_sealed(self.link, segment, entry, self._format)
+        offset, place = header.offset, self.place
+        if place is not None and place.index == header.index:
+            offset = max(offset, place.offset)
+        if place is None or place.index <= header.index:
+            start = SealedStart(min(offset, entry.length))
+            try:
+                for batch in read_sealed(self._client, self._executor, [entry], self._format, start):
+                    self.place = None
+                    yield ShippedBatch(batch.columns, header.shipped)
+            except BrokenEntryError as error:
+                raise error.cause from None
+        self.link, self.last = after, header.position
+
+
+def _describe(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
+    """The entry that a snapshot would have of the sealed segment that ``header`` stands for. ReplicaGapError."""
+    name, index = header.position.generation, header.index
+    key = sealed_key(name, index)
+    info = next(iter(client.sealed_segments(name, index)), None)
+    if info is None or info.index != index:
+        raise ReplicaGapError(key, f"{wal_key(header.position)}, which stands for it")
+    read: Callable[[int, int], bytes] = partial(client.read_sealed_segment, name, index)
+    try:
+        footer = read_checked(lambda: None, lambda _: read_footer(key, read, info.size))
+    except NotFoundError as error:
+        raise ReplicaGapError(key) from error
+    for what in ("log", "format", "owner"):
+        if getattr(footer, what) != getattr(header, what):
+            raise CorruptObjectError(key, what, getattr(header, what), getattr(footer, what))
+    return make_entry(footer, info.size)
