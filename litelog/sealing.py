@@ -240,7 +240,7 @@ class _Table:
         """Hash what comes next, while it is compressed."""
         self._sha.update(cut.data)
         self._crc = crc32c(cut.data, self._crc)
-        self._next = self._next if cut.next is None else cut.next
+        self._next = cut.next
 
     def add(self, cut: _Cut, making: Future[_Frame]) -> bytes:
         """Enter the next frame; its bytes."""

@@ -20,7 +20,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, Unknow
 from litelog.frame_table import FrameTable, Marks, SealedFrame
 from litelog.layout import sealed_key
 from litelog.position import Generation
-from litelog.sealed_frames import decode_run
+from litelog.sealed_frames import decode_frame, decode_run
 from litelog.sealed_segment import TAIL_BYTES, SealedFooter, decode_footer, encode_footer, footer_bytes, read_footer
 
 if TYPE_CHECKING:
@@ -148,21 +148,45 @@ def test_frames_that_changed_places_are_found(tmp_path: Path) -> None:
     assert found == len(runs) * (len(runs) - 1) > 20
 
 
+def decode_all(footer: SealedFooter, body: bytes, log: LogBuilder) -> None:
+    """Decode every run, by what ``footer`` says."""
+    frames = footer.frames
+    for run in frames.runs():
+        decode_run(KEY, footer, run, body[frames.starts[run.start] : frames[run.stop - 1].stop], log.format)
+
+
 def test_commits_that_are_not_what_the_footer_says_are_found(tmp_path: Path) -> None:
+    log = make_log(tmp_path, "litelog")
+    log.roll(20, 30)
+    made = sealing(log, None, 400)
+    body = b"".join(made)
+    frames = made.footer.frames
+    decode_all(made.footer, body, log)
+    last = frames.firsts[-1]
+    for what, changes in (
+        ("records of frame", {"records": (*frames.records[:-1], frames.records[-1] + 1)}),
+        ("lowest timestamp of frame 0", {"lowests": (-1, *frames.lowests[1:])}),
+        ("highest timestamp of frame", {"highests": (*frames.highests[:-1], 1 << 60)}),
+        ("sequence behind of frame", {"firsts": (*frames.firsts[:-1], last + 1)}),
+    ):
+        with pytest.raises(CorruptObjectError, match=what):
+            decode_all(replace(made.footer, frames=replace(frames, **changes)), body, log)
+    with pytest.raises(CorruptObjectError, match="sequence behind of frame"):
+        decode_all(replace(made.footer, next=21), body, log)
+
+
+def test_a_frame_that_is_cut_or_too_long_is_named(tmp_path: Path) -> None:
     log = small(tmp_path)
     made = sealing(log, None, 64)
     body = b"".join(made)
-    frames = made.footer.frames
-    for changes in (
-        {"records": (*frames.records[:-1], 2)},
-        {"lowests": (-1, *frames.lowests[1:])},
-        {"highests": (*frames.highests[:-1], 1 << 60)},
-        {"firsts": (frames.firsts[0], 1 << 40, *frames.firsts[2:])},
-    ):
-        footer = replace(made.footer, frames=replace(frames, **changes))
-        whole = body[: footer.data_bytes] + encode_footer(footer)
-        with pytest.raises(CorruptionError):
-            unseal(KEY, whole, log.format)
+    frame = made.footer.frames[1]
+    assert (
+        decode_frame(KEY, made.footer, 1, body[frame.start : frame.stop])
+        == log.texts[log.name][frame.offset : frame.end]
+    )
+    for wrong in (body[frame.start : frame.stop - 1], body[frame.start : frame.stop + 1], b""):
+        with pytest.raises(CorruptObjectError, match=f"bytes of frame 1 at {frame.start} is {len(wrong)}"):
+            decode_frame(KEY, made.footer, 1, wrong)
 
 
 # --- the footer
@@ -380,6 +404,8 @@ def test_frames_are_found_by_sequence(table: FrameTable, start: int, stop: int) 
         assert len(held) == 1 or table.firsts[held[1]] > start
     if start >= stop:
         assert not found
+    before = [number for number in range(len(table)) if table.records[number] and table.firsts[number] <= start]
+    assert table.at_sequence(start) == max(before, default=0)
 
 
 @given(tables(), st.integers(-12, 12), st.integers(0, 9))

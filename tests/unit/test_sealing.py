@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +29,7 @@ from litelog.sealing import AHEAD, Sealing
 from replica_clients.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from log_builder import LogBuilder
@@ -291,6 +292,29 @@ class Counted(bytearray):
     @classmethod
     def forget(cls) -> None:
         cls.alive -= 1
+
+
+class Hesitant(Executor):
+    """Does the first call, and leaves the others for later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Future[Any]] = []
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if not self.waiting:
+            future.set_result(call(*args, **named))
+        self.waiting.append(future)
+        return future
+
+
+def test_what_is_given_up_leaves_no_work(tmp_path: Path) -> None:
+    log = built(tmp_path, "litelog", [400] * 40)
+    pool = Hesitant()
+    body = iter(sealing(log, pool, FRAME))
+    assert next(body)
+    del body
+    assert [future.cancelled() for future in pool.waiting] == [False] + [True] * AHEAD
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
