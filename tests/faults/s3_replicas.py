@@ -14,7 +14,7 @@ from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
 from litelog.object_store import ObjectReplicaClient
-from litelog.replicator import BEGINNING
+from litelog.opening import BEGINNING
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.retrying_store import RetryingStore, RetryPolicy

@@ -20,8 +20,9 @@ from litelog.clock import SystemClock
 from litelog.config import make_config
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
+from litelog.opening import BEGINNING
 from litelog.registry import open_store
-from litelog.replicator import BEGINNING, Replicator
+from litelog.replicator import Replicator
 from litelog.shipping.replica_task import Phase
 from tests.faults.figures import report
 from tests.independent_reader import read_replica
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.claim import Claim
-    from litelog.shipping.replica_status import ReplicaStatus
     from litelog.shipping.listener import Shipped
+    from litelog.shipping.replica_status import ReplicaStatus
     from tests.faults.s3_replicas import Bench
 
 WAIT_SECONDS = 120
@@ -54,9 +55,10 @@ MEAN_DELAY_SECONDS = 5
 """Attempts are further apart than that on average, once an outage lasts."""
 
 SETTLED_ROUNDS = 20
-"""After which threads are all there, but for few."""
+"""After which most threads are there."""
 
-MORE_THREADS = 3
+MORE_THREADS = 20
+"""What bounded pools start later. One for each failed attempt would be a hundred."""
 
 LOGS = 6
 """More than the threads that one destination has."""

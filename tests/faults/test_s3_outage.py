@@ -16,7 +16,7 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import StoreError
-from litelog.replicator import BEGINNING
+from litelog.opening import BEGINNING
 from litelog.shipping.fencing import GRACE_SECONDS
 from litelog.shipping.pair import Workers
 from litelog.shipping.replica_task import MAX_DELAY_SECONDS, Phase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -162,9 +163,13 @@ def test_a_follower_gets_and_never_lists(bench: Bench) -> None:
             bench.append()
             bench.sync(daemon)
             wait_for_all()
-        idle_from = bench.proxy.operations["GET"]
-        wait_until(lambda: bench.proxy.operations["GET"] > idle_from + 3 * POLLS_PER_LOOK)
         assert set(bench.proxy.operations) == {"GET"}
+        bench.proxy.reset_counts()
+        wait_until(lambda: bench.proxy.operations.total() > 3 * POLLS_PER_LOOK)
+        asked = Counter(request.key.removeprefix("replica/").partition("/")[0] for request in bench.proxy.requests)
+        assert set(bench.proxy.operations) == {"GET"}
+        assert set(asked) == {"generations", "epochs"}
+        assert asked["epochs"] <= asked["generations"] / POLLS_PER_LOOK + 1, "one GET a poll, and few for successors"
         successor = bench.daemon("two", takeover=True, direct=True)
         bench.append()
         bench.sync(successor)
