@@ -21,10 +21,10 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from litelog.layout import Fencing, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import new_generation
+from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from tests.stores import CountingStore
 from tests.unit.replica_builder import (
     FORMAT,
