@@ -20,8 +20,11 @@ class SegmentFeed:
     ``publish`` each WAL segment after it was acknowledged and before the next one is put.
     """
 
-    def __init__(self, generation: Generation) -> None:
+    def __init__(self, generation: Generation, first: Position | None = None) -> None:
+        """``first``: where the generation's first WAL segment lies, which a subscription without a start begins with.
+        Without it: with the first one that is listed."""
         self.generation = generation
+        self._first = first
         self._lock = threading.Lock()  # taken before an iterator's
         self._iterators: list[SegmentIterator] = []
         self._error: BaseException | None = None
@@ -36,9 +39,10 @@ class SegmentFeed:
     ) -> SegmentIterator:
         """A new iterator that hears of everything from now on, opened: subscribe first, read the base position then.
 
-        It is over once it is closed. After ``fail`` or ``close`` it gives what is listed, then that end.
+        It is over once it is closed. After ``fail`` or ``close`` it gives what is listed, then that end. PrunedError
+        where the start was removed, as a snapshot covers it: read the base, and subscribe at its start.
         """
-        iterator = SegmentIterator(self.generation, list_segments, start, notified, page)
+        iterator = SegmentIterator(self.generation, list_segments, start or self._first, notified, page)
         with self._lock:
             if self._error is not None:
                 iterator.fail(self._error)

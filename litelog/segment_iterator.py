@@ -172,7 +172,8 @@ class SegmentIterator:
     # --- the consumer's side
 
     def open(self) -> SegmentIterator:
-        """List what is there (one page), and notify where there is something. Errors are those of the listing."""
+        """List what is there (one page), and notify where there is something. PrunedError where the start is not there
+        and something behind it is; other errors are those of the listing."""
         with self._reading:
             self._fill()
             with self._lock:

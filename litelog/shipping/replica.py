@@ -129,7 +129,8 @@ class Replica:
         """The WAL segments of the generation at hand, from the slot ``start`` (its first) on, and then each as it is
         acknowledged. From any thread.
 
-        A new generation ends it with GenerationMismatchError. NotYetAvailableError before the first sync.
+        A new generation ends it with GenerationMismatchError. NotYetAvailableError before the first sync; PrunedError
+        where a snapshot covers ``start`` and it was removed (``SegmentFeed.subscribe``).
         """
         feed = self._feed
         if feed is None:
@@ -216,7 +217,8 @@ class Replica:
         self._claim = claims.parse(state.claim)
         if self._feed is not None:
             self._feed.fail(GenerationMismatchError(self._feed.generation, self._claim.generation))
-        self._feed = SegmentFeed(generation(self._claim.generation))
+        name = generation(self._claim.generation)
+        self._feed = SegmentFeed(name, Position(name, self._claim.first, 0))
         self._follower = Follower(self._source.folder, self._source.format, state.place, self._clock)
         self._preparation = Preparation(
             self._follower, self._claim, self._workers.compressing, self._clock, self._settings.max_segment_bytes

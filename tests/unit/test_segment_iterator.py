@@ -626,6 +626,28 @@ def test_every_subscriber_gets_everything_from_where_it_starts() -> None:
     assert list(second) == [seg(0, 1), seg(1)]
 
 
+@pytest.mark.parametrize("left", [[(2, 0), (2, 1)], [(2, 7)], [(3, 0)]])
+def test_a_start_that_was_pruned_is_told_and_the_base_is_where_to_subscribe(left: list[tuple[int, int]]) -> None:
+    replica, feed = Replica(*(seg(*place) for place in left)), SegmentFeed(G, at(1))
+    with pytest.raises(PrunedError) as caught:
+        feed.subscribe(replica.list_segments)
+    assert caught.value.position == str(at(1))
+    iterator = feed.subscribe(replica.list_segments, at(3))
+    for info in (seg(3), seg(3, 1), seg(4)):
+        if info not in replica.infos:
+            feed.publish(replica.put(info))
+    assert drain(iterator) == [(3, 0), (3, 1), (4, 0)]
+
+
+def test_a_generation_that_holds_nothing_yet_is_read_from_its_first_index() -> None:
+    replica, feed = Replica(), SegmentFeed(G, at(5))
+    iterator = feed.subscribe(replica.list_segments)
+    assert iterator.next() is None
+    feed.publish(replica.put(seg(5)))
+    feed.publish(replica.put(seg(5, 1)))
+    assert drain(iterator) == [(5, 0), (5, 1)]
+
+
 def test_a_consumer_that_failed_closed_or_lags_touches_no_other() -> None:
     replica, feed = Replica(), SegmentFeed(G)
     closed, failed, refusing, slow, good = (feed.subscribe(replica.list_segments) for _ in range(5))
