@@ -186,8 +186,9 @@ def _add(generation: Generation, key: str, body: bytes, index: int, offset: int)
     same = last is not None and not last.get("final")
     is_first = (index, offset) == (generation.claim["first"], 0)
     if last is None and not is_first:  # what came before was pruned: it is covered, or is (next, 0) itself
-        assert index <= generation.covered, f"{key} lies behind a hole"
-        assert index < generation.covered or offset == 0, f"{key} lies behind a hole"
+        if generation.snapshots:  # else it is all that retention left of an ended generation
+            assert index <= generation.covered, f"{key} lies behind a hole"
+            assert index < generation.covered or offset == 0, f"{key} lies behind a hole"
         chained = generation.snapshots.get(index, {}).get("chain") if offset == 0 else None
     elif last is None:
         chained = hashlib.sha256(generation.snapshot).hexdigest() if generation.snapshot else ""

@@ -322,8 +322,8 @@ def _cut_at(order: _Order, start: int) -> int:
             break
         if order.can_cut(number):
             base = number
-    if not order.snapshots or not order.can_cut(base) or order.reached[base] > start:
-        return 0
+    if not order.snapshots or not order.can_cut(base):
+        return 0  # where nothing was reached by then, all that is restorable begins at the oldest one
     floor, best = order.floor(base, start), base
     for number in range(base + 1, order.newest + 1):
         snapshot = order.snapshots[number]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING
 from litelog.errors import FencedError, LitelogError, SourceError, StoreError
 from litelog.layout import snapshot_key
 from litelog.position import generation
+from litelog.retention.facts import Drop
+from litelog.retention.trimming import first_kept, note_drop
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment
 from litelog.shipping.back_off import BackOff, needs_help
 from litelog.shipping.covered import delete_covered
 from litelog.shipping.fencing import GRACE_SECONDS, require_newest
 from litelog.shipping.listener import Sealed, Snapped
 from litelog.shipping.marks import MarkLog
+from litelog.shipping.pruning import Pruner
 from litelog.shipping.sealer import Sealer
 from litelog.shipping.snapshots import Snapshots, find_snapshot
 from litelog.shipping.wal_bytes import find_finished
@@ -75,6 +79,9 @@ class Archive:
         self._snapshots = Snapshots(source.folder, source.format, client, claim, clock, pair.settings.snapshot_policy)
         self._newest: Snapshot | None = None
         self._marks = MarkLog()
+        self._pruner = Pruner(client, pair.settings.retention, clock)
+        self._put_after: int | None = None
+        self._proved: int | None = None
         self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
         self._retry_at = 0.0
         self._error: LitelogError | None = None
@@ -98,6 +105,7 @@ class Archive:
         """A WAL segment is durable that begins at ``start``."""
         with self._changed:
             self._put_at = self._pair.clock.monotonic()
+            self._proved, self._put_after = self._put_after, self._state.snapshot
             self._marks.add(header)
             state = self._state
             if header.offset == 0:
@@ -232,7 +240,9 @@ class Archive:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
-        return self._next_seal(state, state.snapshot) or (None if last else self._next_deletion(state))
+        return self._next_seal(state, state.snapshot) or (
+            None if last else self._next_deletion(state) or self._next_pruning()
+        )
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
         ready = state.sealed
@@ -250,6 +260,10 @@ class Archive:
         retention = self._pair.settings.wal_retention
         due = state.covered and self._pair.clock.monotonic() >= state.covered[0].since + retention
         return partial(self._delete, state.covered[0]) if due and self._may_delete() else None
+
+    def _next_pruning(self) -> Callable[[], None] | None:
+        due = self._pruner.due is not None and self._pair.clock.monotonic() >= self._pruner.due
+        return partial(self._prune, self._proved) if due and self._proved is not None and self._may_delete() else None
 
     @property
     def _snapshot_at(self) -> float:
@@ -291,7 +305,9 @@ class Archive:
         if newest is None or newest.next != self._state.snapshot:
             self._forget_newest(newest)
             return
-        made = self._snapshots.write_next(newest, ready)
+        made = self._snapshots.write_next(newest, ready, self._first_kept)
+        self._note_drop(made)
+        self._pruner.hasten()
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
             now = self._pair.clock.monotonic()
@@ -335,6 +351,25 @@ class Archive:
             else:
                 self._put_at = None  # the next put proves anew whose generation it is
         self._save()
+
+    def _first_kept(self, made: Snapshot) -> int:
+        return first_kept(made, self._pair.settings.retention, self._state.drops, self._pruner.now)
+
+    def _note_drop(self, made: Snapshot) -> None:
+        """Take note of what the source has dropped: retention lets nothing go that any state in its window held."""
+        policy = self._pair.settings.retention
+        if not policy.limits:
+            return
+        with suppress(SourceError):  # a folder that is missing tells nothing
+            shipped = max((entry.shipped_last for entry in made.segments), default=0)
+            drop = Drop(max(made.created, shipped), self._snapshots.first_at_source(made))
+            with self._changed:
+                self._state = replace(self._state, drops=note_drop(self._state.drops, drop, policy))
+
+    def _prune(self, upto: int) -> None:
+        if not self._pruner.run(upto, self._state.drops, self._may_delete):
+            with self._changed:
+                self._put_at = None  # the next put proves anew whose generation it is
 
     def _may_delete(self) -> bool:
         with self._changed:

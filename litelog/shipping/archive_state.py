@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from litelog.retention.facts import Drop
 from litelog.snapshot_entries import SnapshotEntry
 
 
@@ -63,6 +64,8 @@ class ArchiveState:
     covered: tuple[Covered, ...] = ()
     boot: str = ""
     """Which run of the steady clock ``covered`` counts in."""
+    drops: tuple[Drop, ...] = ()
+    """When the source was seen to hold nothing any more below which index."""
 
     def with_finished(self, *segments: ShippedSegment) -> ArchiveState:
         """With what is new or known better of some log segments; those that a snapshot names are left out."""
@@ -118,5 +121,6 @@ def _parse(fields: dict[str, Any]) -> ArchiveState:
             "opening": Opening(**opening) if opening is not None else None,
             "finished": tuple(finished),
             "covered": tuple(Covered(**one) for one in fields["covered"]),
+            "drops": tuple(Drop(**one) for one in fields.get("drops", ())),
         }
     )

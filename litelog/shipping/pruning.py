@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from litelog.errors import StoreError
+from litelog.errors import LitelogError, StoreError
 from litelog.quantities import format_size
 from litelog.retention.deletion import delete_planned
 from litelog.retention.gathering import Gathering
@@ -56,7 +56,7 @@ class Pruner:
         self._time = CautiousTime(clock)
         self._gathering = Gathering(client)
         self._left: list[Removal] = []
-        self._refused = False
+        self._reported = ""
         self._due = clock.monotonic() + PRUNE_SECONDS
 
     @property
@@ -77,25 +77,30 @@ class Pruner:
         """Delete what may go now, judged by snapshots up to index ``upto`` of the newest generation: they were durable
         before the last WAL segment was put. Whether that was all; ends early once ``may_go_on()`` is false.
 
-        A permission that is missing is reported once. Other StoreErrors are raised: run it again.
+        What only somebody's help can mend (a permission that is missing, a snapshot of a newer litelog) is reported
+        once, and tried again in an hour. StoreError for what may pass: run it again.
         """
-        if not self._left:
-            facts = self._gathering.gather(drops, upto)
-            if facts is not None:
-                self._left = list(plan_retention(facts, self._policy, self.now).removals)
         try:
+            if not self._left:
+                facts = self._gathering.gather(drops, upto)
+                if facts is not None:
+                    self._left = list(plan_retention(facts, self._policy, self.now).removals)
             self._delete(may_go_on)
-        except StoreError as error:
-            if not needs_help(error):
+        except LitelogError as error:
+            if isinstance(error, StoreError) and not needs_help(error):
                 raise
-            if not self._refused:
-                _logger.error("%s: what retention lets go stays there: %s", self._client.url, error)
-            self._refused = True
+            self._report(error)
             self._left = []
         if self._left:
             return False
         self._due = self._clock.monotonic() + PRUNE_SECONDS
         return True
+
+    def _report(self, error: LitelogError) -> None:
+        reason = error.reason if isinstance(error, StoreError) else str(error)
+        if reason != self._reported:
+            _logger.error("%s: what retention lets go stays there: %s", self._client.url, error)
+        self._reported = reason
 
     def _delete(self, may_go_on: Callable[[], bool]) -> None:
         deleted = freed = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.fencing import GRACE_SECONDS
 from litelog.wal_segment import MAX_LENGTH_BYTES
 
@@ -31,3 +32,5 @@ class Settings:
     snapshot_policy: SnapshotPolicy = SnapshotPolicy.KEEP
     wal_retention: float = GRACE_SECONDS
     """Seconds that WAL segments are kept from when a snapshot covers them."""
+    retention: RetentionPolicy = RetentionPolicy()  # noqa: RUF009 - frozen
+    """How much of its past the replica keeps."""

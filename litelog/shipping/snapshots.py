@@ -15,7 +15,7 @@ from litelog.reading.checked_read import read_checked
 from litelog.shipping.settings import SnapshotPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from litelog.claim import Claim
     from litelog.clock import Clock
@@ -71,15 +71,24 @@ class Snapshots:
         self._policy = policy
         self._names = SegmentNames(folder, log_format, clock, reports=False)
 
-    def write_next(self, newest: Snapshot, sealed: Sequence[ShippedSegment]) -> Snapshot:
+    def write_next(
+        self,
+        newest: Snapshot,
+        sealed: Sequence[ShippedSegment],
+        first_kept: Callable[[Snapshot], int] = lambda made: made.first,
+    ) -> Snapshot:
         """The snapshot of ``newest`` and all that was sealed behind it, once it is durable.
+
+        What ``first_kept`` says is what policy ``keep`` still archives. Only what a snapshot named is ever dropped: no
+        other one holds it.
 
         One that is there and names the same is adopted; CorruptObjectError, by its key, if it names something else.
         """
         entries = [segment.sealed for segment in sealed if segment.sealed is not None]
         made = snapshots.extend(newest, entries, created=self._clock.now(), chain=sealed[-1].chain)
-        if self._policy is SnapshotPolicy.MIRROR:
-            made = snapshots.drop_before(made, self._first_at_source(made))
+        mirrors = self._policy is SnapshotPolicy.MIRROR
+        first = self.first_at_source(made) if mirrors else first_kept(made)
+        made = snapshots.drop_before(made, min(first, newest.next))
         try:
             self._client.write_snapshot(self._name, made.next, [snapshots.encode(made)])
         except ExistsError:
@@ -94,7 +103,7 @@ class Snapshots:
             raise CorruptObjectError(made.key, "the snapshot there is not the one that was written")
         return there
 
-    def _first_at_source(self, made: Snapshot) -> int:
+    def first_at_source(self, made: Snapshot) -> int:
         """The first index whose log segment, or an older one, the source still has. SourceMissingError."""
         names = self._names.all()
         self._names.require_folder()
