@@ -27,6 +27,7 @@ VERBS = (
     "cat",
     "generations",
     "wal",
+    "verify",
     "check",
     "demo",
     "version",

@@ -75,18 +75,7 @@ class StateFolder:
 
     def load(self) -> ReplicaState | None:
         """What was saved last; None if there is nothing, or nothing that can be read: then a new claim is due."""
-        try:
-            with open(os.path.join(self._path, "state.json"), encoding="utf-8") as file:
-                fields: dict[str, Any] = json.load(file)
-            if fields.pop("version") != VERSION or fields.pop("checksum") != _checksum(fields):
-                return None
-            promised = fields["promised"]
-            fields["promised"] = ShippedEnd(**promised) if promised is not None else None
-            return ReplicaState(**{**fields, "place": Place(**fields["place"])})
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return None
+        return read_state(self._path)
 
     def save(self, state: ReplicaState) -> None:
         """Keep ``state``: durable, and whole whatever happens meanwhile."""
@@ -115,6 +104,20 @@ class StateFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def read_state(path: str) -> ReplicaState | None:
+    """What was saved last in a state folder, which its owner may have open; None as ``StateFolder.load``."""
+    try:
+        with open(os.path.join(path, "state.json"), encoding="utf-8") as file:
+            fields: dict[str, Any] = json.load(file)
+        if fields.pop("version") != VERSION or fields.pop("checksum") != _checksum(fields):
+            return None
+        promised = fields["promised"]
+        fields["promised"] = ShippedEnd(**promised) if promised is not None else None
+        return ReplicaState(**{**fields, "place": Place(**fields["place"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _checksum(fields: dict[str, Any]) -> int:

@@ -11,9 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import NotFoundError, StoreError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.layout import wal_key, wal_prefix
-from litelog.position import Generation, Position, epoch_of
+from litelog.position import Generation, Position, epoch_of, generation
+from litelog.reading import generation_choice as reading
+from litelog.reading.generation_choice import latest
+from litelog.verify.against import Comparer, HeldSegment, LocalLog
 from litelog.verify.anomaly import Anomalies, Kind
 from litelog.verify.chain import Chain, Extent
 from litelog.verify.claims import ClaimReader
@@ -32,9 +35,11 @@ from litelog.wal_segment import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.formats import LogFormat
     from litelog.object_store import ObjectStore
+    from litelog.verify.against import Comparison
     from litelog.verify.chain import ShippedSegment
     from litelog.verify.claims import Claims
     from litelog.verify.snapshots import Base
@@ -56,16 +61,6 @@ class Acknowledged:
     """Its SHA-256, hex."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A verification's report, and what a local log is compared with."""
-
-    report: Report
-    bases: dict[Generation, Base]
-    shipped: dict[Generation, tuple[ShippedSegment, ...]]
-    """The log segments behind each generation's newest snapshot."""
-
-
 def verify(
     store: ObjectStore,
     *,
@@ -73,13 +68,15 @@ def verify(
     scope: Scope | None = None,
     parallelism: int = PARALLELISM,
     acknowledged: Acknowledged | None = None,
+    against: str | None = None,
     watch: Watch | None = None,
     clock: Clock | None = None,
-) -> Verified:
+) -> Report:
     """Check all that the replica in ``store`` holds. Changes nothing, and raises nothing for what is wrong with it.
 
-    ``formats`` opens a log format by its name. StoreError if the store cannot even be listed; VerifyStoppedError where
-    ``watch`` says so.
+    ``formats`` opens a log format by its name. ``against``: the folder of the local log, to compare the latest
+    generation with. ``acknowledged``: what its owner knows to be there. StoreError if the store cannot even be listed;
+    VerifyStoppedError where ``watch`` says so; SourceError, SourceMissingError for the local log.
     """
     if not 1 <= parallelism <= MAX_PARALLELISM:
         raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
@@ -91,8 +88,8 @@ def verify(
     with OrderedPool(parallelism) as pool:
         run = _Verification(store, findings, Formats(formats, findings.unknown_formats), scope, pool)
         generations = run.run(acknowledged)
-    report = Report.of(store.url, findings, scope, generations, clock.monotonic() - started)
-    return Verified(report, run.bases, run.shipped)
+        comparison = run.compare(against) if against is not None else None
+    return Report.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)
 
 
 class _Verification:
@@ -102,14 +99,16 @@ class _Verification:
         self._store = store
         self._findings = findings
         self._anomalies = findings.anomalies
+        self._formats = formats
+        self._scope = scope
         self._pool = pool
         self._claims = ClaimReader(store, findings)
         self._snapshots = SnapshotReader(store, findings, formats)
         self._wal = WalReader(store, scope, formats)
         self._tools = Tools(store, self._wal, self._claims, findings, formats)
         self._sealed_reader = SealedReader(store, scope, formats)
-        self.bases: dict[Generation, Base] = {}
-        self.shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}
+        self._bases: dict[Generation, Base] = {}
+        self._shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}
         self._extents: dict[Generation, Extent] = {}
 
     def run(self, acknowledged: Acknowledged | None) -> list[GenerationReport]:
@@ -124,7 +123,7 @@ class _Verification:
         for name, held in generations.items():
             if name not in claims.by_generation:
                 self._claims.require_of(name)
-            self.bases[name] = self._snapshots.read_all(held, claims.by_generation.get(name))
+            self._bases[name] = self._snapshots.read_all(held, claims.by_generation.get(name))
         sealed = SealedJudge(self._store, self._sealed_reader, self._snapshots, claims.by_generation, self._findings)
         sealed.read_all(generations, self._pool)
         started = max((epoch_of(name) for name, held in generations.items() if held.snapshots), default=0)
@@ -135,7 +134,7 @@ class _Verification:
 
     def _judge(self, held: Held, claims: Claims, sealed: SealedJudge, started: int) -> GenerationReport:
         """One generation: its snapshots' log segments, its WAL segments, and how it ends."""
-        name, base = held.name, self.bases[held.name]
+        name, base = held.name, self._bases[held.name]
         claim = claims.by_generation.get(name)
         if base.newest is not None:
             sealed.check_succession(base.newest)
@@ -163,7 +162,7 @@ class _Verification:
         self._check_predecessor_end(base)
         sealed.judge_unnamed(name, subject.covered, ended=extent.ended, finals=chain.sealed_digests)
         self._extents[name] = extent
-        self.shipped[name] = tuple(chain.segments.values())
+        self._shipped[name] = tuple(chain.segments.values())
         return GenerationReport.of(held, claim, base, extent)
 
     def _listed(self, held: Held) -> Iterator[tuple[Position, int]]:
@@ -192,6 +191,9 @@ class _Verification:
         try:
             found = digest([read_whole(self._store, key)])
         except NotFoundError:
+            base = self._bases.get(position.generation)
+            if base is not None and position < Position(position.generation, base.covered or 0, 0):
+                return  # what is known is old: it was deleted since, behind a snapshot
             what = "is missing: its owner was told that it is durable"
             self._anomalies.add(Kind.MISSING, key, what)
             return
@@ -201,3 +203,40 @@ class _Verification:
         if found != acknowledged.digest:
             what = f"is {found}, and its owner put {acknowledged.digest} there"
             self._anomalies.add(Kind.CHECKSUM, key, what)
+
+    # --- the local log
+
+    def compare(self, folder: str) -> Comparison | None:
+        """Compare the latest generation with the log in ``folder``; None where the replica holds none."""
+        claim = self._latest()
+        log_format = None if claim is None else self._formats(claim.format)
+        if claim is None or log_format is None:
+            return None
+        comparer = Comparer(LocalLog(folder, log_format), self._scope, self._store, self._sealed_reader, self._wal)
+        name = generation(claim.generation)
+        return comparer.compare(name, self._held(name), self._findings, self._pool)
+
+    def _held(self, name: Generation) -> Iterator[HeldSegment]:
+        newest = self._bases[name].newest
+        for entry in newest.segments if newest is not None else ():
+            yield HeldSegment.of_entry(entry, name)
+        for shipped in self._shipped[name]:
+            yield HeldSegment.of_wal(wal_key(Position(name, shipped.index, 0)), shipped, name)
+
+    def _latest(self) -> Claim | None:
+        """The claim of the generation that readers read; where damage hides which one that is, of the newest one that
+        holds anything."""
+        claims = self._claims.claims.by_generation
+        known: dict[str, Claim] = {str(name): claim for name, claim in claims.items()}
+        held = [name for name in known if any(True for _ in self._held(Generation(name)))]
+        try:
+            return latest(known, self._reading_extent, lambda claim: claim.generation in held)
+        except CorruptionError:
+            return known[max(held)] if held else None
+
+    def _reading_extent(self, claim: Claim) -> reading.Extent:
+        name = generation(claim.generation)
+        slot = self._extents[name].slot
+        if slot is None:
+            raise CorruptObjectError(wal_prefix(name), "its end is damaged")
+        return reading.Extent(Position(name, claim.first, 0), slot)

@@ -90,6 +90,10 @@ class Findings:
         counts.object_bytes += size
         if self.watch.progress is not None:
             self.watch.progress(VerifyProgress(counts.objects, self.total, counts.object_bytes, self.total_bytes))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """VerifyStoppedError if it is enough."""
         if self.watch.may_go_on is not None and not self.watch.may_go_on():
             raise VerifyStoppedError("the verification was stopped")
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.claim import Claim
+    from litelog.verify.against import Comparison
     from litelog.verify.anomaly import Anomaly
     from litelog.verify.chain import Extent
     from litelog.verify.findings import Findings
@@ -73,6 +74,8 @@ class Report:
     failed: int
     unknown_formats: tuple[str, ...]
     """Formats that are not installed here: their commits were not judged."""
+    against: Comparison | None
+    """With the local log, if that was asked for."""
     seconds: float
 
     @property
@@ -82,7 +85,13 @@ class Report:
 
     @classmethod
     def of(
-        cls, url: str, findings: Findings, scope: Scope, generations: Sequence[GenerationReport], seconds: float
+        cls,
+        url: str,
+        findings: Findings,
+        scope: Scope,
+        generations: Sequence[GenerationReport],
+        against: Comparison | None,
+        seconds: float,
     ) -> Report:
         """From the parts of a verification."""
         counts, anomalies = findings.counts, findings.anomalies
@@ -104,6 +113,7 @@ class Report:
             failures=tuple(map(str, findings.failures)),
             failed=findings.failed,
             unknown_formats=tuple(sorted(findings.unknown_formats)),
+            against=against,
             seconds=seconds,
         )
 

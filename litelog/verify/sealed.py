@@ -78,7 +78,7 @@ class SealedJudge:
     def judge_unnamed(self, generation: Generation, covered: int, *, ended: bool, finals: set[str]) -> None:
         """Those that no snapshot names are new, or nobody needs them."""
         for entry in self._unnamed.pop(generation, []):
-            if entry.digest in finals:
+            if entry.digest in finals or entry.key in self._snapshots.named:
                 continue
             if not ended and entry.index >= covered:
                 self._findings.counts.pending += 1

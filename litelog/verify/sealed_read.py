@@ -11,7 +11,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, S
 from litelog.formats import Expectation
 from litelog.layout import sealed_key
 from litelog.object_store import ByteRange
-from litelog.reading.checked_read import READS
+from litelog.reading.checked_read import READS, read_checked
 from litelog.sealed_frames import decode_frame, decode_run
 from litelog.sealed_segment import read_footer
 from litelog.snapshot_entries import SnapshotEntry, make_entry
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from litelog.position import Generation
     from litelog.sealed_segment import SealedFooter
     from litelog.verify.scope import Scope
+
+
+MAX_PROBLEMS = 100
+"""How many runs of frames are named in one sealed segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +68,21 @@ class SealedReader:
 
     def read(self, listed: tuple[Generation, int, int]) -> SealedRead:
         """Read and check the sealed segment of a generation and index, of so many bytes. Raises nothing that a store
-        may raise. What fails is read again: bytes may change on their way."""
+        may raise."""
         try:
-            for _ in range(READS):
-                found = self._read_once(*listed)
-                if not found.problems:
-                    break
+            return self._read(*listed)
         except NotFoundError:
             return SealedRead(*listed, gone=True)
         except StoreError as error:
             return SealedRead(*listed, failure=error)
-        return found
+
+    def footer(self, generation: Generation, index: int) -> SealedFooter:
+        """The footer of a sealed segment whose size is not known. StoreError, CorruptObjectError."""
+        key = sealed_key(generation, index)
+        size = next((info.size for info in self._store.list(key) if info.key == key), None)
+        if size is None:
+            raise NotFoundError(key)
+        return self._read_footer(key, size)
 
     def follows(self, read: SealedRead, sequence: int) -> Anomaly | None:
         """What its format says of a sealed segment whose first record should have ``sequence``, and has another one."""
@@ -95,42 +103,67 @@ class SealedReader:
             return None  # it was read before
         return None
 
-    def _read_once(self, generation: Generation, index: int, size: int) -> SealedRead:
+    def _read(self, generation: Generation, index: int, size: int) -> SealedRead:
         key = sealed_key(generation, index)
         try:
-            footer = self._read_footer(key, size)
+            footer = read_checked(lambda: None, lambda _: self._read_footer(key, size))
         except CorruptObjectError as error:
             return SealedRead(generation, index, size, problems=(anomaly_of(key, error),))
         problems: list[Anomaly] = []
         content = 0
-        try:
-            for part in self._parts(key, footer):
-                content += part
-        except CorruptionError as error:
-            problems.append(anomaly_of(key, error))
+        for length, problem in self._judge(key, footer):
+            content += length
+            if problem is not None and len(problems) < MAX_PROBLEMS:
+                problems.append(problem)
         identity = (footer.log, footer.format, footer.owner)
         entry = make_entry(footer, size)
         return SealedRead(generation, index, size, entry, identity, footer.previous, tuple(problems), content=content)
 
-    def _parts(self, key: str, footer: SealedFooter) -> Iterator[int]:
-        """Check the frames that are to be read, run by run: how many bytes of the log each held."""
-        _check_crc(key, footer)
+    def _judge(self, key: str, footer: SealedFooter) -> Iterator[tuple[int, Anomaly | None]]:
+        """Check what is to be read, run by run: (bytes of the log that hold, what is wrong)."""
+        crc = 0
+        for frame_crc, length in zip(footer.frames.crcs, footer.frames.lengths, strict=True):
+            crc = combine(crc, frame_crc, length)
+        if crc != footer.crc:
+            yield 0, _other(key, "CRC-32C of the log segment", f"{footer.crc:#010x}", f"{crc:#010x}")
         if not self._scope.is_all:
             for run in footer.frames.runs():
                 if self._scope.takes(key, run.start):
-                    start, stop = footer.frames.starts[run.start], footer.frames[run.stop - 1].stop
-                    yield len(self._decode(key, footer, run, self._read_range(key, start, stop)))
+                    data, problem = self._read_run(key, footer, run)
+                    yield len(data), problem
             return
         sha = hashlib.sha256()
-        if footer.data_bytes:
-            with self._store.open(key, ByteRange(0, footer.data_bytes)) as stream:
-                for run in footer.frames.runs():
-                    length = footer.frames[run.stop - 1].stop - footer.frames.starts[run.start]
-                    data = self._decode(key, footer, run, _read_exactly(key, stream, length))
-                    sha.update(data)
-                    yield len(data)
-        if (digest := sha.hexdigest()) != footer.digest:
-            raise CorruptObjectError(key, "SHA-256 of the log segment", footer.digest, digest)
+        whole = True
+        for data, problem in self._read_runs(key, footer):
+            sha.update(data)
+            whole &= problem is None
+            yield len(data), problem
+        if whole and (digest := sha.hexdigest()) != footer.digest:
+            yield 0, _other(key, "SHA-256 of the log segment", footer.digest, digest)
+
+    def _read_runs(self, key: str, footer: SealedFooter) -> Iterator[tuple[memoryview, Anomaly | None]]:
+        """All runs, from one stream; what fails is read once more by itself."""
+        if not footer.data_bytes:
+            return
+        with self._store.open(key, ByteRange(0, footer.data_bytes)) as stream:
+            for run in footer.frames.runs():
+                length = footer.frames[run.stop - 1].stop - footer.frames.starts[run.start]
+                body = _read_all(key, stream, length)
+                try:
+                    yield self._decode(key, footer, run, body), None
+                except CorruptionError:
+                    yield self._read_run(key, footer, run)
+
+    def _read_run(self, key: str, footer: SealedFooter, run: range) -> tuple[memoryview, Anomaly | None]:
+        """One run, read up to READS times: bytes may change on their way."""
+        problem: Anomaly | None = None
+        for _ in range(READS):
+            body = self._read_range(key, footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
+            try:
+                return self._decode(key, footer, run, body), None
+            except CorruptionError as error:
+                problem = anomaly_of(key, error)
+        return memoryview(b""), problem
 
     def _decode(self, key: str, footer: SealedFooter, run: range, body: bytes) -> memoryview:
         log_format = self._formats(footer.format)
@@ -149,15 +182,6 @@ class SealedReader:
             return _read_all(key, stream, stop - start)
 
 
-def _check_crc(key: str, footer: SealedFooter) -> None:
-    """The CRC-32C of the whole is what those of the frames make, put together."""
-    crc = 0
-    for frame_crc, length in zip(footer.frames.crcs, footer.frames.lengths, strict=True):
-        crc = combine(crc, frame_crc, length)
-    if crc != footer.crc:
-        raise CorruptObjectError(key, "CRC-32C of the log segment", f"{footer.crc:#010x}", f"{crc:#010x}")
-
-
 def _read_all(key: str, stream: BinaryIO, length: int) -> bytes:
     """``length`` bytes, or fewer where the object ends before."""
     try:
@@ -166,8 +190,5 @@ def _read_all(key: str, stream: BinaryIO, length: int) -> bytes:
         raise StoreError("read", key, str(error)) from error
 
 
-def _read_exactly(key: str, stream: BinaryIO, length: int) -> bytes:
-    body = _read_all(key, stream, length)
-    if len(body) != length:
-        raise CorruptObjectError(key, "bytes of its frames", length, len(body))
-    return body
+def _other(key: str, what: str, expected: str, actual: str) -> Anomaly:
+    return anomaly_of(key, CorruptObjectError(key, what, expected, actual))

@@ -112,6 +112,7 @@ class SnapshotReader:
             base.listed.add(index)
             base.facts[index] = _facts(found, body)
             base.newest = found if base.newest is None or found.next > base.newest.next else base.newest
+            self._name(found)
 
     def is_still_named(self, key: str, generations: Mapping[Generation, Held]) -> bool:
         """Whether a sealed segment is named by a snapshot that is there now, and not only by one that retention has
@@ -144,7 +145,7 @@ class SnapshotReader:
                     if number == READS - 1:
                         findings.anomalies.take(anomaly_of(key, error))
         except NotFoundError:
-            self._vanished(key, base)
+            self._vanished(key, name, base)
             return None
         except StoreError as error:
             findings.fail(error)
@@ -159,10 +160,12 @@ class SnapshotReader:
         findings.judged(size)
         return snapshot
 
-    def _vanished(self, key: str, base: Base) -> None:
-        """Retention removes snapshots that are not the newest one; that one is read first."""
+    def _vanished(self, key: str, name: Generation, base: Base) -> None:
+        """Retention removes snapshots that are not the newest one: then a newer one is there."""
         if base.covered is None:
-            self._findings.anomalies.add(Kind.MISSING, key, "was listed, and cannot be read; no newer one is there")
+            self.refresh(base, name)
+        if base.covered is None:
+            self._findings.anomalies.add(Kind.MISSING, key, "was listed and is gone, and no newer one is there")
 
     def _check(self, snapshot: Snapshot, claim: Claim | None) -> None:
         if claim is None:

@@ -80,6 +80,10 @@ class WalReader:
             return WalRead(position, size, failure=error)
         return found
 
+    def header(self, position: Position) -> WalHeader | None:
+        """The header of a WAL segment; None where it cannot be read. StoreError."""
+        return self._read_header(position, 0).header
+
     def follows(self, read: WalRead, sequence: int) -> Anomaly | None:
         """What its format says of a WAL segment whose first record should have ``sequence``, and has another one."""
         try:

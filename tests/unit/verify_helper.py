@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.claim import Relation
-from litelog.errors import LitelogError
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
-from tests.independent_reader import read_replica
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ def store_of(objects: dict[str, bytes]) -> MemoryStore:
 def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options) -> Report:
     if isinstance(store, dict):
         store = store_of(store)
-    return verify(store, formats=lambda name: log_format, **options).report
+    return verify(store, formats=lambda name: log_format, **options)
 
 
 def found(report: Report, *, harmful: bool = True) -> list[tuple[str, str]]:
@@ -61,13 +59,3 @@ def everything() -> ReplicaBuilder:
     third.ship_segment(LOG[2])
     third.ship_segment(LOG[3], cuts=[0], final=None)
     return builder
-
-
-def files_of(objects: dict[str, bytes]) -> dict[str, bytes] | None:
-    """What the newest generation of a replica holds, by another reader than the one that is tested; None if that
-    reader finds something wrong."""
-    try:
-        generations = read_replica(store_of(objects))
-    except (AssertionError, KeyError, ValueError, RuntimeError, LitelogError, TypeError, EOFError, IndexError):
-        return None
-    return generations[max(generations)].files() if generations else {}

@@ -1,0 +1,264 @@
+"""``litelog verify``: whether a replica holds what its writers promised."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
+from litelog.quantities import format_duration, format_size
+from litelog_cli.output import print_json, print_table
+from litelog_cli.places import open_stored_format, opened_replica
+from litelog_cli.replicate import default_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from litelog.object_store import ObjectReplicaClient
+    from litelog.verify.execution import Acknowledged
+    from litelog.verify.findings import VerifyProgress
+    from litelog.verify.report import Report
+    from litelog.verify.scope import Scope
+    from litelog_cli.drill import DrillResult
+
+DEFAULT_PARALLELISM = 4
+MAX_PARALLELISM = 64
+"""What the library takes."""
+
+PLAIN_STEPS = 10
+"""How many lines of progress are printed where there is no terminal."""
+
+SEED_BITS = 32
+
+
+class _Share(click.ParamType[float]):
+    """A share of the contents: 5%, or 0.05."""
+
+    name = "share"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{value!r} is no share: write 5%, or 0.05", param, ctx)
+        return share
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog verify file:///backup/events
+  litelog verify file:///backup/events --against /var/lib/events
+  litelog verify s3://bucket/events --sample 5%
+  litelog verify file:///backup/events --restore-drill --temp-dir /scratch
+  litelog verify file:///backup/events --json
+\b
+Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
+3 there is nothing, 6 anomalies. What only lies about (a foreign name, an object
+that nobody needs) is reported and is no anomaly but with --strict.
+"""
+)
+@click.argument("replica_url")
+@click.option("--against", metavar="LOG_DIR", help="Compare with the log in this folder, too; it is only read.")
+@click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as replicate has it]")
+@click.option("--sample", "share", type=_Share(), default=1.0, help="Read all structure, and this share of contents.")
+@click.option("--seed", type=click.IntRange(0), help="What chooses the sample.  [default: random, and printed]")
+@click.option("--restore-drill", is_flag=True, help="Restore it, too, to a temporary folder, and check that.")
+@click.option("--temp-dir", help="Where the drill restores to.  [default: where temporary files go]")
+@click.option("--pattern", help="Which file names are log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1, MAX_PARALLELISM),
+    default=DEFAULT_PARALLELISM,
+    show_default=True,
+    help="Objects that are read at a time.",
+)
+@click.option("--strict", is_flag=True, help="What only lies about is an anomaly, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+def verify(
+    replica_url: str,
+    against: str | None,
+    state_dir: str | None,
+    share: float,
+    seed: int | None,
+    restore_drill: bool,
+    temp_dir: str | None,
+    pattern: str | None,
+    parallelism: int,
+    strict: bool,
+    as_json: bool,
+) -> int:
+    """Check all that a replica holds, and change nothing.
+
+    Claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots and what
+    they name: each anomaly is named by its kind and the object's key, and nothing stops at the first.
+    """
+    from random import SystemRandom
+
+    from litelog.compression import keep_freed_memory
+    from litelog.verify.execution import verify as verify_replica
+    from litelog.verify.findings import Watch
+    from litelog.verify.scope import Scope
+
+    if state_dir is not None and against is None:
+        raise click.UsageError("--state-dir goes with --against")
+    if temp_dir is not None and not restore_drill:
+        raise click.UsageError("--temp-dir goes with --restore-drill")
+    if against is not None and not os.path.isdir(against):
+        raise click.UsageError(f"--against {against}: no such folder")
+    keep_freed_memory()
+    scope = Scope(share, SystemRandom().getrandbits(SEED_BITS) if seed is None else seed)
+    with opened_replica(replica_url) as opened:
+        client = cast("ObjectReplicaClient", opened)
+        known = _acknowledged(state_dir or default_state_dir(), against, replica_url, client.url)
+        with _progress(quiet=as_json) as progress:
+            report = verify_replica(
+                client.store,
+                formats=lambda name: open_stored_format(name, pattern),
+                scope=scope,
+                parallelism=parallelism,
+                acknowledged=known,
+                against=against,
+                watch=Watch(progress),
+            )
+        if report.is_empty:
+            raise NothingToRestoreError(f"{client.url}: holds no replica")
+        drill = _drill(client, against, temp_dir, pattern, parallelism) if restore_drill else None
+    if as_json:
+        print_json({**report.as_json(), "drill": None if drill is None else drill.as_json()})
+    else:
+        _print(report, scope, drill)
+    return _exit_code(report, drill, strict=strict)
+
+
+def _acknowledged(state_dir: str, log: str | None, url: str, place: str) -> Acknowledged | None:
+    """What the daemon of the log knows to be in the replica, if it keeps its state here."""
+    if log is None:
+        return None
+    from litelog.opening import state_folder_of
+    from litelog.position import Position
+    from litelog.shipping.replica_state import read_state
+    from litelog.verify.execution import Acknowledged
+
+    state = read_state(state_folder_of(state_dir, log, url, place))
+    if state is None or state.last is None:
+        return None
+    return Acknowledged(Position.parse(state.last), state.digest)
+
+
+def _drill(
+    client: ObjectReplicaClient, against: str | None, temp_dir: str | None, pattern: str | None, parallelism: int
+) -> DrillResult:
+    from litelog_cli.drill import run_drill
+
+    if temp_dir is not None and not os.path.isdir(temp_dir):
+        raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
+    return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism)
+
+
+def _exit_code(report: Report, drill: DrillResult | None, *, strict: bool) -> int:
+    unjudged = report.counts.get("version", 0)
+    if report.harmful > unjudged or (strict and report.anomalies) or (drill is not None and drill.is_corrupt):
+        return ExitCode.CORRUPTION
+    if unjudged or report.failed or report.unknown_formats or (drill is not None and drill.error is not None):
+        return ExitCode.FAILURE
+    return ExitCode.DONE
+
+
+def _print(report: Report, scope: Scope, drill: DrillResult | None) -> None:
+    columns = ("generation", "relation", "state", "end", "next", "snapshots", "sealed", "WAL")
+    rows = [
+        (
+            held.generation,
+            held.relation or "no claim",
+            "ended" if held.ended else "open",
+            held.end.partition("/")[2] if held.end else "-",
+            "-" if held.next is None else str(held.next),
+            str(held.snapshots),
+            str(held.sealed_segments),
+            str(held.wal_segments),
+        )
+        for held in report.generations
+    ]
+    print_table(columns, rows, ("next", "snapshots", "sealed", "WAL"))
+    if report.anomalies:
+        click.echo()
+        marked = [(str(it.kind), it.key, it.what if it.harmful else f"{it.what} (harmless)") for it in report.anomalies]
+        print_table(("anomaly", "object", ""), marked)
+        total = sum(report.counts.values())
+        if total > len(report.anomalies):
+            click.echo(f"... and {total - len(report.anomalies)} more")
+    for failure in report.failures:
+        click.echo(f"could not be read: {failure}")
+    for name in report.unknown_formats:
+        click.echo(f"format {name} is not installed here: its commits were not judged")
+    click.echo()
+    for line in _summary(report, scope, drill):
+        click.echo(line)
+
+
+def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
+    objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
+    yield (
+        f"read {objects} objects ({format_size(report.object_bytes)}) and checked {format_size(report.content_bytes)} "
+        f"of the log in {format_duration(report.seconds)}"
+    )
+    if not scope.is_all:
+        yield f"sampled {scope.share:.3%} of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
+    if report.against is not None:
+        with_log = report.against
+        older = f", {with_log.gone} older ones are not there any more" if with_log.gone else ""
+        yield (
+            f"compared {with_log.files} log segments ({format_size(with_log.bytes)}) with {with_log.folder}{older}; "
+            f"{format_size(with_log.behind)} there are not in the replica yet"
+        )
+    if drill is not None:
+        yield str(drill)
+    lying = sum(report.counts.values()) - report.harmful
+    if report.harmful:
+        yield "1 anomaly" if report.harmful == 1 else f"{report.harmful} anomalies"
+    elif report.failed or report.unknown_formats:
+        yield f"no anomaly was found, but {report.failed} objects could not be read"
+    else:
+        yield "all is well" + (f" (that nobody needs: {lying})" if lying else "")
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[VerifyProgress], None] | None]:
+    """Shows how far it is, on standard error: a bar on a terminal, a few lines otherwise."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("verify", total=None)
+            yield lambda progress: bar.update(task, completed=progress.bytes, total=progress.total_bytes)
+    else:
+        yield _PlainProgress()
+
+
+class _PlainProgress:
+    """A line whenever another tenth is done of what takes longer than a moment."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def __call__(self, progress: VerifyProgress) -> None:
+        steps = progress.bytes * PLAIN_STEPS // max(progress.total_bytes, 1)
+        if self._steps < steps < PLAIN_STEPS and progress.total_bytes >= _WORTH_LINES:
+            click.echo(f"{format_size(progress.bytes)} of {format_size(progress.total_bytes)}", err=True)
+        self._steps = steps
+
+
+_WORTH_LINES = 16 << 20
+"""Bytes; less is done before anybody has read a line."""

@@ -1,0 +1,233 @@
+"""A replica's log segments compared with the local log's bytes, which are only read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.checksum import crc32c
+from litelog.errors import CorruptionError, SourceError, SourceMissingError, StoreError
+from litelog.layout import parse_sealed
+from litelog.position import Position
+from litelog.verify.anomaly import Anomaly, Kind
+from litelog.verify.survey import wal_between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.formats import LogFormat
+    from litelog.object_store import ObjectStore
+    from litelog.position import Generation
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.verify.chain import ShippedSegment
+    from litelog.verify.findings import Findings
+    from litelog.verify.pool import OrderedPool
+    from litelog.verify.scope import Scope
+    from litelog.verify.sealed_read import SealedReader
+    from litelog.verify.wal_read import WalReader
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A log segment as a replica holds it."""
+
+    key: str
+    """Of the sealed segment; of the first WAL segment where there is none."""
+    file: str
+    length: int
+    crc: int
+    digest: str | None
+    """SHA-256; None where it is not sealed."""
+    place: Position
+    """Its start in its generation."""
+
+    @classmethod
+    def of_entry(cls, entry: SnapshotEntry, generation: Generation) -> HeldSegment:
+        """From what a snapshot says."""
+        place = Position(generation, entry.index, 0)
+        return cls(entry.key, entry.file, entry.length, entry.crc, entry.digest, place)
+
+    @classmethod
+    def of_wal(cls, key: str, shipped: ShippedSegment, generation: Generation) -> HeldSegment:
+        """From what its last WAL segment says."""
+        return cls(key, shipped.file, shipped.length, shipped.crc, None, Position(generation, shipped.index, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison with the local log found; its anomalies are among the others."""
+
+    folder: str
+    generation: str
+    """The replica's latest one, which was compared."""
+    files: int
+    """Log segments that were compared."""
+    bytes: int
+    """Their bytes, as far as the replica holds them."""
+    gone: int
+    """Older log segments of the replica that the local log has dropped."""
+    behind: int
+    """Bytes at the local log's end that the replica does not hold yet."""
+
+
+class LocalLog:
+    """A log's folder, opened for reading."""
+
+    def __init__(self, folder: str, log_format: LogFormat) -> None:
+        """SourceMissingError if there is no such folder."""
+        try:
+            names = os.listdir(folder)
+        except OSError as error:
+            raise SourceMissingError(folder, f"cannot be opened: {error.strerror}") from error
+        self.folder = folder
+        ordered = ((log_format.segment_order(name), name) for name in names)
+        self._order = log_format.segment_order
+        self.names = [name for order, name in sorted((order, name) for order, name in ordered if order is not None)]
+
+    def size(self, name: str) -> int:
+        """A log segment's bytes; -1 if it is not there."""
+        try:
+            return os.stat(os.path.join(self.folder, name)).st_size
+        except OSError:
+            return -1
+
+    def is_older(self, name: str) -> bool:
+        """Whether ``name`` sorts before all that are there."""
+        return bool(self.names) and self._key(name) < self._key(self.names[0])
+
+    def is_newer(self, name: str) -> bool:
+        """Whether ``name`` sorts behind all that are there."""
+        return not self.names or self._key(name) > self._key(self.names[-1])
+
+    def is_after(self, name: str, other: str) -> bool:
+        """Whether one name sorts behind another."""
+        return self._key(name) > self._key(other)
+
+    def _key(self, name: str) -> tuple[object, ...]:
+        return self._order(name) or ()
+
+    def sums(self, name: str, length: int) -> tuple[int, str]:
+        """CRC-32C and SHA-256 of a log segment's first ``length`` bytes. SourceError."""
+        crc, sha = 0, hashlib.sha256()
+        for piece in self.pieces(name, 0, length):
+            crc = crc32c(piece, crc)
+            sha.update(piece)
+        return crc, sha.hexdigest()
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes [start, stop) of a log segment."""
+        path = os.path.join(self.folder, name)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                file.seek(start)
+                while start < stop and (piece := file.read(min(READ_BYTES, stop - start))):
+                    yield piece
+                    start += len(piece)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class Comparer:
+    """Compares what a replica holds with a local log, and says where they part."""
+
+    def __init__(
+        self,
+        local: LocalLog,
+        scope: Scope,
+        store: ObjectStore,
+        sealed: SealedReader,
+        wal: WalReader,
+    ) -> None:
+        self._local = local
+        self._scope = scope
+        self._store = store
+        self._sealed = sealed
+        self._wal = wal
+
+    def compare(
+        self, generation: Generation, held: Iterable[HeldSegment], findings: Findings, pool: OrderedPool
+    ) -> Comparison:
+        """Compare, oldest first. Findings tell what differs."""
+        local, names, files, size, gone = self._local, set[str](), 0, 0, 0
+        last: HeldSegment | None = None
+        for segment, problem in pool.map(self._judge, held):
+            names.add(segment.file)
+            last = segment
+            findings.go_on()
+            if problem is not None:
+                findings.anomalies.take(problem)
+            if local.size(segment.file) < 0:
+                gone += local.is_older(segment.file)
+            elif self._scope.takes(segment.file):
+                files += 1
+                size += segment.length
+        self._check_names(names, findings)
+        return Comparison(local.folder, generation, files, size, gone, self._behind(last))
+
+    def _judge(self, segment: HeldSegment) -> tuple[HeldSegment, Anomaly | None]:
+        local, file = self._local, segment.file
+        size = local.size(file)
+        if size < 0:
+            if local.is_older(file):
+                return segment, None
+            kind = Kind.AHEAD if local.is_newer(file) else Kind.DIFFERS
+            return segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}")
+        if size < segment.length:
+            kind = Kind.AHEAD if file == local.names[-1] else Kind.DIFFERS
+            what = f"holds {segment.length} bytes of {file}, which has {size} in {local.folder}"
+            return segment, Anomaly(kind, segment.key, what)
+        if not self._scope.takes(file):
+            return segment, None
+        crc, digest = local.sums(file, segment.length)
+        if crc == segment.crc and segment.digest in (None, digest):
+            return segment, None
+        what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
+        return segment, Anomaly(Kind.DIFFERS, segment.key, what)
+
+    def _where(self, segment: HeldSegment) -> str:
+        """Between which offsets the first difference lies, by the CRC-32C of each part, where that can be told."""
+        try:
+            for start, stop, crc in self._ranges(segment):
+                here = 0
+                for piece in self._local.pieces(segment.file, start, stop):
+                    here = crc32c(piece, here)
+                if here != crc:
+                    return f": the first at offset {start} or above, below {stop}"
+        except (StoreError, CorruptionError, SourceError):
+            pass
+        return ""
+
+    def _ranges(self, segment: HeldSegment) -> Iterator[tuple[int, int, int]]:
+        """(start, stop, CRC-32C) of each part of a log segment."""
+        parsed = parse_sealed(segment.key)
+        if parsed is not None:
+            frames = self._sealed.footer(*parsed).frames
+            for frame in (frames[number] for number in range(len(frames))):
+                yield frame.offset, frame.end, frame.crc
+            return
+        place = segment.place
+        for listed in wal_between(self._store, place, Position(place.generation, place.index + 1, 0)):
+            header = self._wal.header(listed[0])
+            if header is not None:
+                yield header.offset, header.end, header.crc
+
+    def _check_names(self, held: set[str], findings: Findings) -> None:
+        """A local log segment between two that the replica holds must be there, too."""
+        names = self._local.names
+        known = [number for number, name in enumerate(names) if name in held]
+        for name in names[known[0] : known[-1]] if known else ():
+            if name not in held:
+                path = os.path.join(self._local.folder, name)
+                findings.anomalies.add(Kind.MISSING, path, "is a log segment that the replica does not hold")
+
+    def _behind(self, last: HeldSegment | None) -> int:
+        names = self._local.names
+        if last is None or last.file not in names:
+            newer = names if last is None else [name for name in names if self._local.is_after(name, last.file)]
+            return sum(max(0, self._local.size(name)) for name in newer)
+        rest = names[names.index(last.file) + 1 :]
+        return max(0, self._local.size(last.file) - last.length) + sum(max(0, self._local.size(name)) for name in rest)
