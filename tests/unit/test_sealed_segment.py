@@ -15,9 +15,9 @@ from log_builder import make_log
 from seal_builder import GENERATION, SHIPPED, footer_of, sealing, unseal
 
 from litelog.checksum import crc32c
-from litelog.compression import compress_frames, decompress_frames, skippable_frame
+from litelog.compression import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
-from litelog.frame_table import FrameTable, Marks, SealedFrame
+from litelog.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
 from litelog.layout import sealed_key
 from litelog.position import Generation
 from litelog.sealed_frames import decode_frame, decode_run
@@ -331,6 +331,23 @@ def test_a_footer_that_contradicts_itself_is_refused(change: Callable[[dict[str,
     tail = refooted(footer, change)
     with pytest.raises(CorruptObjectError, match=KEY):
         decode_footer(KEY, tail, footer.data_bytes + len(tail))
+
+
+def test_a_run_that_no_memory_should_hold_is_refused() -> None:
+    for count, holds in ((MAX_RUN_BYTES // MAX_FRAME_BYTES, True), (MAX_RUN_BYTES // MAX_FRAME_BYTES + 1, False)):
+        footer = large_footer(count, 1, MAX_FRAME_BYTES)
+        said = footer.frames[0]
+        frames = [footer.frames[number] for number in range(count)]
+        inside = [frame._replace(first=9, records=0, lowest=None, highest=None) for frame in frames[1:]]
+        table = FrameTable.of([said, *inside], range(count - 1))
+        known = {"records": said.records, "next": said.records, "highest": said.highest}
+        footer = replace(footer, frames=table, **known)
+        tail = encode_footer(footer)
+        if holds:
+            assert decode_footer(KEY, tail, footer.data_bytes + len(tail)) == footer
+            continue
+        with pytest.raises(CorruptObjectError, match="a run of frames holds"):
+            decode_footer(KEY, tail, footer.data_bytes + len(tail))
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"null", b"{}", b'{"log":', b"[" * 100_000, b"\xff"])
