@@ -428,7 +428,8 @@ def text_replica(log_format, log, cuts, first, log_id):
     for (name, data, ends), cut in zip(log, cuts, strict=True):
         bounds = [0, *sorted({ends[number] for number in cut if number < len(ends) - 1}), len(data)]
         for start, end in pairwise(bounds):
-            built.ship(data[start:end], name, final=end == len(data) and name != log[-1][0])
+            facts = {"check_start": start, "check_digest": hashlib.sha256(data[start:end]).hexdigest()}
+            built.ship(data[start:end], name, final=end == len(data) and name != log[-1][0], **facts)
     return builder.objects()
 
 
