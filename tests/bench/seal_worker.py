@@ -26,6 +26,9 @@ GENERATION = Generation("0000000100000000")
 SIDE_BY_SIDE = 2
 """Log segments that are sealed, or runs that are verified, at a time."""
 
+PASSES = 5
+"""How often all is verified: ``lz4 -b`` tells its best pass, too."""
+
 
 def seal(log: Path, replica: Path) -> None:
     """Write a sealed segment for each log segment, durable."""
@@ -60,7 +63,7 @@ def describe(file: Path, index: int) -> FinishedSegment:
 
 
 def verify(replica: Path) -> float:
-    """Decode and verify every run of every sealed segment, from memory; MB/s of log."""
+    """Decode and verify every run of every sealed segment, from memory; MB/s of log, the best of some passes."""
     client = ObjectReplicaClient(FileStore(str(replica)))
     bodies: list[tuple[SealedFooter, bytes]] = []
     for info in client.sealed_segments(GENERATION):
@@ -77,10 +80,13 @@ def verify(replica: Path) -> float:
 
     bounds = [len(work) * share // SIDE_BY_SIDE for share in range(SIDE_BY_SIDE + 1)]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        began = time.perf_counter()
         parts = [work[start:stop] for start, stop in pairwise(bounds)]
-        decoded = sum(pool.map(lambda part: sum(map(decode, part)), parts))
-        return decoded / (time.perf_counter() - began) / 1e6
+        rates = []
+        for _ in range(PASSES):
+            began = time.perf_counter()
+            decoded = sum(pool.map(lambda part: sum(map(decode, part)), parts))
+            rates.append(decoded / (time.perf_counter() - began) / 1e6)
+        return max(rates)
 
 
 def main() -> None:
