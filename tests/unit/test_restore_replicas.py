@@ -275,6 +275,18 @@ def test_a_diverged_replica_never_helps_out(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path):
+    """All that was whole is alike: only the SHA-256 in the lost object's header tells."""
+    one = replica(([], [0], []))
+    other = ReplicaBuilder()
+    ship(other.add(), fork(4), ([], [0], [], []), upto=5, digests=False)
+    error = outcome([DAMAGES["data"](one, wal_keys(one)[2]), other.objects()], tmp_path)
+    assert isinstance(error, CorruptionError), error
+    assert wal_keys(one)[2] in str(error)
+    true = replica(([], [0], []), upto=5, digests=False)
+    assert outcome([DAMAGES["data"](one, wal_keys(one)[2]), true], tmp_path)[0] == WHOLE
+
+
 # --- what was lost
 
 
