@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError
 from litelog.layout import Fencing
+from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import local_folder, open_format, open_store, redact
@@ -21,6 +22,7 @@ from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
+from litelog.shipping.truncating import LogTruncator
 
 if TYPE_CHECKING:
     import threading
@@ -73,8 +75,19 @@ def open_logs(config: Config, state_dir: str, host: str, tools: Tools) -> Iterat
     """Every replica of every log, in the configuration's order. ConfigError where one cannot be."""
     for log in config.logs:
         source = Source(log.path, open_format(log.format, log.pattern))
+        truncator = _open_truncator(source, log, state_dir, tools)
         for replica in log.replicas:
-            yield _open_replica(source, log, replica, _Place(state_dir, host), tools)
+            yield _open_replica(source, log, replica, _Place(state_dir, host, truncator), tools)
+
+
+def _open_truncator(source: Source, log: LogConfig, state_dir: str, tools: Tools) -> LogTruncator:
+    if log.truncate is not None and not source.format.self_numbered:
+        raise ConfigError(
+            f"{log.path}: truncate: records of the format {source.format.name} are counted from the log's beginning, "
+            "which may not go"
+        )
+    replicas = ReplicaSet(log_state_folder(state_dir, log.path))
+    return LogTruncator(source, replicas, log.truncate.policy() if log.truncate is not None else None, tools.clock)
 
 
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
@@ -82,9 +95,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
 
     ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas.
     """
-    path = os.path.realpath(log)
-    names = [f"{os.path.basename(path)}-{_short_digest(path)}", _short_digest(f"{redact(url)} {place}")]
-    return os.path.join(state_dir, *names)
+    return os.path.join(log_state_folder(state_dir, log), _short_digest(f"{redact(url)} {place}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,7 @@ class _Place:
 
     state_dir: str
     host: str
+    truncator: LogTruncator
 
 
 def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place: _Place, tools: Tools) -> Opened:
@@ -103,6 +115,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     task.fencing = replica.fencing
     try:
         path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
+        ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url)
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:
         return Opened(log.path, replica.url, client, task, error)
@@ -120,8 +133,9 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     workers = Workers(
         tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
     )
-    settings = Settings(max_segment_bytes=replica.max_segment_bytes)
+    settings = Settings(max_segment_bytes=replica.max_segment_bytes, retention=replica.retention.policy())
     task.replica = Replica(source, client, folder, owner, workers, tools.clock, tools.listener, settings)
+    task.replica.on_replicated = place.truncator.run
     return Opened(log.path, replica.url, client, task)
 
 

@@ -9,7 +9,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationInfo,
@@ -18,8 +17,9 @@ from pydantic import (
 )
 
 from litelog.config.document import Expanded
+from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab, read_bytes, read_seconds
+from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.layout import Fencing
-from litelog.quantities import parse_duration, parse_size
 from litelog.wal_segment import MAX_LENGTH_BYTES
 
 if TYPE_CHECKING:
@@ -40,24 +40,7 @@ MIN_SEGMENT_BYTES = 4 << 10
 PATTERN_FORMATS = ("lines", "raw")
 """The formats that have no names of their own, so that a pattern says which files are log segments."""
 
-FROM_DOCUMENT = "document"
-"""The validation context's key that says: from YAML, where a number without a unit is no duration."""
-
 Location = tuple[str | int, ...]
-
-
-def _seconds(value: Any, info: ValidationInfo) -> Any:
-    if isinstance(value, str):
-        return parse_duration(value)
-    if isinstance(value, bool) or (info.context and info.context.get(FROM_DOCUMENT)):
-        raise ValueError("must be a duration such as 10s, 1m30s or 500ms")
-    return value
-
-
-def _bytes(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a size such as 16MiB, 64KiB or 512B")
-    return parse_size(value) if isinstance(value, str) else value
 
 
 def _switch(value: Any) -> Any:
@@ -106,32 +89,18 @@ def _at_least_one(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Text = Annotated[str, StringConstraints(strict=True, min_length=1), AfterValidator(_no_zero_byte)]
-Interval = Annotated[float, BeforeValidator(_seconds), AfterValidator(_interval)]
-Timeout = Annotated[float, BeforeValidator(_seconds), AfterValidator(_timeout)]
-SegmentBytes = Annotated[int, BeforeValidator(_bytes), AfterValidator(_segment_bytes)]
+Interval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_interval)]
+Timeout = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_timeout)]
+SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
 OptionValue = str | int | float | bool | dict[str, str]
 FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
-_MODEL = ConfigDict(
-    frozen=True,
-    extra="forbid",
-    alias_generator=_kebab,
-    validate_by_name=True,
-    validate_by_alias=True,
-    hide_input_in_errors=True,  # a value may be a secret
-)
-
-
 class ReplicaConfig(BaseModel):
     """One replica of a log."""
 
-    model_config = _MODEL
+    model_config = MODEL
 
     url: Text = Field(repr=False)
     """Where to: ``file:///path``, a plain path, or another scheme that a replica client is installed for."""
@@ -141,6 +110,8 @@ class ReplicaConfig(BaseModel):
     """How many bytes of the log, uncompressed, one WAL segment carries at most."""
     fencing: FencingMode = Fencing.REQUIRED
     """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
+    retention: RetentionConfig = RetentionConfig()
+    """How much of its past it keeps."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
     """The replica client's own settings (region, endpoint, credentials, ...): checked by it when it is opened."""
 
@@ -148,7 +119,7 @@ class ReplicaConfig(BaseModel):
 class LogConfig(BaseModel):
     """One log and its replicas."""
 
-    model_config = _MODEL
+    model_config = MODEL
 
     path: Text
     """The folder of log segments."""
@@ -160,6 +131,8 @@ class LogConfig(BaseModel):
     """Whether to take over a replica whose newest claim is another owner's."""
     poll_interval: Interval = 1.0
     """Seconds between two looks at the folder; twice that where file-system events wake the daemon."""
+    truncate: TruncateConfig | None = None
+    """What the log itself may lose once every replica has it; None: nothing, and nothing is ever written there."""
     replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(_at_least_one)]
 
     @field_validator("pattern")
@@ -175,7 +148,7 @@ class Config(BaseModel):
     """All that one daemon does. ``sync_interval``, ``max_segment_bytes`` and ``poll_interval`` are the defaults of the
     logs and replicas that do not say their own."""
 
-    model_config = _MODEL
+    model_config = MODEL
 
     state_dir: Text | None = None
     """Where the daemon keeps its identity and positions; None leaves it to the command."""
@@ -206,14 +179,20 @@ class Config(BaseModel):
         return self
 
 
-MODELS: dict[tuple[str, ...], type[BaseModel]] = {(): Config, ("logs",): LogConfig, ("logs", "replicas"): ReplicaConfig}
+MODELS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): Config,
+    ("logs",): LogConfig,
+    ("logs", "truncate"): TruncateConfig,
+    ("logs", "replicas"): ReplicaConfig,
+    ("logs", "replicas", "retention"): RetentionConfig,
+}
 """The model of the mapping at a location, numbers left out."""
 
 
 def known_keys(location: Location) -> list[str]:
     """The keys that a mapping at ``location`` may have, as they are written in YAML."""
     model = MODELS.get(tuple(part for part in location if isinstance(part, str)))
-    return [_kebab(name) for name in model.model_fields] if model else []
+    return [kebab(name) for name in model.model_fields] if model else []
 
 
 def spell(location: Location) -> str:

@@ -11,11 +11,14 @@ from uuid import UUID, uuid4
 from litelog.clock import Clock, SystemClock
 from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
 from litelog.formats.encoding import MAX_EPOCH
+from litelog.formats.litelog import LitelogFormat
 from litelog.log.batch import Batch, batch_of, encode_batch
 from litelog.log.disk import Disk, LocalDisk
 from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending
 from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
+from litelog.log.replicated import ReplicaSet, default_state_dir, log_state_folder
 from litelog.log.tail import LogTail
+from litelog.log.truncation import Truncated, Truncation
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -160,6 +163,19 @@ class LogWriter:
     def roll(self) -> None:
         """Start a new log segment, unless the newest is still without a commit."""
         self._group.guard(self._roll)
+
+    def truncate(self, before_sequence: int, *, state_dir: str | None = None) -> Truncated:
+        """Remove the log segments that hold nothing from ``before_sequence`` on, as far as every replica has them.
+
+        ``state_dir``: where the daemon that replicates this log keeps its state, if not in its usual place. A log
+        segment that one of its replicas does not hold sealed and in a snapshot stays, with all behind it, and so do the
+        newest two; a log that is not replicated loses nothing. Readers get TruncatedError below the new beginning.
+
+        Raises SourceError where the disk refuses, LockedError while the daemon truncates the log.
+        """
+        self._group.require_open()
+        held = ReplicaSet(log_state_folder(state_dir or default_state_dir(), self.folder)).held()
+        return Truncation(self.folder, LitelogFormat(), self._clock, self._disk).before(held, before_sequence)
 
     def close(self) -> None:
         """Write and sync what is queued, resolve all futures, and let the log go. Idempotent.

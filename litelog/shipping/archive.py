@@ -98,6 +98,8 @@ class Archive:
         """What was found out about a successor, if anything."""
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when ``due`` or ``busy`` may have changed."""
+        self.on_snapshot: Callable[[Snapshot], None] = _do_nothing_with
+        """Called, in the background, with each snapshot once it is durable."""
 
     # --- the thread that ships
 
@@ -315,6 +317,7 @@ class Archive:
             covered = (*self._state.covered, Covered(self._claim.generation, made.next, now))
             self._state = replace(self._state.with_snapshot(made.next), covered=covered)
         self._save()
+        self.on_snapshot(made)
         where = (self._pair.source.folder, self._pair.client.url)
         self._pair.listener.snapped(Snapped(*where, made.key, made.first, made.next))
 
@@ -392,3 +395,6 @@ def _finished(opening: Opening, header: WalHeader, digest: str) -> ShippedSegmen
 
 
 def _do_nothing() -> None: ...
+
+
+def _do_nothing_with(_snapshot: Snapshot) -> None: ...

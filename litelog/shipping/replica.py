@@ -30,6 +30,7 @@ from litelog.shipping.preparation import Preparation
 from litelog.shipping.refusal import adopt_own
 from litelog.shipping.settings import Settings
 from litelog.shipping.state_keeper import StateKeeper
+from litelog.shipping.truncating import ReplicatedNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from litelog.shipping.pair import Source, Workers
     from litelog.shipping.preparation import Prepared
     from litelog.shipping.replica_state import ReplicaState, StateFolder
+    from litelog.snapshot import Snapshot
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
@@ -86,6 +88,7 @@ class Replica:
         self._listener = listener
         self._settings = settings or Settings()
         self._keeper = StateKeeper(folder, clock)
+        self._notes = ReplicatedNotes(folder.path, source.folder)
         self._archive: Archive | None = None
         self._claim: Claim | None = None
         self._follower: Follower | None = None
@@ -99,6 +102,8 @@ class Replica:
         self._looked_at = 0.0
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when the archive's ``due`` may have changed."""
+        self.on_replicated: Callable[[], None] = _do_nothing
+        """Called, in the background, when more log segments are sealed and in a durable snapshot, and noted so."""
 
     # --- what the replicator asks
 
@@ -205,6 +210,7 @@ class Replica:
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
+        self._notes.lower()
         self._take(self._owner.begin(self._state, fork.reason, start_file, forked=forked))
         self._fork = None
 
@@ -232,8 +238,14 @@ class Replica:
         kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
         archive = Archive(pair, claim, kept, state.place.index, self._keeper.save)
         archive.on_change = self.on_change
+        archive.on_snapshot = self._note_replicated
+        self._notes.begin(claim.generation)
         self._keeper.take(archive)
         return archive
+
+    def _note_replicated(self, snapshot: Snapshot) -> None:
+        if self._notes.note(snapshot):
+            self.on_replicated()
 
     def _prove_if_due(self) -> None:
         if self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:

@@ -57,7 +57,7 @@ class StateFolder:
     """The folder of one log and replica, locked for this process while it is open."""
 
     def __init__(self, path: str, what: str) -> None:
-        self._path = path
+        self._path = self.path = path
         self.boot = read_boot_id()
         """Which run of the machine's steady clock it is, whose times may be kept here."""
         try:

@@ -1,0 +1,74 @@
+"""The configuration of what goes: ``retention`` of a replica, ``truncate`` of a log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+
+from litelog.config.fields import MODEL, read_bytes, read_seconds
+from litelog.log.truncation import TruncationPolicy
+from litelog.retention.policy import RetentionPolicy
+
+MAX_AGE = 100 * 365 * 86400.0
+"""Seconds. More than that is a mistake in the unit."""
+
+
+def _age(seconds: float) -> float:
+    if not 0 <= seconds <= MAX_AGE:
+        raise ValueError("must be from 0s to 36500d")
+    return seconds
+
+
+def _at_least_zero(size: int) -> int:
+    if size < 0:
+        raise ValueError("must be 0 or more")
+    return size
+
+
+Age = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_age)]
+Bytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_at_least_zero)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+class RetentionConfig(BaseModel):
+    """How much of its past a replica keeps; without a limit, all."""
+
+    model_config = MODEL
+
+    max_age: Age | None = None
+    """Seconds. Every state that the log was in since then stays restorable."""
+    max_bytes: Bytes | None = None
+    """Bytes of the replica, compressed; the oldest go first."""
+    max_snapshots: Count | None = None
+    min_snapshots: Count = 1
+    """So many of the newest snapshots stay, with all that they name, whatever the limits say."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RetentionConfig:
+        self.policy()
+        return self
+
+    def policy(self) -> RetentionPolicy:
+        """The same as the library takes it; ValueError for limits that contradict each other."""
+        return RetentionPolicy(self.max_age, self.max_bytes, self.max_snapshots, self.min_snapshots)
+
+
+class TruncateConfig(BaseModel):
+    """How much of itself a log keeps, once every replica has the rest."""
+
+    model_config = MODEL
+
+    max_bytes: Bytes | None = None
+    """Bytes of the log's folder, uncompressed."""
+    max_age: Age | None = None
+    """Seconds since the last replica had got a log segment's last bytes."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TruncateConfig:
+        self.policy()
+        return self
+
+    def policy(self) -> TruncationPolicy:
+        """The same as the library takes it; ValueError where it limits nothing."""
+        return TruncationPolicy(self.max_bytes, self.max_age)

@@ -1,0 +1,154 @@
+"""What each replica of a log holds sealed and named by a durable snapshot, kept beside the daemon's state, for whoever
+truncates the log. And the set of replicas: each one is in it from its first start until it is forgotten.
+
+<state folder>/<log>/replicas.json               the set
+<state folder>/<log>/<replica>/replicated.json   what one of them holds
+Whatever cannot be read says that nothing is replicated.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.checksum import crc32c
+from litelog.durability import sync_folder
+from litelog.errors import LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+VERSION = 1
+
+_SET = "replicas.json"
+_HELD = "replicated.json"
+
+
+class PositionsError(LogError):
+    """What replicas hold cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedSegment:
+    """A finished log segment as a replica holds it."""
+
+    file: str
+    first: int | None
+    """The first record's sequence."""
+    length: int
+    """Bytes."""
+    crc: int
+    """CRC-32C of all of them: of the last commit, too."""
+    shipped: int
+    """When its last bytes were shipped, microseconds since 1970."""
+
+
+def default_state_dir() -> str:
+    """Where daemons keep their state if nobody says: the system's place for root, the user's own otherwise."""
+    home = os.environ.get("XDG_STATE_HOME")
+    if home and os.path.isabs(home):
+        return os.path.join(home, "litelog")
+    return "/var/lib/litelog" if os.geteuid() == 0 else os.path.expanduser("~/.local/state/litelog")
+
+
+def log_state_folder(state_dir: str, log: str) -> str:
+    """Where the state of a log's replicas lies: by its name for people, by a digest of its path for uniqueness."""
+    path = os.path.realpath(log)
+    return os.path.join(state_dir, f"{os.path.basename(path)}-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
+
+
+class ReplicaSet:
+    """The replicas of one log. Each is named as its folder below the log's state folder is."""
+
+    def __init__(self, folder: str) -> None:
+        """``folder``: as ``log_state_folder`` says."""
+        self._folder = folder
+
+    def names(self) -> Mapping[str, str] | None:
+        """The replicas in the set, each with its URL without credentials; None where the set cannot be read, or was
+        never made."""
+        fields = _load(os.path.join(self._folder, _SET))
+        names = fields.get("replicas") if fields is not None else None
+        if not isinstance(names, dict) or not all(isinstance(url, str) for url in names.values()):
+            return None
+        return names
+
+    def add(self, name: str, url: str) -> None:
+        """Put a replica into the set, durably."""
+        if (self.names() or {}).get(name) == url:
+            return
+        with self._locked():
+            _save(self._folder, _SET, {"replicas": {**(self.names() or {}), name: url}})
+
+    def remove(self, name: str) -> None:
+        """Take a replica out of the set, durably."""
+        with self._locked():
+            names = {other: url for other, url in (self.names() or {}).items() if other != name}
+            _save(self._folder, _SET, {"replicas": names})
+
+    def held(self) -> list[Mapping[str, ReplicatedSegment]]:
+        """What each replica of the set holds, by file name; empty where there is no set."""
+        return [read_replicated(os.path.join(self._folder, name)) for name in self.names() or ()]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            descriptor = os.open(os.path.join(self._folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise PositionsError(f"{self._folder}: cannot keep state here: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # for a moment: it is held for one small file's writing
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def save_replicated(folder: str, generation: str, segments: Iterable[ReplicatedSegment]) -> None:
+    """Keep, durably, that a replica's ``generation`` holds those; ``folder`` is its state folder."""
+    _save(folder, _HELD, {"generation": generation, "segments": [astuple(segment) for segment in segments]})
+
+
+def read_generation(folder: str) -> str | None:
+    """The generation that ``save_replicated`` told of last; None where that is not known."""
+    return (_load(os.path.join(folder, _HELD)) or {}).get("generation")
+
+
+def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
+    """What a replica holds, by file name; empty where that is not known."""
+    fields = _load(os.path.join(folder, _HELD))
+    with suppress(KeyError, TypeError):
+        segments = [ReplicatedSegment(*values) for values in (fields or {})["segments"]]
+        return {segment.file: segment for segment in segments}
+    return {}
+
+
+def _load(path: str) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+        with open(path, encoding="utf-8") as file:
+            fields: dict[str, Any] = json.load(file)
+        if fields.pop("version") == VERSION and fields.pop("checksum") == _checksum(fields):
+            return fields
+    return None
+
+
+def _save(folder: str, name: str, fields: dict[str, Any]) -> None:
+    temporary = os.path.join(folder, f".{name}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"version": VERSION, "checksum": _checksum(fields), **fields}, file)
+            file.flush()
+            os.fdatasync(file.fileno())
+        os.rename(temporary, os.path.join(folder, name))
+        sync_folder(folder)
+    except OSError as error:
+        raise PositionsError(f"{folder}: cannot keep what is replicated: {error.strerror}") from error
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return crc32c(json.dumps(fields, sort_keys=True).encode())

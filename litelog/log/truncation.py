@@ -1,0 +1,213 @@
+"""Truncation: a log loses its oldest log segments, once every replica holds them. All that ever writes at a source.
+
+A log segment goes only if each replica in the set holds the same bytes sealed and named by a durable snapshot: the same
+file, first sequence, length, and CRC-32C of all of it. The newest two always stay. The tombstone is durable first; then
+they go oldest first, each durably before the next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.durability import OPEN_FOLDER
+from litelog.errors import LockedError, SourceError
+from litelog.formats import Expectation
+from litelog.log.source import INDEX_SUFFIXES, SegmentNames
+from litelog.log.tombstone import Tombstone, read_tombstone, write_tombstone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+    from litelog.log.disk import Disk
+    from litelog.log.replicated import ReplicatedSegment
+
+KEPT = 2
+"""How many log segments always stay: the one that is written, and the one before, which tells what came before it."""
+
+HEAD_BYTES = 64 << 10
+"""How much of a log segment is read to learn its first sequence; more if its first commit is larger."""
+
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationPolicy:
+    """The limits of a log; None is none. The first to be reached counts."""
+
+    max_bytes: int | None = None
+    max_age: float | None = None
+    """Seconds, from when the last replica had got a log segment's last bytes."""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no limit."""
+        if self.max_bytes is None and self.max_age is None:
+            raise ValueError("truncate needs max-bytes, max-age or both")
+        if (self.max_bytes or 0) < 0 or (self.max_age or 0) < 0:
+            raise ValueError("limits are not below 0")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSegment:
+    """A log segment at the source."""
+
+    name: str
+    size: int
+    shipped: int | None
+    """When the last replica had got all of it, microseconds since 1970; None where one has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """What a truncation did."""
+
+    removed: tuple[str, ...]
+    """The log segments that are gone, oldest first."""
+    kept: str | None
+    """Why the next one stays though it was to go; None where none was."""
+
+
+def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, now: int) -> int:
+    """How many of the oldest ``segments`` (in their order) are to go by ``policy`` at ``now``, microseconds since 1970,
+    if every replica holds them. Those that are not replicated are not counted, nor what lies behind them."""
+    left = sum(segment.size for segment in segments)
+    count = 0
+    for segment in segments[: max(0, len(segments) - KEPT)]:
+        if segment.shipped is None:
+            break
+        too_large = policy.max_bytes is not None and left > policy.max_bytes
+        too_old = policy.max_age is not None and segment.shipped <= now - int(policy.max_age * MICROSECONDS)
+        if not too_large and not too_old:
+            break
+        left -= segment.size
+        count += 1
+    return count
+
+
+class Truncation:
+    """Truncates one log. From any thread and process: one at a time."""
+
+    def __init__(self, folder: str, log_format: LogFormat, clock: Clock, disk: Disk) -> None:
+        self._folder = folder
+        self._format = log_format
+        self._disk = disk
+        self._names = SegmentNames(folder, log_format, clock, reports=False)
+
+    def by_policy(
+        self, held: Sequence[Mapping[str, ReplicatedSegment]], policy: TruncationPolicy, now: int
+    ) -> Truncated:
+        """Truncate as far as ``policy`` says at ``now``. ``held``: what each replica of the set holds.
+
+        SourceError; LockedError while somebody else truncates the log.
+        """
+        with self._locked():
+            segments = [self._describe(name, held) for name in self._names.all()]
+            return self._remove(segments, self._left_over(segments) or plan_truncation(segments, policy, now), held)
+
+    def before(self, held: Sequence[Mapping[str, ReplicatedSegment]], sequence: int) -> Truncated:
+        """Truncate all log segments that hold nothing from ``sequence`` on. Raises as ``by_policy``."""
+        with self._locked():
+            names = self._names.all()
+            segments = [self._describe(name, held) for name in names]
+            count = 0
+            while count < len(names) - KEPT and self._first_sequence(names[count + 1], sequence + 1) <= sequence:
+                count += 1
+            return self._remove(segments, count, held)
+
+    def _describe(self, name: str, held: Sequence[Mapping[str, ReplicatedSegment]]) -> LocalSegment:
+        size = os.stat(os.path.join(self._folder, name)).st_size
+        known = [replica.get(name) for replica in held]
+        shipped = [segment.shipped for segment in known if segment is not None and segment.length == size]
+        return LocalSegment(name, size, max(shipped) if shipped and len(shipped) == len(held) else None)
+
+    def _left_over(self, segments: Sequence[LocalSegment]) -> int:
+        """How many a truncation that was interrupted had still to remove."""
+        tombstone = read_tombstone(self._folder)
+        names = [segment.name for segment in segments]
+        if tombstone is None or tombstone.file not in names:
+            return 0
+        return min(names.index(tombstone.file), max(0, len(names) - KEPT))
+
+    def _remove(
+        self, segments: Sequence[LocalSegment], count: int, held: Sequence[Mapping[str, ReplicatedSegment]]
+    ) -> Truncated:
+        """Remove as many of the first ``count`` as every replica holds."""
+        kept = None
+        for number, segment in enumerate(segments[:count]):
+            kept = self._why_kept(segment, held)
+            if kept is not None:
+                count = number
+                break
+        names = [segment.name for segment in segments[:count]]
+        if names:
+            following = segments[count].name
+            write_tombstone(self._folder, Tombstone(following, self._first_sequence(following)), self._disk)
+        for name in names:
+            self._unlink(name)
+        return Truncated(tuple(names), kept)
+
+    def _why_kept(self, segment: LocalSegment, held: Sequence[Mapping[str, ReplicatedSegment]]) -> str | None:
+        """Why a log segment may not go: what it holds is compared byte for byte, by its CRC-32C."""
+        known = [replica.get(segment.name) for replica in held]
+        if not known:
+            return f"{segment.name}: no replica of this log is known"
+        if any(one is None for one in known):
+            missing = sum(one is None for one in known)
+            return f"{segment.name}: {missing} of {len(known)} replicas do not hold it sealed and in a snapshot"
+        with self._names.open(segment.name) as opened:
+            here = (self._first_sequence(segment.name), opened.size(), opened.checksum(opened.size()))
+        if any(one is not None and (one.first, one.length, one.crc) != here for one in known):
+            return f"{segment.name}: a replica holds other bytes of that name"
+        return None
+
+    def _first_sequence(self, name: str, unknown: int | None = None) -> int:
+        """A log segment's first sequence; ``unknown`` where it has no commit yet. SourceError without that."""
+        path = os.path.join(self._folder, name)
+        with self._names.open(name) as segment:
+            length = min(HEAD_BYTES, segment.size())
+            while True:
+                scan = self._format.scan(path, memoryview(segment.read(0, length)), 0, Expectation())
+                if scan.first is not None:
+                    return scan.first
+                longer = min(segment.size(), max(2 * length, scan.wanted))
+                if longer <= length:
+                    break
+                length = longer
+        if unknown is None:
+            raise SourceError(f"{path}: holds no commit, so where the log would begin is not known")
+        return unknown
+
+    def _unlink(self, name: str) -> None:
+        path = os.path.join(self._folder, name)
+        stem = os.path.splitext(path)[0]
+        for suffix in INDEX_SUFFIXES:
+            with suppress(FileNotFoundError):
+                os.unlink(stem + suffix)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        self._disk.sync_folder(self._folder)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            descriptor = os.open(self._folder, OPEN_FOLDER)
+        except OSError as error:
+            raise SourceError(f"{self._folder}: cannot be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise LockedError(self._folder, f"the truncation of {self._folder}") from None
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise SourceError(f"{error.filename}: vanished while the log was truncated") from error
+        except OSError as error:
+            raise SourceError(f"{self._folder}: cannot be truncated: {error}") from error
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,96 @@
+"""What lets a source be truncated: each replica notes what it holds, and the log goes by the lowest of all notes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, LockedError
+from litelog.log.disk import LocalDisk
+from litelog.log.replicated import ReplicatedSegment, read_generation, save_replicated
+from litelog.log.truncation import Truncation
+from litelog.shipping.pruning import CautiousTime
+
+if TYPE_CHECKING:
+    from litelog.clock import Clock
+    from litelog.log.replicated import ReplicaSet
+    from litelog.log.truncation import TruncationPolicy
+    from litelog.shipping.pair import Source
+    from litelog.snapshot import Snapshot
+
+_logger = logging.getLogger(__name__)
+
+
+class ReplicatedNotes:
+    """The notes of one replica, in its state folder. From any thread."""
+
+    def __init__(self, folder: str, log: str) -> None:
+        self._folder = folder
+        self._log = log
+        self._generation = ""
+        self._lock = threading.Lock()
+
+    def lower(self) -> None:
+        """Note that the replica holds nothing: before a generation begins that does not go on with the last one."""
+        with self._lock:
+            self._generation = ""
+            save_replicated(self._folder, "", ())
+
+    def begin(self, generation: str) -> None:
+        """Go on with what was noted of ``generation``: with nothing, if that is another one's."""
+        with self._lock:
+            self._generation = generation
+            if read_generation(self._folder) != generation:
+                save_replicated(self._folder, generation, ())
+
+    def note(self, snapshot: Snapshot) -> bool:
+        """Note what a durable snapshot names, as far as the source still holds it. Whether it is the generation's."""
+        with self._lock:
+            if snapshot.generation != self._generation:
+                return False
+            with suppress(FileNotFoundError):
+                there = set(os.listdir(self._log))
+                held = [
+                    ReplicatedSegment(entry.file, entry.first, entry.length, entry.crc, entry.shipped_last)
+                    for entry in snapshot.segments
+                    if entry.file in there
+                ]
+                save_replicated(self._folder, self._generation, held)
+            return True
+
+
+class LogTruncator:
+    """Truncates one log by its policy, whenever one of its replicas has come further."""
+
+    def __init__(self, source: Source, replicas: ReplicaSet, policy: TruncationPolicy | None, clock: Clock) -> None:
+        self._folder = source.folder
+        self._replicas = replicas
+        self._policy = policy
+        self._time = CautiousTime(clock)
+        self._truncation = Truncation(source.folder, source.format, clock, LocalDisk())
+        self._told = ""
+
+    def run(self) -> None:
+        """Truncate the log as far as its policy and its replicas let it; without a policy, not at all. What goes wrong
+        is told: it stops nothing else."""
+        if self._policy is None:
+            return
+        try:
+            done = self._truncation.by_policy(self._replicas.held(), self._policy, self._time.now())
+        except LockedError:
+            return  # another replica's thread, or the log's own writer
+        except LitelogError as error:
+            self._tell(f"{self._folder}: not truncated: {error}")
+            return
+        if done.removed:
+            _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1])
+        if done.kept is not None:
+            self._tell(f"{self._folder}: not truncated further: {done.kept}")
+
+    def _tell(self, message: str) -> None:
+        if message != self._told:
+            _logger.warning("%s", message)
+        self._told = message
