@@ -22,6 +22,8 @@ from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
+from litelog.verify.execution import Acknowledged
+from litelog.verify.scrubbing import Scrub, ScrubSettings
 from litelog.shipping.truncating import LogTruncator
 
 if TYPE_CHECKING:
@@ -136,7 +138,27 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     settings = Settings(max_segment_bytes=replica.max_segment_bytes, retention=replica.retention.policy())
     task.replica = Replica(source, client, folder, owner, workers, tools.clock, tools.listener, settings)
     task.replica.on_replicated = place.truncator.run
+    if replica.scrub_interval:
+        task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
     return Opened(log.path, replica.url, client, task)
+
+
+def _make_scrub(
+    source: Source, config: ReplicaConfig, store: ObjectStore, folder: str, replica: Replica, tools: Tools
+) -> Scrub:
+    def known() -> Acknowledged | None:
+        last = replica.acknowledged
+        return None if last is None else Acknowledged(*last)
+
+    return Scrub(
+        RetryingStore(store, tools.stop_requested),
+        ScrubSettings(config.scrub_interval, config.scrub_rate),
+        folder,
+        formats=lambda name: source.format if name == source.format.name else open_format(name),
+        acknowledged=known,
+        clock=tools.clock,
+        random=tools.random,
+    )
 
 
 def _open_store(replica: ReplicaConfig) -> ObjectStore:

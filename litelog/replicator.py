@@ -18,6 +18,7 @@ from litelog.registry import redact
 from litelog.shipping.back_off import is_worth_saying, needs_help
 from litelog.shipping.replica_status import ReplicaStatus, status_of
 from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
+from litelog.shipping.scrubs import Scrubs
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
     from litelog.segment_iterator import SegmentIterator
     from litelog.shipping.archive import Archive
-    from litelog.shipping.listener import Listener, Sealed, Shipped, Snapped
+    from litelog.shipping.listener import Listener, Scrubbed, Sealed, Shipped, Snapped
 
 _logger = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class _Silent:
     def sealed(self, event: Sealed) -> None: ...
 
     def snapped(self, event: Snapped) -> None: ...
+
+    def scrubbed(self, event: Scrubbed) -> None: ...
 
 
 class Replicator:
@@ -96,6 +99,7 @@ class Replicator:
         self._final = False
         self._deadline: float | None = None
         self._bug: BaseException | None = None
+        self._scrubs = Scrubs(self._threads, self._listener, self._stop_requested, self._guard, self._look_again)
 
     # --- from outside
 
@@ -164,6 +168,7 @@ class Replicator:
             self._clients.append(opened.client)
             task = opened.task
             self._tasks.append(task)
+            self._scrubs.add(task)
             self._by_place[opened.log, opened.url] = task
             self._wakes[task] = partial(self._wake, task)
             if opened.error is not None:
@@ -181,7 +186,9 @@ class Replicator:
 
     def _close(self) -> None:
         self._watcher.close()
-        hung = self._abandoned = self._stop_archives() or any(task.phase is Phase.SYNCING for task in self._tasks)
+        self._stop_requested.set()
+        hung = self._stop_archives() or not self._scrubs.wait()
+        hung = self._abandoned = hung or any(task.phase is Phase.SYNCING for task in self._tasks)
         self._polling.shutdown(wait=not hung, cancel_futures=True)
         self._threads.shutdown(wait=not hung)
         self._compressing.shutdown(wait=not hung, cancel_futures=True)
@@ -239,6 +246,8 @@ class Replicator:
             else:
                 next_due = min(next_due, task.due)
         next_due = min(next_due, self._serve_archives(now, next_due))
+        if not self._final:
+            next_due = self._scrubs.serve(now, next_due)
         if polled:
             self._polling.submit(self._guard, partial(self._poll, polled))
         return max(0.0, next_due - now)
@@ -353,6 +362,10 @@ class Replicator:
                 self._submit(task)
             else:
                 task.woken = True
+
+    def _look_again(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     # --- archives: sealed segments and snapshots, beside all that
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from queue import Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.claim import Claim
-    from litelog.shipping.listener import Sealed, Shipped, Snapped
+    from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
 
 MAX_QUEUED_EVENTS = 10_000
 """Events that wait for a slow reader; more are counted and left out, as replication waits for nobody."""
@@ -50,6 +51,12 @@ class EventLines:
         """A snapshot is durable in the replica."""
         facts = {"event": "snapshot", "log": event.log, "replica": event.replica, "key": event.key}
         self._put({**facts, "first": event.first, "next": event.next})
+
+    def scrubbed(self, event: Scrubbed) -> None:
+        """A replica was verified."""
+        facts = {"event": "verified", "log": event.log, "replica": event.replica}
+        new = [asdict(anomaly) for anomaly in event.new]
+        self._put({**facts, **asdict(event.verified), "new": new})
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -34,11 +34,20 @@ MAX_INTERVAL = 86400.0
 MAX_SHUTDOWN_TIMEOUT = 3600.0
 """Seconds. Whoever stops the daemon has killed it long before."""
 
+MAX_SCRUB_INTERVAL = 366 * 86400.0
+"""Seconds."""
+
+SCRUB_RATE = 8 << 20
+"""Bytes a second: a hundred GiB in four hours, a small part of what a disk or a network gives."""
+
 MIN_SEGMENT_BYTES = 4 << 10
 """Smaller WAL segments are mostly headers."""
 
 PATTERN_FORMATS = ("lines", "raw")
 """The formats that have no names of their own, so that a pattern says which files are log segments."""
+
+REPLICA_DEFAULTS = ("sync_interval", "max_segment_bytes", "scrub_interval", "scrub_rate")
+"""What the configuration may say once for all replicas."""
 
 Location = tuple[str | int, ...]
 
@@ -56,6 +65,18 @@ def _interval(seconds: float) -> float:
     if not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
         raise ValueError("must be from 1ms to 1d")
     return seconds
+
+
+def _scrub_interval(seconds: float) -> float:
+    if seconds and not 1 <= seconds <= MAX_SCRUB_INTERVAL:
+        raise ValueError("must be 0s (off), or from 1s to 366d")
+    return seconds
+
+
+def _rate(size: int) -> int:
+    if size < MIN_SEGMENT_BYTES:
+        raise ValueError(f"must be at least {MIN_SEGMENT_BYTES >> 10}KiB (a second)")
+    return size
 
 
 def _timeout(seconds: float) -> float:
@@ -91,6 +112,8 @@ def _at_least_one(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 Text = Annotated[str, StringConstraints(strict=True, min_length=1), AfterValidator(_no_zero_byte)]
 Interval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_interval)]
 Timeout = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_timeout)]
+ScrubInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_scrub_interval)]
+ScrubRate = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_rate)]
 SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
 OptionValue = str | int | float | bool | dict[str, str]
 FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
@@ -112,6 +135,10 @@ class ReplicaConfig(BaseModel):
     """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
     retention: RetentionConfig = RetentionConfig()
     """How much of its past it keeps."""
+    scrub_interval: ScrubInterval = 0.0
+    """Seconds between two verifications of the whole replica in the background; 0: none, and no request for it."""
+    scrub_rate: ScrubRate = SCRUB_RATE
+    """Bytes of objects that a verification reads a second."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
     """The replica client's own settings (region, endpoint, credentials, ...): checked by it when it is opened."""
 
@@ -145,8 +172,8 @@ class LogConfig(BaseModel):
 
 
 class Config(BaseModel):
-    """All that one daemon does. ``sync_interval``, ``max_segment_bytes`` and ``poll_interval`` are the defaults of the
-    logs and replicas that do not say their own."""
+    """All that one daemon does. ``poll_interval`` and what is in REPLICA_DEFAULTS are the defaults of the logs and
+    replicas that do not say their own."""
 
     model_config = MODEL
 
@@ -157,6 +184,8 @@ class Config(BaseModel):
     sync_interval: Interval = 1.0
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0
+    scrub_interval: ScrubInterval = 0.0
+    scrub_rate: ScrubRate = SCRUB_RATE
     logs: Annotated[tuple[LogConfig, ...], AfterValidator(_at_least_one)]
 
     @field_validator("logs")
@@ -223,7 +252,7 @@ def _place(text: str) -> str:
 
 def _with_defaults(log: LogConfig, defaults: dict[str, Any]) -> LogConfig:
     replicas = tuple(
-        replica.model_copy(update=_unsaid(replica, defaults, ("sync_interval", "max_segment_bytes")))
+        replica.model_copy(update=_unsaid(replica, defaults, REPLICA_DEFAULTS))
         for replica in log.replicas
     )
     return log.model_copy(update={**_unsaid(log, defaults, ("poll_interval",)), "replicas": replicas})

@@ -10,6 +10,8 @@ from litelog.position import Position, generation
 if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.snapshot_entries import SnapshotEntry
+    from litelog.verify.anomaly import Anomaly
+    from litelog.verify.scrubbing import Verified
     from litelog.wal_segment import WalHeader
 
 
@@ -53,6 +55,17 @@ class Snapped:
     """It names the log segments [first, next)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """A replica was verified in the background."""
+
+    log: str
+    replica: str
+    verified: Verified
+    new: tuple[Anomaly, ...]
+    """What was not found before."""
+
+
 class Listener(Protocol):
     """Who is told of progress, from the thread that made it. Must neither block nor fail."""
 
@@ -67,3 +80,6 @@ class Listener(Protocol):
 
     def snapped(self, event: Snapped) -> None:
         """A snapshot was written."""
+
+    def scrubbed(self, event: Scrubbed) -> None:
+        """A replica was verified."""

@@ -118,6 +118,12 @@ class Replica:
         return self._state is not None
 
     @property
+    def acknowledged(self) -> tuple[Position, str] | None:
+        """The last WAL segment that is durable, and its SHA-256; None where there is none in this generation."""
+        state = self._state
+        return None if state is None or state.last is None else (Position.parse(state.last), state.digest)
+
+    @property
     def position(self) -> Position | None:
         """Every byte before it is acknowledged; None before the first sync."""
         if self._state is None or self._claim is None:

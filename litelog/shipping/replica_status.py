@@ -36,6 +36,12 @@ class ReplicaStatus:
     archive_error: str | None = None
     """Why the last attempt to seal, to write a snapshot or to delete what it covers failed: shipping goes on."""
     archive_failures: int = 0
+    last_verified: int | None = None
+    """When all of it was verified last, microseconds since 1970; None where it never was."""
+    anomalies: int = 0
+    """What was found then."""
+    verify_error: str | None = None
+    """Why the last attempt to verify it failed."""
 
 
 def status_of(task: ReplicaTask) -> ReplicaStatus:
@@ -43,6 +49,7 @@ def status_of(task: ReplicaTask) -> ReplicaStatus:
     replica = task.replica
     position = replica.position if replica is not None else None
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
+    verified = task.scrub.last if task.scrub is not None else None
     return ReplicaStatus(
         log=task.log,
         replica=task.url,
@@ -58,4 +65,7 @@ def status_of(task: ReplicaTask) -> ReplicaStatus:
         snapshot=archive.snapshot if archive is not None else None,
         archive_error=archive.error if archive is not None else None,
         archive_failures=archive.failures if archive is not None else 0,
+        last_verified=(verified.time or None) if verified is not None else None,
+        anomalies=verified.anomalies if verified is not None else 0,
+        verify_error=verified.error if verified is not None else None,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.shipping.replica import Replica
+    from litelog.verify.scrubbing import Scrub
 
 
 class Phase(Enum):
@@ -80,6 +81,8 @@ class ReplicaTask:
     """How often it failed in a row."""
     delay: float = field(default=FIRST_DELAY_SECONDS)
     fencing: Fencing = Fencing.REQUIRED
+    scrub: Scrub | None = None
+    """None where it is not verified in the background."""
 
     def succeed(self) -> None:
         """Forget the failures before."""

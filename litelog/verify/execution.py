@@ -192,6 +192,8 @@ class _Verification:
             found = digest([read_whole(self._store, key)])
         except NotFoundError:
             base = self._bases.get(position.generation)
+            if base is not None:
+                self._snapshots.refresh(base, position.generation)
             if base is not None and position < Position(position.generation, base.covered or 0, 0):
                 return  # what is known is old: it was deleted since, behind a snapshot
             what = "is missing: its owner was told that it is durable"

@@ -1,0 +1,171 @@
+"""Scrubbing: a replica is verified again and again, in the background, at a set rate.
+
+It only reads, and never stops shipping. Each anomaly is said loudly once, however often it is found: what was said is
+kept beside the replica's state, with when it was verified last.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError
+from litelog.verify.execution import verify
+from litelog.verify.findings import VerifyStoppedError, Watch
+from litelog.verify.throttled_store import ThrottledStore
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from random import Random
+
+    from litelog.clock import Clock
+    from litelog.formats import LogFormat
+    from litelog.object_store import ObjectStore
+    from litelog.verify.anomaly import Anomaly
+    from litelog.verify.execution import Acknowledged
+    from litelog.verify.report import Report
+
+_logger = logging.getLogger(__name__)
+
+FILE = "verified.json"
+
+MAX_SAID = 10_000
+"""How many anomalies are remembered as said."""
+
+FIRST_SHARE = 0.1
+"""A replica that was never verified is within this share of the interval: at a moment of its own, as many may start."""
+
+RETRY_SECONDS = 3600.0
+"""When it is tried again, at the latest, where the store could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How a replica's last verification ended."""
+
+    time: int
+    """Microseconds since 1970."""
+    objects: int
+    bytes: int
+    """Of those objects."""
+    anomalies: int
+    """Those that a reader may meet."""
+    unread: int
+    """Objects that could not be read."""
+    seconds: float
+    error: str | None = None
+    """Why there is no result, where the store could not be listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubSettings:
+    """How often, and how fast."""
+
+    interval: float
+    """Seconds from the end of one verification to the start of the next."""
+    rate: int
+    """Bytes of objects a second."""
+
+
+class Scrub:
+    """The verifications of one replica. ``run`` is called by one thread at a time, the rest by any."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        settings: ScrubSettings,
+        folder: str,
+        *,
+        formats: Callable[[str], LogFormat],
+        acknowledged: Callable[[], Acknowledged | None],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """``folder``: where what was found is kept."""
+        self._store = store
+        self._settings = settings
+        self._path = os.path.join(folder, FILE)
+        self._formats = formats
+        self._acknowledged = acknowledged
+        self._clock = clock
+        self.last, self._said = self._load()
+        self.due = clock.monotonic() + self._first_delay(random)
+        """When the next one is to begin, in the clock's monotonic seconds."""
+        self.running = False
+
+    def run(self, stop: threading.Event) -> tuple[Verified, list[Anomaly]] | None:
+        """Verify, unless ``stop`` is set meanwhile: the result, and what was not said before; None if it was stopped.
+
+        Raises nothing: what the store raises is in the result.
+        """
+        store = ThrottledStore(self._store, self._settings.rate, self._clock, stop.wait)
+        try:
+            report = verify(
+                store,
+                formats=self._formats,
+                parallelism=1,
+                acknowledged=self._acknowledged(),
+                watch=Watch(may_go_on=lambda: not stop.is_set()),
+                clock=self._clock,
+            )
+        except VerifyStoppedError:
+            return None
+        except LitelogError as error:
+            if stop.is_set():
+                return None
+            self.due = self._clock.monotonic() + min(self._settings.interval, RETRY_SECONDS)
+            return self._fail(error), []
+        self.due = self._clock.monotonic() + self._settings.interval
+        return self._finish(report)
+
+    def _finish(self, report: Report) -> tuple[Verified, list[Anomaly]]:
+        objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
+        found = {_name(anomaly): anomaly for anomaly in report.anomalies}
+        new = [anomaly for name, anomaly in found.items() if name not in self._said]
+        self._said = dict.fromkeys(list(found)[:MAX_SAID])
+        self.last = Verified(
+            self._clock.now(), objects, report.object_bytes, report.harmful, report.failed, report.seconds
+        )
+        self._save()
+        return self.last, new
+
+    def _fail(self, error: LitelogError) -> Verified:
+        """The last result stays, but for its error: the replica was not verified."""
+        last = self.last or Verified(0, 0, 0, 0, 0, 0.0)
+        failed = Verified(last.time, last.objects, last.bytes, last.anomalies, last.unread, last.seconds, str(error))
+        self.last = failed
+        return failed
+
+    def _first_delay(self, random: Random) -> float:
+        interval = self._settings.interval
+        if self.last is None or not self.last.time:
+            return random.uniform(0, FIRST_SHARE * interval)
+        passed = (self._clock.now() - self.last.time) / 1_000_000
+        return min(interval, max(0.0, interval - passed))
+
+    def _load(self) -> tuple[Verified | None, dict[str, None]]:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                kept = json.load(file)
+            return Verified(**kept["last"]), dict.fromkeys(map(str, kept["said"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None, {}
+
+    def _save(self) -> None:
+        if self.last is None:
+            return
+        temporary = f"{self._path}.tmp"
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({"last": asdict(self.last), "said": list(self._said)}, file)
+            os.rename(temporary, self._path)
+        except OSError as error:
+            _logger.warning("%s: cannot be kept: %s", self._path, error.strerror)
+
+
+def _name(anomaly: Anomaly) -> str:
+    return f"{anomaly.kind} {anomaly.key}"
