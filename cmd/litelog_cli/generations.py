@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_size
-from litelog_cli.output import format_time, print_json, print_table
-from litelog_cli.places import opened_replica
+from litelog.quantities import format_duration, format_size
+from litelog_cli.listed import config_option, each_replica, print_heading
+from litelog_cli.output import format_number, format_time, print_json, print_table
 
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts
@@ -23,12 +23,18 @@ _COLUMNS = (
     "host",
     "first",
     "end",
+    "sequences",
+    "sealed",
+    "stored",
+    "ratio",
+    "snapshots",
     "WAL",
     "size",
     "shipped",
     "last",
+    "lag",
 )
-_NUMBERS = ("first", "WAL", "size")
+_NUMBERS = ("first", "sealed", "stored", "ratio", "snapshots", "WAL", "size", "lag")
 
 
 @click.command(
@@ -36,25 +42,30 @@ _NUMBERS = ("first", "WAL", "size")
 Examples:
   litelog generations file:///backup/events
   litelog generations --json file:///backup/events
+  litelog generations --config /etc/litelog.yml /var/lib/events
 """
 )
-@click.argument("replica_url")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each generation.")
-def generations(replica_url: str, as_json: bool) -> None:
+def generations(place: str, config_file: str | None, as_json: bool) -> None:
     """List the generations of a replica, oldest first.
 
     A generation is one unbroken history of a log, as one owner wrote it. Those of isolated owners (fencing: isolated)
     stay open, and several may be written at a time; readers take the newest one that has reached its predecessor's end.
+    The lag is how long before the newest shipped bytes its own last ones were shipped. LOG_DIR, the folder of a
+    configured log, stands for its replicas.
     """
     from litelog_cli.listing import describe_generations
 
-    with opened_replica(replica_url) as client:
+    for url, client in each_replica(place, config_file):
         found = describe_generations(client)
-    if as_json:
-        for facts in found:
-            print_json(asdict(facts))
-    else:
-        print_table(_COLUMNS, map(_row, found), _NUMBERS)
+        if as_json:
+            for facts in found:
+                print_json({**({"replica": url} if url else {}), **asdict(facts)})
+        else:
+            print_heading(url, click.echo)
+            print_table(_COLUMNS, map(_row, found), _NUMBERS)
 
 
 def _row(facts: GenerationFacts) -> tuple[str, ...]:
@@ -68,8 +79,18 @@ def _row(facts: GenerationFacts) -> tuple[str, ...]:
         facts.host or "-",
         "-" if facts.first_index is None else f"{facts.first_index:x}",
         facts.end.partition("/")[2] if facts.end else "-",
+        _range(facts.first_sequence, facts.next_sequence),
+        str(facts.sealed_segments),
+        format_size(facts.sealed_bytes),
+        format_number(facts.ratio),
+        "damaged" if facts.damage else str(facts.snapshots),
         str(facts.wal_segments),
         format_size(facts.wal_bytes),
         format_time(facts.first_shipped),
         format_time(facts.last_shipped),
+        "-" if facts.lag is None else format_duration(facts.lag),
     )
+
+
+def _range(first: int | None, following: int | None) -> str:
+    return "-" if first is None or following is None or first == following else f"{first}-{following - 1}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.errors import NothingToRestoreError
+from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.position import epoch_of, generation
+from litelog.reading.generation_base import read_base
 from litelog.reading.generation_choice import read_claims
 from litelog.reading.wal_search import read_header
+from litelog.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.position import Generation, Position
     from litelog.replica_client import ReplicaClient
+    from litelog.snapshot_entries import SnapshotEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +37,44 @@ class GenerationFacts:
     """The position of its next slot, or of its terminal."""
     ended: bool
     snapshots: int
+    newest_snapshot: int | None
+    """Its index: the log segments before it are sealed."""
+    sealed_segments: int
+    """Those that the newest snapshot names, wherever they lie; likewise the next three."""
+    sealed_bytes: int
+    sealed_length: int
+    """Bytes of the log."""
+    ratio: float | None
+    """Bytes of the log for each that is stored."""
     wal_segments: int
     wal_bytes: int
+    first_sequence: int | None
     next_sequence: int | None
     first_shipped: int | None
     last_shipped: int | None
+    lag: float | None = None
+    """Seconds between its last shipped bytes and those of the generation that was shipped to last."""
+    damage: str | None = None
+    """What is wrong with its snapshots."""
 
 
 def describe_generations(client: ReplicaClient) -> list[GenerationFacts]:
-    """All generations that are claimed or hold objects, oldest first. A listing and at most three small GETs each."""
+    """All generations that are claimed or hold objects, oldest first. A listing and at most four small GETs each."""
     claims = {generation(name): claim for name, claim in read_claims(client).items()}
     names = sorted({*claims, *client.generations()})
     if not names:
         raise NothingToRestoreError(f"{client.url}: holds no generation")
-    return [_describe(client, name, claims.get(name)) for name in names]
+    found = [_describe(client, name, claims.get(name)) for name in names]
+    newest = max((facts.last_shipped for facts in found if facts.last_shipped is not None), default=0)
+    return [
+        facts if facts.last_shipped is None else replace(facts, lag=(newest - facts.last_shipped) / 1e6)
+        for facts in found
+    ]
+
+
+def ratio(length: int, size: int) -> float | None:
+    """Bytes of the log for each that is stored, two digits behind the point; None where nothing is stored."""
+    return round(length / size, 2) if size else None
 
 
 def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> GenerationFacts:
@@ -55,7 +82,11 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
     last: Position | None = None
     before_last: Position | None = None
     count = size = 0
-    for info in client.wal_segments(name):
+    snapshots: list[int] = []
+    for info in client.snapshots_and_wal_segments(name):
+        if isinstance(info, IndexedInfo):
+            snapshots.append(info.index)
+            continue
         first = first or info.position
         before_last, last = last, info.position
         count += 1
@@ -67,6 +98,10 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
         data = read_header(client, before_last) if before_last else None
     oldest = read_header(client, first) if first and data else None
     end = None if newest is None else newest.position if ended else newest.next_slot
+    entries, damage = _read_entries(client, claim, snapshots)
+    sequences = [entry.first for entry in entries if entry.first is not None]
+    reached = [entry.next for entry in entries if entry.next is not None]
+    stored, length = sum(entry.size for entry in entries), sum(entry.length for entry in entries)
     return GenerationFacts(
         generation=name,
         epoch=epoch_of(name),
@@ -77,13 +112,33 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
         host=claim.host if claim else None,
         fencing=claim.fencing if claim else None,
         claimed=claim.time if claim else None,
-        first_index=claim.first if claim else first.index if first else None,
+        first_index=entries[0].index if entries else claim.first if claim else first.index if first else None,
         end=str(end) if end else None,
         ended=ended,
-        snapshots=sum(1 for _ in client.snapshots(name)),
+        snapshots=len(snapshots),
+        newest_snapshot=snapshots[-1] if snapshots else None,
+        sealed_segments=len(entries),
+        sealed_bytes=stored,
+        sealed_length=length,
+        ratio=ratio(length, stored),
         wal_segments=count,
         wal_bytes=size,
-        next_sequence=data.next if data else None,
-        first_shipped=oldest.shipped if oldest else None,
-        last_shipped=data.shipped if data else None,
+        first_sequence=sequences[0] if sequences else oldest.first if oldest else None,
+        next_sequence=data.next if data and data.next is not None else reached[-1] if reached else None,
+        first_shipped=entries[0].shipped_first if entries else oldest.shipped if oldest else None,
+        last_shipped=data.shipped if data else entries[-1].shipped_last if entries else None,
+        damage=damage,
     )
+
+
+def _read_entries(
+    client: ReplicaClient, claim: Claim | None, indexes: list[int]
+) -> tuple[tuple[SnapshotEntry, ...], str | None]:
+    """What the newest snapshot names, and what is wrong with it."""
+    if claim is None:
+        return (), None
+    try:
+        base = read_base(client, claim, indexes)
+    except (CorruptObjectError, ReplicaGapError) as error:
+        return (), str(error)
+    return base.entries, str(base.damage) if base.damage else None

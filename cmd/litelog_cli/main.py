@@ -26,6 +26,8 @@ VERBS = (
     "append",
     "cat",
     "generations",
+    "snapshots",
+    "segments",
     "wal",
     "verify",
     "check",

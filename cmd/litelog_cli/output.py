@@ -44,6 +44,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
+def format_number(number: float | None) -> str:
+    """A number as it is; ``-`` where there is none."""
+    return "-" if number is None else str(number)
+
+
 def format_time(microseconds: int | None) -> str:
     """Microseconds since 1970 as ISO 8601 in UTC; ``-`` where there is none."""
     if microseconds is None:

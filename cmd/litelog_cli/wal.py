@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.position import Generation, generation
 from litelog.quantities import format_size
-from litelog_cli.output import format_time, print_json, print_table
-from litelog_cli.places import GENERATION, opened_replica
+from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
+from litelog_cli.listing import ratio
+from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.places import GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from litelog.position import Generation
     from litelog.replica_client import ReplicaClient, WalSegmentInfo
     from litelog.wal_segment import WalHeader
+
+_COLUMNS = ("position", "size", "file", "bytes", "ratio", "records", "first", "next", "shipped", "")
 
 
 @click.command(
@@ -25,35 +29,32 @@ Examples:
   litelog wal file:///backup/events
   litelog wal --headers file:///backup/events
   litelog wal --generation 000000010badcafe --json file:///backup/events
+  litelog wal --config /etc/litelog.yml /var/lib/events
 """
 )
-@click.argument("replica_url")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
 @click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
 @click.option("--headers", is_flag=True, help="Read each one's header too: one small request for each.")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each WAL segment.")
-def wal(replica_url: str, name: Generation | None, headers: bool, as_json: bool) -> None:
+def wal(place: str, name: Generation | None, headers: bool, config_file: str | None, as_json: bool) -> None:
     """List the WAL segments of a generation, in order.
 
-    The index and offset are in hexadecimal digits, as in the objects' names.
+    The index and offset are in hexadecimal digits, as in the objects' names. Those that a snapshot covers are removed
+    after a while: ``litelog segments`` lists what they held. LOG_DIR, the folder of a configured log, stands for its
+    replicas.
     """
-    with opened_replica(replica_url) as client:
-        chosen = _choose(client, name)
-        found = client.wal_segments(chosen)
+    for url, client in each_replica(place, config_file):
+        found = client.wal_segments(choose_generation(client, name))
         if as_json:
-            _print_lines(client, found, headers)
-        elif headers:
-            columns = ("position", "size", "file", "bytes", "records", "first", "next", "shipped", "")
+            _print_lines(client, found, headers, {"replica": url} if url else {})
+            continue
+        print_heading(url, click.echo)
+        if headers:
             rows = (_long_row(info, header) for info, header in _with_headers(client, found))
-            print_table(columns, rows, ("size", "bytes", "records", "first", "next"))
+            print_table(_COLUMNS, rows, ("size", "bytes", "ratio", "records", "first", "next"))
         else:
             print_table(("position", "size"), map(_row, found), ("size",))
-
-
-def _choose(client: ReplicaClient, name: Generation | None) -> Generation:
-    from litelog.reading.generation_choice import find_claim, find_latest
-
-    claim = find_latest(client) if name is None else find_claim(client, name)
-    return generation(claim.generation)
 
 
 def _with_headers(client: ReplicaClient, found: Iterator[WalSegmentInfo]) -> Iterator[tuple[WalSegmentInfo, WalHeader]]:
@@ -63,15 +64,16 @@ def _with_headers(client: ReplicaClient, found: Iterator[WalSegmentInfo]) -> Ite
         yield info, read_header(client, info.position)
 
 
-def _print_lines(client: ReplicaClient, found: Iterator[WalSegmentInfo], headers: bool) -> None:
+def _print_lines(client: ReplicaClient, found: Iterator[WalSegmentInfo], headers: bool, fields: dict[str, str]) -> None:
     if headers:
         for info, header in _with_headers(client, found):
-            print_json({"position": str(info.position), "size": info.size, **asdict(header)})
+            print_json({**fields, "position": str(info.position), "size": info.size, **asdict(header)})
         return
     for info in found:
         where = info.position
         print_json(
             {
+                **fields,
                 "position": str(where),
                 "generation": where.generation,
                 "index": where.index,
@@ -91,6 +93,7 @@ def _long_row(info: WalSegmentInfo, header: WalHeader) -> tuple[str, ...]:
         *_row(info),
         header.file or "-",
         str(header.length),
+        format_number(ratio(header.length, info.size)),
         str(header.records),
         "-" if header.first is None else str(header.first),
         "-" if header.next is None else str(header.next),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.formats import Expectation, LogFormat
     from litelog.formats.columns import Columns
+    from litelog.position import Generation
     from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient, WalSegmentInfo
     from litelog.snapshot_entries import SnapshotEntry
@@ -150,7 +151,7 @@ class WalCursor:
         return data[head:], offset, scan.expectation
 
     def _take_sealed(self, segment: WalSegment) -> Iterator[ShippedBatch]:
-        header, entry = segment.header, _describe(self._client, segment.header)
+        header, entry = segment.header, describe_sealed(self._client, segment.header)
         after = link_behind_sealed(self.link, segment, entry, self._format)
         offset, place = header.offset, self.place
         if place is not None and place.index == header.index:
@@ -166,19 +167,30 @@ class WalCursor:
         self.link, self.last = after, header.position
 
 
-def _describe(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
+def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
     """The entry that a snapshot would have of the sealed segment that ``header`` stands for. ReplicaGapError."""
-    name, index = header.position.generation, header.index
+    entry = read_entry(client, header.position.generation, header.index, header)
+    if entry is None:
+        key = sealed_key(header.position.generation, header.index)
+        raise ReplicaGapError(key, f"{wal_key(header.position)}, which stands for it")
+    return entry
+
+
+def read_entry(
+    client: ReplicaClient, name: Generation, index: int, header: WalHeader | None = None
+) -> SnapshotEntry | None:
+    """The entry that a snapshot would have of a sealed segment, from its footer; None if it is not there: a listing and
+    a GET. CorruptObjectError, also where it is not of the log that ``header`` is of."""
     key = sealed_key(name, index)
     info = next(iter(client.sealed_segments(name, index)), None)
     if info is None or info.index != index:
-        raise ReplicaGapError(key, f"{wal_key(header.position)}, which stands for it")
+        return None
     read: Callable[[int, int], bytes] = partial(client.read_sealed_segment, name, index)
     try:
         footer = read_checked(lambda: None, lambda _: read_footer(key, read, info.size))
-    except NotFoundError as error:
-        raise ReplicaGapError(key) from error
-    for what in ("log", "format", "owner"):
+    except NotFoundError:
+        return None
+    for what in () if header is None else ("log", "format", "owner"):
         if getattr(footer, what) != getattr(header, what):
             raise CorruptObjectError(key, what, getattr(header, what), getattr(footer, what))
     return make_entry(footer, info.size)

@@ -1,0 +1,197 @@
+"""What is known of each log segment: in a replica, from its newest snapshot and what lies above; in a log's folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError
+from litelog.formats import Expectation
+from litelog_cli.listing import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat
+    from litelog.log.source import OpenSegment
+    from litelog.position import Generation
+    from litelog.reading.pieces import Pieces
+    from litelog.reading.wal_search import HeaderReader
+    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.snapshot_entries import SnapshotEntry
+
+PARALLELISM = 8
+"""Requests at a time."""
+
+HEAD_BYTES = 64 << 10
+"""How much of a local log segment is read for its first commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One log segment. Times are microseconds since 1970, lengths bytes; None where there is nothing to say."""
+
+    file: str
+    stored: str
+    """``sealed``, ``wal``, ``sealed+wal`` for one that no snapshot names yet, or ``log`` for a local one."""
+    length: int
+    """Of the log segment."""
+    first: int | None
+    next: int | None
+    records: int | None
+    finished: bool
+    index: int | None = None
+    generation: str | None = None
+    """Where it is stored: an earlier one where that sealed it."""
+    size: int | None = None
+    """Stored bytes."""
+    ratio: float | None = None
+    objects: int | None = None
+    lowest: int | None = None
+    """The lowest record timestamp."""
+    highest: int | None = None
+    shipped_first: int | None = None
+    shipped_last: int | None = None
+
+
+def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFacts]:
+    """The log segments of a generation, in order. Those that the newest snapshot names cost nothing more; for each one
+    above a footer is read, or two headers. Raises as ``list_pieces``; its gap, once all before it was given."""
+    from litelog.reading.pieces import list_pieces
+
+    pieces = list_pieces(client, claim)
+    for entry in pieces.base.entries:
+        yield _sealed(entry, "sealed", entry.size, 1)
+    yield from _above(client, pieces)
+    if pieces.gap is not None:
+        raise pieces.gap
+
+
+def _above(client: ReplicaClient, pieces: Pieces) -> Iterator[SegmentFacts]:
+    from litelog.reading.wal_search import HeaderReader
+
+    start = pieces.base.start
+    headers = HeaderReader(client, PARALLELISM)
+    sealed = {info.index for info in client.sealed_segments(start.generation, start.index)}
+    for index, group in groupby(pieces.wal, key=lambda info: info.position.index):
+        infos = list(group)
+        entry = _read_entry(client, start.generation, index) if index in sealed else None
+        if entry is not None:
+            yield _sealed(entry, "sealed+wal", entry.size + sum(info.size for info in infos), 1 + len(infos))
+        else:
+            yield from _shipped(infos, headers)
+
+
+def _read_entry(client: ReplicaClient, name: Generation, index: int) -> SnapshotEntry | None:
+    """What the footer of a sealed segment says; None where it is damaged or gone, as its WAL segments are there."""
+    from litelog.reading.wal_cursor import read_entry
+
+    try:
+        return read_entry(client, name, index)
+    except CorruptObjectError:
+        return None
+
+
+def _sealed(entry: SnapshotEntry, stored: str, size: int, objects: int) -> SegmentFacts:
+    return SegmentFacts(
+        file=entry.file,
+        stored=stored,
+        length=entry.length,
+        first=entry.first,
+        next=entry.next,
+        records=entry.records,
+        finished=True,
+        index=entry.index,
+        generation=entry.generation,
+        size=size,
+        ratio=ratio(entry.length, entry.size),
+        objects=objects,
+        lowest=entry.lowest,
+        highest=entry.highest,
+        shipped_first=entry.shipped_first,
+        shipped_last=entry.shipped_last,
+    )
+
+
+def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator[SegmentFacts]:
+    """A log segment that lies in WAL segments: its first and last header tell all but its number of records and their
+    timestamps, unless there are no others."""
+    first, last = headers([infos[0].position, infos[-1].position])
+    if first.successor is not None:
+        return
+    if last.successor is not None:
+        infos = infos[:-1]
+        (last,) = headers([infos[-1].position])
+    size = sum(info.size for info in infos)
+    known = [first] if len(infos) == 1 else [first, last] if len(infos) == 2 else []
+    stamps = [stamp for header in known for stamp in (header.lowest, header.highest) if stamp is not None]
+    yield SegmentFacts(
+        file=first.file,
+        stored="wal",
+        length=last.end,
+        first=first.first,
+        next=last.next,
+        records=sum(header.records for header in known) if known else None,
+        finished=last.final,
+        index=first.index,
+        generation=first.generation,
+        size=size,
+        ratio=ratio(last.end, size),
+        objects=len(infos),
+        lowest=min(stamps, default=None),
+        highest=max(stamps, default=None),
+        shipped_first=first.shipped,
+        shipped_last=last.shipped,
+    )
+
+
+def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
+    """The log segments in a log's folder, in order. Sequences and times are told where commits carry them: the first of
+    each from its head, and behind the last one from its end. SourceMissingError."""
+    from litelog.clock import SystemClock
+    from litelog.log.source import SegmentNames
+
+    names = SegmentNames(folder, log_format, SystemClock())
+    names.require_folder()
+    heads = [(segment.name, segment.size(), *_head(log_format, folder, segment)) for segment in names.each()]
+    follows = _behind_last(folder, log_format) if log_format.self_numbered else None
+    found = []
+    for number, (name, size, first, stamp) in enumerate(reversed(heads)):
+        facts = SegmentFacts(
+            file=os.path.basename(name),
+            stored="log",
+            length=size,
+            first=first,
+            next=follows,
+            records=None,
+            finished=number > 0,
+            lowest=stamp,
+        )
+        found.append(facts)
+        follows = follows if first is None else first
+    return found[::-1]
+
+
+def _head(log_format: LogFormat, folder: str, segment: OpenSegment) -> tuple[int | None, int | None]:
+    """The first record's sequence and timestamp."""
+    from litelog.log.piece import read_piece
+
+    if not log_format.self_numbered:
+        return None, None
+    path = os.path.join(folder, segment.name)
+    piece = read_piece(log_format, path, segment, 0, Expectation(None), HEAD_BYTES)
+    if piece is None or not len(piece.columns):
+        return None, None
+    stamps = piece.columns.timestamps
+    return int(piece.columns.sequences[0]), None if stamps is None else int(stamps[0])
+
+
+def _behind_last(folder: str, log_format: LogFormat) -> int | None:
+    from litelog.log.reader import LogReader
+
+    with LogReader(folder, log_format, start="latest") as reader:
+        batch = next(reader.batches(), None)
+    return None if batch is None or not len(batch) else int(batch.sequences[-1]) + 1

@@ -1,0 +1,98 @@
+"""``litelog segments``: the log segments of a replica or a log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog.quantities import format_size
+from litelog_cli.listed import choose_claim
+from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.places import GENERATION, is_replica, opened_replica
+from litelog_cli.segment_listing import local_segments, replica_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from litelog.position import Generation
+    from litelog_cli.segment_listing import SegmentFacts
+
+DEFAULT_FORMAT = "litelog"
+
+_REPLICA = (
+    "index",
+    "file",
+    "stored",
+    "records",
+    "first",
+    "next",
+    "log bytes",
+    "size",
+    "ratio",
+    "objects",
+    "from",
+    "to",
+)
+_LOG = ("file", "first", "next", "log bytes", "from", "")
+_NUMBERS = ("index", "records", "first", "next", "log bytes", "size", "ratio", "objects")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog segments file:///backup/events
+  litelog segments --json s3://bucket/events
+  litelog segments --generation 000000010badcafe file:///backup/events
+  litelog segments /var/lib/events
+  litelog segments --format lines --pattern '*.log' /var/log/app
+"""
+)
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
+@click.option("--format", "format_name", help="A log's format; a replica knows its own.  [default: litelog]")
+@click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each log segment.")
+def segments(place: str, name: Generation | None, format_name: str | None, pattern: str | None, as_json: bool) -> None:
+    """List the log segments of a replica or a log, in order: sequences, sizes, times.
+
+    A replica's are sealed as far as its newest snapshot names them; what lies above costs a small request or two for
+    each. Times are those of records, or, where these are not known, those of shipping.
+    """
+    if is_replica(place) or name is not None:
+        if format_name is not None or pattern is not None:
+            raise click.UsageError("a replica knows its format; --format and --pattern are for logs")
+        with opened_replica(place) as client:
+            _print(replica_segments(client, choose_claim(client, name)), as_json, _REPLICA)
+    else:
+        from litelog.registry import open_format
+
+        _print(local_segments(place, open_format(format_name or DEFAULT_FORMAT, pattern)), as_json, _LOG)
+
+
+def _print(found: Iterable[SegmentFacts], as_json: bool, columns: tuple[str, ...]) -> None:
+    if as_json:
+        for facts in found:
+            print_json({field: value for field, value in asdict(facts).items() if value is not None})
+        return
+    rows = (_row(facts) for facts in found)
+    print_table(columns, ([row[column] for column in columns] for row in rows), _NUMBERS)
+
+
+def _row(facts: SegmentFacts) -> dict[str, str]:
+    return {
+        "index": "-" if facts.index is None else f"{facts.index:x}",
+        "file": facts.file,
+        "stored": facts.stored if facts.finished else f"{facts.stored}, grows",
+        "records": format_number(facts.records),
+        "first": format_number(facts.first),
+        "next": format_number(facts.next),
+        "log bytes": format_size(facts.length),
+        "size": "-" if facts.size is None else format_size(facts.size),
+        "ratio": format_number(facts.ratio),
+        "objects": format_number(facts.objects),
+        "from": format_time(facts.shipped_first if facts.lowest is None else facts.lowest),
+        "to": format_time(facts.shipped_last if facts.highest is None else facts.highest),
+        "": "" if facts.finished else "grows",
+    }

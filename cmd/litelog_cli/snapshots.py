@@ -1,0 +1,146 @@
+"""``litelog snapshots``: the descriptions of the log that a generation holds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog.quantities import format_size
+from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading
+from litelog_cli.listing import ratio
+from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.places import GENERATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.claim import Claim
+    from litelog.position import Generation
+    from litelog.replica_client import IndexedInfo, ReplicaClient
+    from litelog.snapshot import Snapshot
+
+_COLUMNS = (
+    "index",
+    "created",
+    "size",
+    "segments",
+    "first",
+    "next",
+    "log bytes",
+    "stored",
+    "ratio",
+    "from",
+    "to",
+    "",
+)
+_NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored", "ratio")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """One snapshot. Times are microseconds since 1970, sizes and lengths bytes; None where there is nothing to say."""
+
+    generation: str
+    index: int
+    """Log segments below it are described."""
+    size: int
+    """The object's."""
+    damage: str | None = None
+    created: int | None = None
+    first_index: int | None = None
+    segments: int | None = None
+    first: int | None = None
+    """The first record's sequence."""
+    next: int | None = None
+    log_bytes: int | None = None
+    stored_bytes: int | None = None
+    ratio: float | None = None
+    borrowed: int | None = None
+    """How many of its sealed segments lie in an earlier generation."""
+    shipped_first: int | None = None
+    shipped_last: int | None = None
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog snapshots file:///backup/events
+  litelog snapshots --json s3://bucket/events
+  litelog snapshots --generation 000000010badcafe file:///backup/events
+  litelog snapshots --config /etc/litelog.yml /var/lib/events
+"""
+)
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each snapshot.")
+def snapshots(place: str, name: Generation | None, config_file: str | None, as_json: bool) -> None:
+    """List the snapshots of a generation, in order.
+
+    A snapshot at an index names a sealed segment for each log segment before it, and readers begin with the newest one.
+    One small request for each. LOG_DIR, the folder of a configured log, stands for its replicas.
+    """
+    for url, client in each_replica(place, config_file):
+        found = _describe_all(client, choose_claim(client, name))
+        if as_json:
+            for facts in found:
+                print_json({**({"replica": url} if url else {}), **asdict(facts)})
+        else:
+            print_heading(url, click.echo)
+            print_table(_COLUMNS, map(_row, found), _NUMBERS)
+
+
+def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts]:
+    from litelog.errors import CorruptObjectError, NotFoundError
+    from litelog.position import generation
+    from litelog.reading.generation_base import read_snapshot
+
+    for info in client.snapshots(generation(claim.generation)):
+        try:
+            snapshot, _ = read_snapshot(client, claim, info.index)
+        except CorruptObjectError as error:
+            yield SnapshotFacts(info.generation, info.index, info.size, str(error))
+        except NotFoundError:
+            continue  # retention removed it meanwhile
+        else:
+            yield _describe(info, snapshot)
+
+
+def _describe(info: IndexedInfo, snapshot: Snapshot) -> SnapshotFacts:
+    entries = snapshot.segments
+    length, stored = sum(entry.length for entry in entries), sum(entry.size for entry in entries)
+    return SnapshotFacts(
+        generation=info.generation,
+        index=info.index,
+        size=info.size,
+        created=snapshot.created,
+        first_index=snapshot.first,
+        segments=len(entries),
+        first=next((entry.first for entry in entries if entry.first is not None), None),
+        next=next((entry.next for entry in reversed(entries) if entry.next is not None), None),
+        log_bytes=length,
+        stored_bytes=stored,
+        ratio=ratio(length, stored),
+        borrowed=sum(entry.generation != snapshot.generation for entry in entries),
+        shipped_first=entries[0].shipped_first if entries else None,
+        shipped_last=entries[-1].shipped_last if entries else None,
+    )
+
+
+def _row(facts: SnapshotFacts) -> tuple[str, ...]:
+    return (
+        f"{facts.index:x}",
+        format_time(facts.created),
+        format_size(facts.size),
+        format_number(facts.segments),
+        format_number(facts.first),
+        format_number(facts.next),
+        "-" if facts.log_bytes is None else format_size(facts.log_bytes),
+        "-" if facts.stored_bytes is None else format_size(facts.stored_bytes),
+        format_number(facts.ratio),
+        format_time(facts.shipped_first),
+        format_time(facts.shipped_last),
+        facts.damage or (f"{facts.borrowed} in earlier generations" if facts.borrowed else ""),
+    )
