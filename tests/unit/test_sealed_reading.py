@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -226,6 +228,28 @@ def test_a_sealed_segment_that_is_another_one_is_refused(builder):
     assert caught.value.key == key
 
 
+def test_bytes_that_only_the_digest_tells_from_those_that_were_sealed_are_refused(builder):
+    from dataclasses import replace
+
+    from litelog.checksum import crc32c
+    from litelog.sealed_segment import encode_footer
+    from tests.unit.sealed_builder import make_sealed
+
+    built = builder.generations[0]
+    built.prune(2)
+    other = make_segment(0, [2, 3, 1], tag=b"x")
+    forged, body = make_sealed(built.claim, 0, other.name, other.data, FORMAT, marks=built.shipped[0].marks)
+    entry = built.entries[0]
+    footer = replace(forged, digest=entry.digest, crc=crc32c(built.shipped[0].data), previous=built.shipped[0].previous)
+    whole = body[: forged.data_bytes] + encode_footer(footer)
+    objects = builder.objects()
+    assert len(whole) == len(objects[entry.key])
+    objects[entry.key] = whole
+    with pytest.raises(CorruptObjectError, match="SHA-256") as caught:
+        sequences(client_of(objects))
+    assert caught.value.key == entry.key
+
+
 def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder):
     built = builder.generations[0]
     objects = builder.objects()
@@ -240,6 +264,55 @@ def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder):
 
 
 # --- while it is sealed, pruned and continued
+
+
+@pytest.mark.parametrize("behind", [0, 1, 5])
+def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_continued(behind):
+    """Far behind or close: its WAL goes away under it again and again, and two owners take over."""
+    builder = ReplicaBuilder()
+    log = make_log([[1, 2, 1]] * 60)
+    builder.add()
+    seen: list[int] = []
+    failures: list[BaseException] = []
+    done = threading.Event()
+    taken = threading.Semaphore(behind + 1)
+
+    def follow() -> None:
+        try:
+            for batch in reader_of(builder.client, follow=True, look_seconds=0.0, stop=done).batches():
+                seen.extend(batch.sequences.tolist())
+                taken.release()
+                if seen[-1] == log[-1].next - 1:
+                    return
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            failures.append(error)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        built = builder.generations[0]
+        for index, segment in enumerate(log):
+            if index in (20, 40):
+                claim = builder.claim(first=index)
+                sealed = [
+                    built.seal(number) if number not in built.entries else built.entries[number]
+                    for number in range(built.claim.first, index)
+                ]
+                entries = {**built.entries, **{entry.index: entry for entry in sealed}}
+                built = builder.add(claim, start=False)
+                built.start(entries.values())
+            built.ship_segment(segment, cuts=[0, 1])
+            if index % 3 == 2 and index >= built.claim.first:
+                built.snapshot(index) if index > built.claim.first else None
+                built.prune(index)
+            if index < len(log) - 5:
+                assert taken.acquire(timeout=10), failures
+        thread.join(20)
+    finally:
+        done.set()
+        thread.join()
+    assert not failures
+    assert seen == list(range(log[-1].next))
 
 
 def test_a_reader_goes_on_in_sealed_segments_when_its_wal_went_away():
