@@ -242,9 +242,8 @@ class Archive:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
-        return self._next_seal(state, state.snapshot) or (
-            None if last else self._next_deletion(state) or self._next_pruning()
-        )
+        deletion = None if last else self._next_deletion(state)  # first: right behind the put that lets it
+        return deletion or self._next_seal(state, state.snapshot) or (None if last else self._next_pruning())
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
         ready = state.sealed

@@ -37,17 +37,22 @@ from litelog.shipping.fencing import (
     require_fencing,
     require_newest,
 )
+from litelog.shipping.first_contact import Contacted, UnfitError
 from litelog.shipping.replica_state import ReplicaState
+from litelog.shipping.snapshots import find_snapshot
 from litelog.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from litelog.clock import Clock
     from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
+    from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.pair import Source
     from litelog.shipping.replica_state import StateFolder
+    from litelog.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 
@@ -61,7 +66,7 @@ class _OutrunError(Exception):
 class Owner:
     """One daemon's standing with one replica. Every step can be done again after a crash or a failed request."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         source: Source,
         client: ReplicaClient,
@@ -71,6 +76,7 @@ class Owner:
         random: Random,
         host: str,
         takeover: bool = False,
+        contact: FirstContact | None = None,
         fencing: Fencing = Fencing.REQUIRED,
     ) -> None:
         self._source = source
@@ -80,6 +86,8 @@ class Owner:
         self._random = random
         self._host = host
         self._takeover = takeover
+        self._contact = contact
+        self._unfit = ""
         self._fencing = fencing
         self._unsettled: ReplicaState | None = None
 
@@ -124,9 +132,12 @@ class Owner:
         assert state.claim is not None
         require_newest(self._client, claims.parse(state.claim))
 
-    def keeps(self, promised: ShippedEnd, shift: int) -> bool:
-        """Whether the log still holds, ``shift`` indexes on, what a generation that continues another has promised."""
-        return find_shift(self._source.folder, self._source.format, self._clock, promised) == shift
+    def keeps(self, state: ReplicaState) -> bool:
+        """Whether the log still holds what a generation that continues another has promised."""
+        assert state.claim is not None
+        assert state.promised is not None
+        there = find_shift(self._source.folder, self._source.format, self._clock, state.promised)
+        return there == claims.parse(state.claim).shift - state.base
 
     def begin(
         self, state: ReplicaState | None, reason: str | None, start_file: str = "", *, forked: bool = False
@@ -148,13 +159,16 @@ class Owner:
                 why = "its claim is the newest and not this daemon's"
                 raise ForeignClaimError(self._client.url, top.owner, top.host, top.generation, why)
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
-        claim = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
+        claim, base = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
+        finished = self._contact.find_finished(start_file, self._unfit) if self._contact is not None else []
+        claim = replace(claim, first=base + len(finished))
         state = ReplicaState(
             owner=owner,
             log=log,
             claim=claims.encode(claim).decode(),
             folder_inode=_folder_inode(self._source.folder),
-            place=Place(claim.first, start_file),
+            base=base,
+            place=Place(base, finished[0] if finished else start_file),
         )
         self._folder.save(state)
         return self._settle(state)
@@ -187,12 +201,22 @@ class Owner:
         tips = close_below(self._client, claim, below, self._clock)
         try:
             predecessor = self._predecessor_tip(claim, tips)
+            self._require_kept(claim, state.base, predecessor)
+            sealed = self._seal_first(claim, state)
+            self._require_kept(claim, state.base, predecessor)  # sealing may take long
         except _OutrunError:
             self._unsettled = None
             return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)
-        digest = self._write_snapshot(claim, str(predecessor.slot) if predecessor is not None else None)
+        except UnfitError as error:
+            self._unsettled, self._unfit = None, error.file
+            diverged = claim.relation is Relation.DIVERGED
+            return self.begin(state, claim.reason, state.place.file if diverged else "", forked=diverged)
+        digest = self._write_snapshot(claim, sealed.entries, str(predecessor.slot) if predecessor is not None else None)
         continues = predecessor is not None and claim.relation is Relation.CONTINUES
         promised = _shipped_end(predecessor) if predecessor is not None and continues else None
+        if promised is not None and promised.index + claim.shift < claim.first:
+            promised = None  # the snapshot has reached it
+        state = replace(state, place=sealed.place)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, promised=promised, archive=archive)
         self._folder.save(state)
@@ -206,20 +230,50 @@ class Owner:
         tip = tips.get(claim.predecessor)
         if tip is None:
             tip = find_tip(self._client, read_claim_of(self._client, generation(claim.predecessor), claim))
-        if claim.relation is Relation.CONTINUES and self._shift(tip) != claim.shift:
-            raise _OutrunError
         return tip
 
-    def _write_snapshot(self, claim: Claim, predecessor_end: str | None) -> str:
+    def _require_kept(self, claim: Claim, base: int, predecessor: Tip | None) -> None:
+        """Raise _OutrunError where the log does not hold the end that the predecessor came to."""
+        if predecessor is None or claim.relation is not Relation.CONTINUES or _shipped_end(predecessor) is None:
+            return
+        if self._shift(predecessor) != claim.shift - base:
+            raise _OutrunError
+
+    def _seal_first(self, claim: Claim, state: ReplicaState) -> Contacted:
+        """Seal what is finished before the claim's first index; the entries of the first snapshot.
+
+        What the source has dropped comes first, as the predecessor's snapshot names it, if that reaches so far.
+        """
+        if self._contact is None:
+            return Contacted((), state.place)
+        known = self._find_known(claim) if claim.first > 0 else ()
+        older: list[SnapshotEntry] = []
+        if claim.relation is Relation.CONTINUES:
+            mapped = (replace(entry, index=entry.index + claim.shift) for entry in known)
+            older = [entry for entry in mapped if entry.index < state.base]
+        if older and older[-1].index != state.base - 1:
+            older = []
+        if claim.first == state.base:
+            return Contacted(tuple(older), state.place)
+        contacted = self._contact.seal(claim, state.base, state.place.file, known)
+        return replace(contacted, entries=(*older, *contacted.entries))
+
+    def _find_known(self, claim: Claim) -> Sequence[SnapshotEntry]:
+        """What the predecessor's newest snapshot names."""
+        found = find_snapshot(self._client, generation(claim.predecessor)) if claim.predecessor is not None else None
+        return found.segments if found is not None else ()
+
+    def _write_snapshot(self, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: str | None) -> str:
         first = Snapshot(
             log=claim.log,
             format=claim.format,
             generation=claim.generation,
             owner=claim.owner,
-            first=claim.first,
+            first=segments[0].index if segments else claim.first,
             next=claim.first,
-            created=claim.time,
+            created=max(claim.time, *(entry.shipped_last for entry in segments), 0),
             predecessor_end=predecessor_end,
+            segments=segments,
         )
         body = snapshot.encode(first)
         name = generation(claim.generation)
@@ -238,7 +292,11 @@ class Owner:
         reason: str | None,
         start_file: str,
         forked: bool,
-    ) -> Claim:
+    ) -> tuple[Claim, int]:
+        """The claim, but for what goes up sealed; and the index of the log's first log segment.
+
+        Indexes go on from the predecessor's where the log is continued, so that what the source has dropped keeps its.
+        """
         claim = Claim(
             log=log,
             format=self._source.format.name,
@@ -251,14 +309,15 @@ class Owner:
             fencing=self._fencing,
         )
         if latest is None:
-            return claim
+            return claim, 0
         predecessor, tip = latest
         claim = replace(claim, predecessor=predecessor.generation, predecessor_end=str(tip.slot))
         shift = None if start_file or forked else self._shift(tip)
         if shift is not None:
-            return replace(claim, relation=Relation.CONTINUES, shift=shift)
+            base = max(0, -shift)
+            return replace(claim, relation=Relation.CONTINUES, shift=shift + base), base
         reason = reason or "the log does not hold what the predecessor ended with"
-        return replace(claim, relation=Relation.DIVERGED, reason=reason)
+        return replace(claim, relation=Relation.DIVERGED, reason=reason), 0
 
     def _shift(self, tip: Tip) -> int | None:
         """What to add to the predecessor's index, if the log holds all that it shipped; None if it does not."""
@@ -303,7 +362,9 @@ def _own_digest(written: Snapshot, body: bytes) -> str:
 
 def _shipped_end(tip: Tip) -> ShippedEnd | None:
     """Where in the log a generation ends; None if it holds nothing of it."""
-    last = tip.last
+    last, sealed = tip.last, tip.sealed
+    if last is None and sealed is not None:
+        return ShippedEnd(sealed.file, sealed.index, sealed.length, sealed.crc, None, None, final=True)
     if last is None:
         return None
     return ShippedEnd(last.file, last.index, last.end, last.crc_total, last.check_start, last.check_digest, last.final)

@@ -284,7 +284,7 @@ class Replica:
         missed = header.file == promised.file and header.index != index
         if (header.index, header.end) < (index, promised.end) and not missed:
             return
-        if missed or not self._owner.keeps(promised, self._claim.shift):
+        if missed or not self._owner.keeps(self._state):
             raise DivergedError(self._source.folder, "was rewound before all was shipped that it continues")
         self._state = replace(self._state, promised=None)
 

@@ -49,6 +49,8 @@ class ReplicaState:
     """In a generation that continues another, until it has come that far: where that one ended."""
     place: Place = Place(0, "")  # noqa: RUF009 - frozen
     """Where the log is read on."""
+    base: int = 0
+    """The index that the log's first log segment had at the claim."""
     archive: str | None = None
     """What is sealed and what is not (``archive_state``), as text; None while nothing is known."""
 

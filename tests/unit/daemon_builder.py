@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.layout import Fencing
 from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient
+from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
@@ -59,8 +60,10 @@ class Daemon:
         beginning: ObjectStore | None = None,
         settings: Settings | None = None,
         fencing: Fencing = Fencing.REQUIRED,
+        contact: bool = False,
     ) -> None:
-        """``beginning``: the store as generations are begun with it, where that is not ``store`` itself."""
+        """``beginning``: the store as generations are begun with it, where that is not ``store`` itself.
+        ``contact``: finished log segments go up sealed when a generation begins."""
         self.log = log
         self.store = store
         self.beginning = beginning or store
@@ -71,6 +74,7 @@ class Daemon:
         self.host = host
         self.settings = settings or Settings(max_segment_bytes=limit)
         self.workers = workers
+        self.contact = contact
         self.acknowledged: list[Shipped] = []
         self.claims: list[Claim] = []
         self.sealed_events: list[Sealed] = []
@@ -83,15 +87,19 @@ class Daemon:
         source = Source(self.log.folder, self.log.format)
         client = ObjectReplicaClient(self._fenced(self.store))
         self.folder = StateFolder(self.state, "test")
+        beginning = ObjectReplicaClient(self._fenced(self.beginning))
         self.owner = Owner(
             source,
-            ObjectReplicaClient(self._fenced(self.beginning)),
+            beginning,
             self.folder,
             clock=self.clock,
             random=self.random,
             host=self.host,
             takeover=takeover,
             fencing=self.fencing,
+            contact=FirstContact(source, beginning, self.workers.compressing, self, self.clock)
+            if self.contact
+            else None,
         )
         self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.settings)
 

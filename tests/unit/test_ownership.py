@@ -114,7 +114,8 @@ def test_a_takeover_of_a_log_whose_first_segments_are_gone_maps_indexes(
     log.delete(first)
     Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
     _, new = read_replica(store).values()
-    assert (new.claim["relation"], new.claim["shift"]) == ("continues", -1)
+    assert (new.claim["relation"], new.claim["shift"]) == ("continues", 0)
+    assert new.claim["first"] == 1
 
 
 def test_a_lost_state_folder_is_a_foreign_claim(log: LogBuilder, store: MemoryStore, state: str) -> None:
