@@ -22,9 +22,9 @@ from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
+from litelog.shipping.truncating import LogTruncator
 from litelog.verify.execution import Acknowledged
 from litelog.verify.scrubbing import Scrub, ScrubSettings
-from litelog.shipping.truncating import LogTruncator
 
 if TYPE_CHECKING:
     import threading
@@ -135,7 +135,14 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     workers = Workers(
         tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
     )
-    settings = Settings(max_segment_bytes=replica.max_segment_bytes, retention=replica.retention.policy())
+    settings = Settings(
+        max_segment_bytes=replica.max_segment_bytes,
+        snapshot_interval=replica.snapshot_interval,
+        snapshot_segments=replica.snapshot_segments,
+        snapshot_policy=replica.snapshot_policy,
+        wal_retention=replica.wal_retention,
+        retention=replica.retention.policy(),
+    )
     task.replica = Replica(source, client, folder, owner, workers, tools.clock, tools.listener, settings)
     task.replica.on_replicated = place.truncator.run
     if replica.scrub_interval:

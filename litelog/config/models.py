@@ -16,10 +16,12 @@ from pydantic import (
     model_validator,
 )
 
+from litelog.config.archiving import SnapshotInterval, SnapshotMode, SnapshotSegments, WalRetention  # noqa: TC001
 from litelog.config.document import Expanded
 from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab, read_bytes, read_seconds
 from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.layout import Fencing
+from litelog.shipping.settings import Settings
 from litelog.wal_segment import MAX_LENGTH_BYTES
 
 if TYPE_CHECKING:
@@ -46,8 +48,19 @@ MIN_SEGMENT_BYTES = 4 << 10
 PATTERN_FORMATS = ("lines", "raw")
 """The formats that have no names of their own, so that a pattern says which files are log segments."""
 
-REPLICA_DEFAULTS = ("sync_interval", "max_segment_bytes", "scrub_interval", "scrub_rate")
+REPLICA_DEFAULTS = (
+    "sync_interval",
+    "max_segment_bytes",
+    "snapshot_interval",
+    "snapshot_segments",
+    "snapshot_policy",
+    "wal_retention",
+    "scrub_interval",
+    "scrub_rate",
+)
 """What the configuration may say once for all replicas."""
+
+DEFAULTS = Settings()
 
 Location = tuple[str | int, ...]
 
@@ -131,6 +144,14 @@ class ReplicaConfig(BaseModel):
     """Seconds between two PUTs under load."""
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     """How many bytes of the log, uncompressed, one WAL segment carries at most."""
+    snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
+    """Seconds from one snapshot to the next one, if anything was sealed."""
+    snapshot_segments: SnapshotSegments = DEFAULTS.snapshot_segments
+    """How many sealed segments make a snapshot due earlier."""
+    snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
+    """What becomes of log segments that the source has dropped: ``keep`` them, or ``mirror`` that."""
+    wal_retention: WalRetention = DEFAULTS.wal_retention
+    """Seconds that WAL segments stay from when a snapshot covers them."""
     fencing: FencingMode = Fencing.REQUIRED
     """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
     retention: RetentionConfig = RetentionConfig()
@@ -184,6 +205,10 @@ class Config(BaseModel):
     sync_interval: Interval = 1.0
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0
+    snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
+    snapshot_segments: SnapshotSegments = DEFAULTS.snapshot_segments
+    snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
+    wal_retention: WalRetention = DEFAULTS.wal_retention
     scrub_interval: ScrubInterval = 0.0
     scrub_rate: ScrubRate = SCRUB_RATE
     logs: Annotated[tuple[LogConfig, ...], AfterValidator(_at_least_one)]
@@ -252,8 +277,7 @@ def _place(text: str) -> str:
 
 def _with_defaults(log: LogConfig, defaults: dict[str, Any]) -> LogConfig:
     replicas = tuple(
-        replica.model_copy(update=_unsaid(replica, defaults, REPLICA_DEFAULTS))
-        for replica in log.replicas
+        replica.model_copy(update=_unsaid(replica, defaults, REPLICA_DEFAULTS)) for replica in log.replicas
     )
     return log.model_copy(update={**_unsaid(log, defaults, ("poll_interval",)), "replicas": replicas})
 

@@ -400,3 +400,43 @@ def test_options_that_are_no_mapping_are_named() -> None:
     assert any("logs[0].replicas[0].options" in problem for problem in problems_of(text))
     nested = "logs: [{path: log, replicas: [{url: s3://bucket/log, options: {region: [eu]}}]}]"
     assert any("options" in problem for problem in problems_of(nested))
+
+
+# --- sealed segments and snapshots
+
+
+def test_when_snapshots_are_written_is_said_once_or_for_each_replica() -> None:
+    config = load_config(
+        """
+        snapshot-interval: 30m
+        snapshot-segments: 7
+        snapshot-policy: mirror
+        wal-retention: 2h
+        logs: [{path: /a, replicas: [{url: /b}, {url: /c, wal-retention: 1d, snapshot-policy: keep}]}]
+        """,
+        {},
+    )
+    one, other = config.logs[0].replicas
+    assert (one.snapshot_interval, one.snapshot_segments, one.snapshot_policy, one.wal_retention) == (
+        1800.0,
+        7,
+        "mirror",
+        7200.0,
+    )
+    assert (other.snapshot_segments, other.snapshot_policy, other.wal_retention) == (7, "keep", 86400.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("wal-retention: 59m", "must be from 1h to 36500d"),
+        ("wal-retention: 3600", "must be a duration"),
+        ("snapshot-interval: 0s", "must be from 1s to 36500d"),
+        ("snapshot-segments: 0", "greater than or equal to 1"),
+        ("snapshot-segments: many", "valid integer"),
+        ("snapshot-policy: forget", "must be keep or mirror"),
+    ],
+)
+def test_what_snapshots_cannot_be_is_refused(line: str, problem: str) -> None:
+    with pytest.raises(InvalidConfigError, match=problem):
+        load_config(f"{line}\nlogs: [{{path: /a, replicas: [{{url: /b}}]}}]\n", {})
