@@ -30,6 +30,8 @@ VERBS = (
     "segments",
     "wal",
     "verify",
+    "prune",
+    "forget",
     "check",
     "demo",
     "version",

@@ -15,6 +15,7 @@ import click
 
 from litelog.errors import FinalSyncError, LitelogError
 from litelog.layout import Fencing
+from litelog.log.replicated import default_state_dir as default_state_dir  # noqa: PLC0414 - other verbs have it too
 from litelog_cli.child import Child
 from litelog_cli.event_lines import EventLines
 from litelog_cli.output import print_json
@@ -101,14 +102,6 @@ def replicate(
         logs = tuple(log.model_copy(update={"takeover": True}) for log in config.logs)
         config = config.model_copy(update={"logs": logs})
     return _replicate(config, state_dir or config.state_dir or default_state_dir(), once, command, as_json)
-
-
-def default_state_dir() -> str:
-    """Where the daemon keeps its state if nobody says: the system's place for root, the user's own otherwise."""
-    home = os.environ.get("XDG_STATE_HOME")
-    if home and os.path.isabs(home):
-        return os.path.join(home, "litelog")
-    return "/var/lib/litelog" if os.geteuid() == 0 else os.path.expanduser("~/.local/state/litelog")
 
 
 def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, str]) -> Config:

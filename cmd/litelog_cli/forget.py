@@ -1,0 +1,73 @@
+"""``litelog forget``: take a replica out of the set that a log's truncation waits for."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from litelog.errors import ConfigError
+from litelog_cli.output import print_json
+from litelog_cli.replicate import default_state_dir
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog forget /var/lib/events file:///backup/old
+  litelog forget /var/lib/events s3://bucket/gone --json
+\b
+Nothing in the replica is changed. A daemon that still replicates there puts it
+back when it starts: take it out of its configuration first.
+Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is running.
+"""
+)
+@click.argument("log_dir")
+@click.argument("replica_url")
+@click.option("--state-dir", help="Where the daemon keeps its state.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool) -> None:
+    """Take a replica out of the set of those that LOG_DIR is truncated by.
+
+    A log that is truncated keeps what one of its replicas lacks, even if no configuration names that one any more.
+    This is how it stops waiting.
+    """
+    from litelog.log.replicated import ReplicaSet, log_state_folder
+    from litelog.registry import redact
+    from litelog.shipping.replica_state import StateFolder
+
+    kept_in = state_dir or default_state_dir()
+    folder = log_state_folder(kept_in, log_dir)
+    replicas = ReplicaSet(folder)
+    names = replicas.names() or {}
+    name = _find(kept_in, log_dir, replica_url, dict(names))
+    if name is None:
+        known = ", ".join(sorted(names.values())) or "none"
+        raise ConfigError(f"{redact(replica_url)}: not a replica that {log_dir} waits for (known: {known})")
+    with StateFolder(os.path.join(folder, name), f"{log_dir} to {names[name]}"):
+        replicas.remove(name)
+    left = sorted(url for other, url in names.items() if other != name)
+    if as_json:
+        print_json({"log": log_dir, "forgotten": names[name], "left": left})
+    else:
+        click.echo(f"forgotten: {names[name]}; {log_dir} waits for {', '.join(left) or 'no replica, and keeps all'}")
+
+
+def _find(state_dir: str, log_dir: str, url: str, names: dict[str, str]) -> str | None:
+    """The replica's name in the set: by the URL as it was configured, or as it was told."""
+    from litelog.errors import LitelogError
+    from litelog.opening import state_folder_of
+    from litelog.registry import open_store
+
+    try:
+        store = open_store(url, {})
+    except LitelogError:  # its driver is no longer installed, or it needs options
+        place = url
+    else:
+        place = store.url
+        store.close()
+    name = os.path.basename(state_folder_of(state_dir, log_dir, url, place))
+    if name in names:
+        return name
+    told = [other for other, known in names.items() if known in (url, place)]
+    return told[0] if len(told) == 1 else None

@@ -1,0 +1,209 @@
+"""``litelog prune``: what retention lets go of a replica; with --confirm, deletes it."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
+from litelog_cli.output import format_time, print_json, print_table
+from litelog_cli.places import opened_replica
+from litelog_cli.replicate import DEFAULT_CONFIG, default_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from litelog.config import Config
+    from litelog.retention.plan import RetentionPlan
+    from litelog.retention.policy import RetentionPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    url: str
+    log: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    policy: RetentionPolicy | None = None
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog prune /var/lib/events --dry-run
+  litelog prune file:///backup/events --max-age 30d
+  litelog prune file:///backup/events --max-age 30d --min-snapshots 3 --confirm
+  litelog prune file:///backup/events --max-bytes 10GiB --json
+\b
+A daemon prunes by itself what its configuration says; this is for replicas
+whose daemon is stopped. Without --confirm nothing is ever deleted.
+Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
+5 not the owner, or its daemon is running.
+"""
+)
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
+@click.option("--state-dir", help="Where the daemon keeps its state.")
+@click.option("--max-age", help="Keep every state since then restorable: 30d, 12h.")
+@click.option("--max-bytes", help="Keep so much of the replica: 10GiB.")
+@click.option("--max-snapshots", type=int, help="Keep so many snapshots.")
+@click.option("--min-snapshots", type=int, help="Keep as many snapshots at least.  [default: 1]")
+@click.option("--dry-run", is_flag=True, help="Only say what would go; so it is without --confirm, too.")
+@click.option("--confirm", is_flag=True, help="Delete it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each replica.")
+def prune(
+    place: str,
+    config_file: str | None,
+    state_dir: str | None,
+    max_age: str | None,
+    max_bytes: str | None,
+    max_snapshots: int | None,
+    min_snapshots: int | None,
+    dry_run: bool,
+    confirm: bool,
+    as_json: bool,
+) -> int:
+    """Say what retention lets go of a replica, and why the rest stays; with --confirm, delete it.
+
+    LOG_DIR is the folder of a configured log: each of its replicas, by its own retention. Options given here count
+    instead of the configuration's.
+    """
+    if dry_run and confirm:
+        raise click.UsageError("--dry-run and --confirm do not go together")
+    given = {
+        "max_age": max_age,
+        "max_bytes": max_bytes,
+        "max_snapshots": max_snapshots,
+        "min_snapshots": min_snapshots,
+    }
+    policy = _given_policy({name: value for name, value in given.items() if value is not None})
+    config = _load(config_file)
+    replicas = list(_find(config, place, config_file is not None))
+    kept_in = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
+    for replica in replicas:
+        chosen = policy or replica.policy
+        if chosen is None or not chosen.limits:
+            raise ConfigError(
+                f"{replica.url}: no retention is configured: give --max-age, --max-bytes or --max-snapshots"
+            )
+        _prune(replica, chosen, kept_in, confirm, as_json)
+    return ExitCode.DONE
+
+
+def _given_policy(given: dict[str, Any]) -> RetentionPolicy | None:
+    from pydantic import ValidationError
+
+    from litelog.config.limits import RetentionConfig
+
+    if not given:
+        return None
+    try:
+        return RetentionConfig.model_validate(given, by_alias=False, by_name=True).policy()
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = [_spell(detail["loc"], detail["msg"]) for detail in found]
+        raise InvalidConfigError("command line", problems) from None
+
+
+def _spell(location: tuple[Any, ...], message: str) -> str:
+    name = "".join(f"--{part}".replace("_", "-") + ": " for part in location)
+    return name + message.removeprefix("Value error, ")
+
+
+def _load(config_file: str | None) -> Config | None:
+    from litelog.config import load_config
+
+    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
+    if path == DEFAULT_CONFIG and not os.path.exists(path):
+        return None
+    return load_config(Path(path), os.environ)
+
+
+def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
+    """The replicas that ``place`` names, with what the configuration says of them."""
+    found = False
+    for log in config.logs if config is not None else ():
+        is_log = "://" not in place and os.path.abspath(log.path) == os.path.abspath(place)
+        for replica in log.replicas:
+            if is_log or replica.url == place:
+                found = True
+                yield _Replica(replica.url, log.path, replica.options, replica.retention.policy())
+    if not found and asked and "://" not in place:
+        raise click.UsageError(f"{place}: neither a log nor a replica of the configuration")
+    if not found:
+        yield _Replica(place)
+
+
+def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: bool, as_json: bool) -> None:
+    from litelog.clock import SystemClock
+    from litelog.shipping.pruning_session import PruningSession
+
+    with opened_replica(replica.url, replica.options) as client:
+        session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
+        deleted = None
+        if confirm:
+            pruned = session.prune(lambda plan: None if as_json else _print_plan(client.url, plan))
+            plan = None if pruned is None else pruned.plan
+            deleted = 0 if pruned is None else pruned.deleted
+        else:
+            plan = session.plan()
+        if plan is None:
+            raise NothingToRestoreError(f"{client.url}: holds nothing")
+        if as_json:
+            print_json(_json(client.url, plan, deleted))
+        elif confirm:
+            click.echo(f"deleted {deleted} objects")
+        else:
+            _print_plan(client.url, plan)
+            if plan.removals:
+                click.echo("nothing was deleted: --confirm deletes it")
+
+
+def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
+    """The owner's state folder; for a replica that no configuration names, the one that is kept under its name."""
+    from litelog.opening import state_folder_of
+
+    if replica.log is not None:
+        return state_folder_of(state_dir, replica.log, replica.url, place)
+    name = os.path.basename(state_folder_of(state_dir, "/", replica.url, place))
+    found = glob.glob(os.path.join(glob.escape(state_dir), "*", name))
+    return found[0] if len(found) == 1 else None
+
+
+def _print_plan(url: str, plan: RetentionPlan) -> None:
+    from litelog.quantities import format_size
+
+    since = "" if plan.window_start is None else f", every state since {format_time(plan.window_start)} stays"
+    click.echo(f"{url}: {len(plan.removals)} objects go, {format_size(plan.freed)}{since}")
+    rows: list[tuple[str, str, str, str]] = []
+    for kind in dict.fromkeys(removal.kind for removal in plan.removals):
+        same = [removal for removal in plan.removals if removal.kind is kind]
+        size = format_size(sum(removal.size for removal in same))
+        rows.append((f"{kind.value}s go", str(len(same)), size, f"{same[0].key} to {same[-1].key}"))
+    for why, total in plan.stays.items():
+        rows.append(("stay", str(total.count), format_size(total.bytes), why.value))
+    if plan.cause is not None:
+        rows.append(("why", "", "", plan.cause.value))
+    if plan.beyond:
+        rows.append(("too much", "", format_size(plan.beyond), "beyond max-bytes, and needed all the same"))
+    print_table(("what", "objects", "bytes", ""), rows, numbers=("objects", "bytes"))
+
+
+def _json(url: str, plan: RetentionPlan, deleted: int | None) -> dict[str, Any]:
+    return {
+        "replica": url,
+        "now": plan.now,
+        "window_start": plan.window_start,
+        "cut": plan.cut,
+        "cause": plan.cause,
+        "removals": [{"kind": one.kind, "key": one.key, "bytes": one.size} for one in plan.removals],
+        "freed": plan.freed,
+        "stays": [{"why": why, **asdict(total)} for why, total in plan.stays.items()],
+        "left": plan.left,
+        "beyond": plan.beyond,
+        "deleted": deleted,
+    }
