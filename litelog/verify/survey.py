@@ -83,15 +83,19 @@ def snapshots_of(store: ObjectStore, generation: Generation) -> list[tuple[int, 
     return [(parsed[1], size) for parsed, size in listing if parsed is not None]
 
 
-def read_whole(store: ObjectStore, key: str) -> bytes:
-    """An object's bytes; one byte more than MAX_OBJECT_BYTES where it is larger. NotFoundError, StoreError."""
+def read_whole(store: ObjectStore, key: str, size: int = READ_BYTES) -> bytes:
+    """An object's bytes; one byte more than MAX_OBJECT_BYTES where it is larger. ``size``: what it has, as far as that
+    is known, so that it is read at once. NotFoundError, StoreError."""
     pieces: list[bytes] = []
     room = MAX_OBJECT_BYTES + 1
     with store.open(key) as stream:
         try:
-            while room and (piece := stream.read(min(room, READ_BYTES))):
+            while room and (piece := stream.read(min(room, size + 1))):
                 pieces.append(piece)
                 room -= len(piece)
+                if len(piece) <= size:
+                    break
+                size = READ_BYTES
         except OSError as error:
             raise StoreError("read", key, str(error)) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -102,7 +102,7 @@ class WalReader:
         key = wal_key(position)
         if not self._scope.takes(key):
             return self._read_header(position, size)
-        body = read_whole(self._store, key)
+        body = read_whole(self._store, key, size)
         problems = [] if len(body) == size else [_other_size(key, size, len(body))]
         header, epoch, content = None, None, 0
         try:
