@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
     from litelog.restore.execution import RestoreProgress, RestoreResult
     from litelog.restore.mending import Mended
-    from litelog.restore.plan import RestorePlan, Target
+    from litelog.restore.planned import RestorePlan, Target
     from litelog_cli.configured import Replica
 
 DEFAULT_PARALLELISM = 4
@@ -198,7 +198,7 @@ def _origin(result: RestoreResult) -> str:
 
 
 def _target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:
-    from litelog.restore.plan import Target
+    from litelog.restore.planned import Target
 
     return Target(
         generation=name,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.formats import LogFormat
     from litelog.replica_client import ReplicaClient
-    from litelog.restore.plan import RestorePlan, Target
+    from litelog.restore.planned import RestorePlan, Target
 
 PARALLELISM = 16
 """Replicas that are looked at side by side, so that one which is down costs its time-out once."""

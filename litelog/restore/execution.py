@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
+from litelog.errors import CorruptObjectError, ReplicaGapError
 from litelog.layout import snapshot_key, wal_key
-from litelog.position import Position, generation
-from litelog.reading.checked_read import read_checked
-from litelog.reading.wal_chain import Link, first_link
+from litelog.reading.wal_chain import Link
 from litelog.restore.mending import UNKNOWN, Mended
 from litelog.restore.output import OutputError, OutputFolder
-from litelog.restore.pieces import PieceWriter, Step
+from litelog.restore.pieces import PieceWriter, StoppedError
+from litelog.restore.schedule import Schedule
+from litelog.restore.sealed import SealedReader
+from litelog.restore.segment_files import SegmentFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.clock import Clock
     from litelog.formats import LogFormat
+    from litelog.position import Position
     from litelog.replica_client import ReplicaClient
     from litelog.restore.donors import Donors
     from litelog.restore.pieces import Piece
-    from litelog.restore.plan import RestorePlan
+    from litelog.restore.planned import RestorePlan
     from litelog.restore.run import Part
 
 PARALLELISM = 4
@@ -35,17 +37,13 @@ PARALLELISM = 4
 MAX_PARALLELISM = 64
 """Each worker holds one object and its bytes: at most 112 MiB, if it is one commit of the largest size."""
 
-QUEUED_PER_WORKER = 4
-"""Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but bound how
-many log segments are open at a time."""
-
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:
     """How far a restore is."""
 
     pieces: int
-    """Objects done, in order; of ``len(plan.pieces)``."""
+    """Objects done, in order; of ``plan.objects``."""
     restored: int
     """Bytes written; of ``plan.size``."""
 
@@ -107,13 +105,12 @@ class _Totals:
     """What was restored so far, piece by piece in order."""
 
     def __init__(self) -> None:
-        self.pieces = self.objects = self.bytes = self.commits = self.records = self.epoch = 0
+        self.objects = self.bytes = self.commits = self.records = self.epoch = 0
         self.next: int | None = None
         self.mended: list[Mended] = []
 
     def add(self, piece: Piece) -> None:
         """Count a piece; its commits' epochs may not go back behind those of the pieces before it."""
-        self.pieces += 1
         self.objects += piece.objects
         self.mended += piece.mended
         for part in piece.parts:
@@ -150,61 +147,53 @@ class _Run:
 
     def restore(self) -> _Totals:
         """Write all of the plan's files, synced. The error raised is that of the first piece that has one."""
-        folder, totals = self.folder, _Totals()
-        writer = PieceWriter(self.client, self.plan, folder.create, folder.reopen, self.log_format, self.donors)
-        before: Future[Step] = Future()
-        before.set_result(self._first_step(totals))
-        queue: deque[Future[Piece]] = deque()
+        plan, folder, totals, stopped = self.plan, self.folder, _Totals(), threading.Event()
+        sizes = {file.index: file.size for file in plan.files}
+        files = SegmentFiles(folder.create, folder.reopen, sizes, [piece.position.index for piece in plan.pieces])
+        totals.mended += [Mended(error.key, str(error)) for error in plan.lost]
+        link = self._first_link(totals) if plan.pieces else None
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
+            writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors)
+            reader = SealedReader(self.client, files, self.log_format, partial(_check_stop, stopped))
+            schedule = Schedule(plan, writer, reader, pool, self.parallelism, link)
             try:
-                for number in range(len(self.plan.pieces)):
-                    if len(queue) == self.parallelism * QUEUED_PER_WORKER:
-                        self._take(queue.popleft(), totals)
-                    after: Future[Step] = Future()
-                    queue.append(pool.submit(writer.write, number, before, after, Future()))
-                    before = after
-                while queue:
-                    self._take(queue.popleft(), totals)
+                for piece in schedule.run():
+                    totals.add(piece)
+                    if self.progress is not None:
+                        self.progress(RestoreProgress(totals.objects, totals.bytes))
             except BaseException:
-                writer.stop()
+                stopped.set()
                 pool.shutdown(cancel_futures=True)
                 raise
             finally:
-                writer.close()
-        self._check_end(before.result().link, totals)
+                files.close()
+        self._check_end(schedule.link, totals)
         return totals
 
-    def _take(self, done: Future[Piece], totals: _Totals) -> None:
-        totals.add(done.result())
-        if self.progress is not None:
-            self.progress(RestoreProgress(totals.pieces, totals.bytes))
-
-    def _first_step(self, totals: _Totals) -> Step:
-        settled: Future[str] = Future()
-        link = self._first_link(totals)
-        settled.set_result(link.digest)
-        return Step(link, None, settled)
-
     def _first_link(self, totals: _Totals) -> Link:
-        claim = self.plan.claim
-        name = generation(claim.generation)
-        key = snapshot_key(name, claim.first)
-        try:
-            return read_checked(lambda: self.client.read_snapshot(name, claim.first), partial(first_link, claim))
-        except (CorruptionError, StoreError) as error:
-            if self.donors is None:
-                if isinstance(error, NotFoundError):
-                    raise ReplicaGapError(key) from error
-                raise
-            # It holds nothing of the log: what lacks is the digest that the first WAL segment names.
-            totals.mended.append(Mended(key, str(error)))
-            return Link(claim, Position(name, claim.first, 0), UNKNOWN)
+        """Where the chain stands before the plan's WAL segments."""
+        base = self.plan.base
+        if base.snapshot is not None or self.donors is None:
+            return base.link()
+        key = snapshot_key(base.start.generation, base.start.index)
+        if not any(error.key == key for error in self.plan.lost):
+            totals.mended.append(Mended(key, str(ReplicaGapError(key))))
+        # It holds nothing of the log: what lacks is the digest that the first WAL segment names.
+        return Link(base.claim, base.start, UNKNOWN)
 
-    def _check_end(self, link: Link, totals: _Totals) -> None:
+    def _check_end(self, link: Link | None, totals: _Totals) -> None:
         """A plan is made from headers that nobody had checked; what they said of the end must have come true."""
-        if (link.slot.index, link.slot.offset) < (self.plan.end.index, self.plan.end.offset):
+        end = self.plan.end
+        if link is not None and (link.slot.index, link.slot.offset) < (end.index, end.offset):
             raise ReplicaGapError(str(link.slot))
         if totals.bytes != self.plan.size:
-            raise CorruptObjectError(
-                wal_key(self.plan.pieces[-1].position), "bytes up to its end", self.plan.size, totals.bytes
-            )
+            raise CorruptObjectError(self._last_key(), "bytes up to its end", self.plan.size, totals.bytes)
+
+    def _last_key(self) -> str:
+        pieces = self.plan.pieces
+        return wal_key(pieces[-1].position) if pieces else self.plan.sealed[-1].entry.key
+
+
+def _check_stop(stopped: threading.Event) -> None:
+    if stopped.is_set():
+        raise StoppedError("the restore was stopped")

@@ -9,8 +9,12 @@ from litelog import wal_segment
 from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.layout import wal_key
+from litelog.position import generation
 from litelog.reading.checked_read import read_checked
+from litelog.reading.sealed_stream import open_sealed
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HeaderReader
+from litelog.sealed_frames import decode_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from litelog.formats import Commit, LogFormat
     from litelog.position import Position
     from litelog.replica_client import ReplicaClient
+    from litelog.sealed_segment import SealedFooter
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader
 
 PLANNING_PARALLELISM = 8
@@ -33,6 +39,15 @@ class Lookup(Protocol):
     def commits(self, header: WalHeader) -> list[Commit]:
         """The commits in the bytes of one WAL segment."""
 
+    def entry(self, header: WalHeader) -> SnapshotEntry:
+        """The sealed segment that a WAL segment stands for."""
+
+    def footer(self, entry: SnapshotEntry) -> SealedFooter:
+        """A sealed segment's footer."""
+
+    def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
+        """The commits in a run of frames of a sealed segment."""
+
 
 class ReplicaLookup:
     """Looks up in a replica."""
@@ -41,6 +56,7 @@ class ReplicaLookup:
         self._client = client
         self._format = log_format
         self.headers = HeaderReader(client, PLANNING_PARALLELISM)
+        self._entries: dict[Position, SnapshotEntry] = {}
 
     def commits(self, header: WalHeader) -> list[Commit]:
         position = header.position
@@ -53,3 +69,28 @@ class ReplicaLookup:
             raise ReplicaGapError(str(position)) from error
         data = memoryview(segment.data())
         return self._format.commits(header.file, data, header.offset, Expectation(header.first))
+
+    def entry(self, header: WalHeader) -> SnapshotEntry:
+        position = header.position
+        if position not in self._entries:
+            self._entries[position] = describe_sealed(self._client, header)
+        return self._entries[position]
+
+    def footer(self, entry: SnapshotEntry) -> SealedFooter:
+        try:
+            return open_sealed(self._client, entry)[0]
+        except NotFoundError as error:
+            raise ReplicaGapError(entry.key) from error
+
+    def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
+        frames = footer.frames
+        start, stop = frames.starts[run.start], frames[run.stop - 1].stop
+        name = generation(entry.generation)
+        try:
+            decoded = read_checked(
+                lambda: self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start),
+                lambda body: decode_run(entry.key, footer, run, body, self._format),
+            )
+        except NotFoundError as error:
+            raise ReplicaGapError(entry.key) from error
+        return self._format.commits(entry.file, decoded.data, decoded.start, Expectation(frames.firsts[run.start]))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.reading.wal_chain import Link
     from litelog.restore.donors import Donors
     from litelog.restore.history import Chunk
-    from litelog.restore.plan import PlannedFile, RestorePlan
+    from litelog.restore.planned import PlannedFile, RestorePlan
     from litelog.restore.run import Part, RunsWriter
     from litelog.restore.segment_files import SegmentFiles
     from litelog.wal_segment import WalHeader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,14 +18,15 @@ from litelog.errors import (
 )
 from litelog.layout import wal_key
 from litelog.reading.checked_read import read_checked
-from litelog.reading.wal_chain import check_run, expectation, next_link
+from litelog.reading.wal_chain import check_run, expectation, link_behind_sealed, next_link
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
 from litelog.restore.mending import UNKNOWN, Mended, Mender, Work
 from litelog.restore.run import RunsWriter
-from litelog.restore.segment_files import SegmentFiles
 from litelog.wal_segment import WalSegment
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
     from concurrent.futures import Future
 
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient
     from litelog.restore.donors import Donors
-    from litelog.restore.plan import RestorePlan
+    from litelog.restore.planned import RestorePlan
     from litelog.restore.run import Part
+    from litelog.restore.segment_files import SegmentFiles
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
@@ -71,36 +72,29 @@ class PieceWriter:
     """Restores pieces, each called with ``write`` on some thread, started in the order of their positions.
 
     They run side by side, but the chain is followed in order: each one waits for the step of the one before, which is
-    known as soon as that one's header is read. A piece is what one call restores: a WAL segment. Other kinds get a
-    branch in ``_restore``, and keep the chain by the same steps.
+    known as soon as that one's header is read. A piece is a WAL segment; what one stands for is restored elsewhere.
     """
 
     def __init__(
         self,
         client: ReplicaClient,
         plan: RestorePlan,
-        create: Callable[[str], int],
-        reopen: Callable[[str], int],
+        files: SegmentFiles,
         log_format: LogFormat,
+        stopped: threading.Event,
         donors: Donors | None = None,
     ) -> None:
-        """``donors``: where to take from what is lost; without them that is an error, by name."""
+        """``stopped``: set to give up what is not done yet. ``donors``: where to take from what is lost; without them
+        that is an error, by name."""
         self._client = client
         self._plan = plan
         self._format = log_format
-        self._files = SegmentFiles(create, reopen, [piece.position.index for piece in plan.pieces])
+        self._files = files
+        self._stand_ins = {piece.entry.index: piece.entry for piece in plan.sealed}
         self._runs = RunsWriter(log_format, plan.end, self._check_stop)
         self._mender = Mender(plan, donors, log_format, self._files, self._runs) if donors is not None else None
-        self._stopped = threading.Event()
+        self._stopped = stopped
         self._down: StoreError | None = None
-
-    def stop(self) -> None:
-        """Give up what is not done yet."""
-        self._stopped.set()
-
-    def close(self) -> None:
-        """Close what is still open, once no ``write`` runs any more."""
-        self._files.close()
 
     def write(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str]) -> Piece:
         """Restore the plan's piece of that number, which continues ``before``; sets ``after`` for the one behind it."""
@@ -128,7 +122,7 @@ class PieceWriter:
         if segment is not None:
             try:
                 link = self._settle(step, link, segment, work)
-                behind = next_link(link, segment, self._format)
+                behind = self._next_link(link, segment)
             except CorruptionError as broken:
                 if self._mender is None:
                     raise
@@ -257,6 +251,15 @@ class PieceWriter:
         if mended.next is not None and mended.next != link.next:
             raise broken
         return replace(mended, digest=named)
+
+    def _next_link(self, link: Link, segment: WalSegment) -> Link:
+        header = segment.header
+        if header.sealed is None:
+            return next_link(link, segment, self._format)
+        entry = self._stand_ins.get(header.index) or describe_sealed(self._client, header)
+        if header.offset == entry.length and header.crc_total != entry.crc:
+            raise CorruptObjectError(segment.key, "CRC-32C up to its end", f"{entry.crc:#x}", f"{header.crc_total:#x}")
+        return link_behind_sealed(link, segment, entry, self._format)
 
     def _link_behind(self, link: Link, header: WalHeader | None) -> Link | None:
         """Where the chain stands behind an object of which only the header is left; None if that does not fit."""

@@ -8,21 +8,36 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from litelog.restore.write_back import allocate
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 class SegmentFiles:
     """One descriptor for each log segment, from the first of its pieces to the last. Shared by threads."""
 
-    def __init__(self, create: Callable[[str], int], reopen: Callable[[str], int], indexes: Iterable[int]) -> None:
-        """``indexes``: that of each piece that will be ``done``."""
+    def __init__(
+        self,
+        create: Callable[[str], int],
+        reopen: Callable[[str], int],
+        sizes: Mapping[int, int],
+        indexes: Iterable[int],
+    ) -> None:
+        """``sizes``: in bytes, that a log segment will have, by its index. ``indexes``: that of each piece that will be
+        ``done``; ``expect`` names more."""
         self._create = create
         self._reopen = reopen
+        self._sizes = sizes
         self._lock = threading.Lock()
         self._left = Counter(indexes)
         self._open: dict[int, int] = {}
         self._created: set[int] = set()
+
+    def expect(self, index: int, pieces: int) -> None:
+        """So many more pieces of ``index`` will be ``done``."""
+        with self._lock:
+            self._left[index] += pieces
 
     def open(self, index: int, name: str) -> int:
         """The descriptor of a log segment that still has a piece to come, created at its first one."""
@@ -64,4 +79,5 @@ class SegmentFiles:
             return self._reopen(name)
         file = self._create(name)
         self._created.add(index)
+        allocate(file, self._sizes.get(index, 0))
         return file

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from litelog.replica_client import WalSegmentInfo
     from litelog.restore.donors import Donors
     from litelog.restore.lookup import Lookup
+    from litelog.sealed_segment import SealedFooter
+    from litelog.snapshot_entries import SnapshotEntry
 
 
 def stand_in(
@@ -81,6 +83,15 @@ class StandInLookup:
             except NoDonorError:
                 raise error from None
             return commits
+
+    def entry(self, header: WalHeader) -> SnapshotEntry:
+        return self._inner.entry(header)
+
+    def footer(self, entry: SnapshotEntry) -> SealedFooter:
+        return self._inner.footer(entry)
+
+    def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
+        return self._inner.run_commits(entry, footer, run)
 
     def _header(self, position: Position) -> WalHeader:
         if position in self._made:

@@ -14,9 +14,10 @@ from litelog.errors import ConfigError, CorruptObjectError, ExitCode, NothingToR
 from litelog.layout import claim_key, snapshot_key, wal_key
 from litelog.position import Position, generation
 from litelog.reading.generation_choice import Extent, find_latest, latest
+from litelog.reading.pieces import missing_piece
 from litelog.reading.wal_search import first_reaching
 from litelog.replica_client import WalSegmentInfo
-from litelog.restore.plan import Target, find_plan, missing_piece
+from litelog.restore.plan import Target, find_plan, plan_generation
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log
 
 GENERATION = generation("0000000100000001")
@@ -177,25 +178,25 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(simple):
         def __getattr__(self, name):
             return getattr(self.client, name)
 
-        def wal_segments(self, name, since=None):
+        def snapshots_and_wal_segments(self, name):
             self.listings += 1
-            listed = list(self.client.wal_segments(name, since))
-            return iter(listed[1:] if self.listings == 1 else listed)
+            snapshot, *wal = self.client.snapshots_and_wal_segments(name)
+            return iter([snapshot, *(wal[1:] if self.listings == 1 else wal)])
 
     client = Behind(simple.client)
-    assert len(find_plan(client, Target(), FORMAT).pieces) == 6
+    assert len(plan_generation(client, simple.generations[0].claim, Target(), FORMAT).pieces) == 6
     assert client.listings == 2
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
 def test_any_missing_index_or_first_piece_is_named(counts, data):
-    claim = _claim(1, first=3)
+    start = Position(GENERATION, 3, 0)
     positions = [Position(GENERATION, 3 + index, 10 * at) for index, count in enumerate(counts) for at in range(count)]
     pieces = [WalSegmentInfo(position, 1) for position in positions]
-    assert missing_piece(claim, pieces) is None
+    assert missing_piece(start, pieces) is None
     gone = data.draw(st.integers(3, 2 + len(counts)))
     left = [piece for piece in pieces if piece.position.index != gone]
-    gap = missing_piece(claim, left)
+    gap = missing_piece(start, left)
     if gone == 2 + len(counts):
         assert gap is None  # the newest: names cannot show it
     else:

@@ -1,0 +1,137 @@
+"""What a restore is to bring back, and the plan for it: values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, CorruptObjectError
+
+if TYPE_CHECKING:
+    from litelog.claim import Claim
+    from litelog.position import Generation, Position
+    from litelog.reading.generation_base import Base
+    from litelog.replica_client import WalSegmentInfo
+    from litelog.snapshot_entries import SnapshotEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to restore: all that the latest generation holds, unless something says less. At most one bound."""
+
+    generation: Generation | None = None
+    """This one, and not the latest."""
+    index: int | None = None
+    """Up to the end of this log segment, which is included as far as it was shipped."""
+    sequence: int | None = None
+    """The longest run of commits from the start that hold no record above this sequence."""
+    timestamp: int | None = None
+    """Microseconds since 1970: all commits before the first one with a record stamped later. For a format without
+    timestamps: all that is known to have been shipped by then. A time behind the end means everything."""
+
+    def __post_init__(self) -> None:
+        bounds = [name for name in ("index", "sequence", "timestamp") if getattr(self, name) is not None]
+        if len(bounds) > 1:
+            raise ConfigError(f"a restore goes up to one bound, not to {' and '.join(bounds)} at once")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A log segment that a restore writes. ``size`` is what its headers say, in bytes."""
+
+    index: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPiece:
+    """Bytes [start, stop) of a log segment that are read from its sealed segment."""
+
+    entry: SnapshotEntry
+    start: int
+    """Above 0 where WAL segments hold what lies before."""
+    stop: int
+    crc_before: int = 0
+    """CRC-32C of [0, start), as those WAL segments say."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the log segment is read: then its SHA-256 is checked."""
+        return self.start == 0 and self.stop == self.entry.length
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore reads, and where it stops. A value: made without changing anything, printed as it is."""
+
+    replica: str
+    claim: Claim
+    pieces: tuple[WalSegmentInfo, ...]
+    """The WAL segments to read, in order."""
+    end: Position
+    """Where the restored log ends: behind a commit of the last piece that holds any."""
+    files: tuple[PlannedFile, ...]
+    shipped: int
+    """When the last piece was shipped, microseconds since 1970."""
+    base: Base
+    """Where the WAL segments begin, and what they continue."""
+    sealed: tuple[SealedPiece, ...] = ()
+    """What is read of sealed segments, in the order of their indexes: the base's, and those that a WAL segment stands
+    for."""
+    lost: tuple[CorruptObjectError, ...] = ()
+    """What is damaged that was planned around."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are restored."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def objects(self) -> int:
+        """How many are read."""
+        return len(self.sealed) + len(self.pieces)
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes that are read at most."""
+        return sum(piece.entry.size for piece in self.sealed) + sum(piece.size for piece in self.pieces)
+
+    def as_json(self) -> dict[str, object]:
+        """The plan as JSON values: for programs."""
+        return {
+            "replica": self.replica,
+            "generation": self.claim.generation,
+            "log": self.claim.log,
+            "format": self.claim.format,
+            "owner": self.claim.owner,
+            "end": str(self.end),
+            "shipped": self.shipped,
+            "bytes": self.size,
+            "object_bytes": self.object_bytes,
+            "sealed": [
+                {"key": piece.entry.key, "size": piece.entry.size, "start": piece.start, "stop": piece.stop}
+                for piece in self.sealed
+            ],
+            "pieces": [{"position": str(piece.position), "size": piece.size} for piece in self.pieces],
+            "files": [asdict(file) for file in self.files],
+            "lost": [{"key": error.key, "reason": str(error)} for error in self.lost],
+        }
+
+    def __str__(self) -> str:
+        kinds = f" ({len(self.sealed)} sealed segments, {len(self.pieces)} WAL segments)" if self.sealed else ""
+        lines = [
+            f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
+            f"up to {self.end}, shipped {spell_time(self.shipped)}",
+            f"{self.size} bytes in {len(self.files)} files",
+            f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
+            *(f"  {file.name}  {file.size}" for file in self.files),
+            *(f"around {error}" for error in self.lost),
+        ]
+        return "\n".join(lines)
+
+
+def spell_time(microseconds: int) -> str:
+    """A time, to the second."""
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,230 @@
+"""The work on sealed segments in a restore: footers ahead, then runs of frames side by side, each at its place.
+
+What is checked: the footer against what names the sealed segment, each frame's own checksum and CRC-32C, the commits
+and what the footer says of them, and the SHA-256 of the log segment. That is one sequence of bytes, and frames are not
+read in sequence: each group of frames waits, once it is written, for the one before it, and adds its bytes. Of a log
+segment of which only a part is restored there is no SHA-256; there the frames' CRC-32C, put together, must be the log
+segment's as the snapshot states it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.checksum import combine, crc32c
+from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
+from litelog.formats import Expectation
+from litelog.position import generation
+from litelog.reading.checked_read import read_checked
+from litelog.reading.sealed_stream import open_sealed
+from litelog.restore.run import Part
+from litelog.restore.write_back import begin_write_back
+from litelog.sealed_frames import decode_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from litelog.formats import LogFormat, Scan
+    from litelog.replica_client import ReplicaClient
+    from litelog.restore.planned import SealedPiece
+    from litelog.restore.segment_files import SegmentFiles
+    from litelog.sealed_frames import SealedRun
+    from litelog.sealed_segment import SealedFooter
+
+GROUP_BYTES = 4 << 20
+"""What one ranged GET brings of a sealed segment, about; more where a commit is larger."""
+
+GROUP_LOG_BYTES = 12 << 20
+"""How much of the log that may be: a worker holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A sealed segment whose footer is what the plan says, and how its frames are shared out."""
+
+    piece: SealedPiece
+    footer: SealedFooter
+    body: bytes | None
+    """All of it, where it is small."""
+    groups: tuple[tuple[range, ...], ...]
+    """Runs of frames that are read together; at least one group."""
+    next_before: int | None
+    """The sequence behind the log segment before it, where that is known."""
+
+
+class SealedReader:
+    """Restores sealed segments: ``open`` each, then ``write`` each of its groups, on any threads, begun in order."""
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        files: SegmentFiles,
+        log_format: LogFormat,
+        check_stop: Callable[[], None],
+    ) -> None:
+        """``check_stop`` raises where the rest is to be given up."""
+        self._client = client
+        self._files = files
+        self._format = log_format
+        self._check_stop = check_stop
+
+    def open(self, piece: SealedPiece, next_before: int | None) -> Opened:
+        """Read a sealed segment's footer. CorruptObjectError; ReplicaGapError where it is not there."""
+        self._check_stop()
+        try:
+            footer, body = open_sealed(self._client, piece.entry)
+        except NotFoundError as error:
+            raise ReplicaGapError(piece.entry.key) from error
+        if not piece.is_whole:
+            _check_crc(piece, footer)
+        opened = Opened(piece, footer, body, tuple(_groups(piece, footer)), next_before)
+        self._files.expect(piece.entry.index, len(opened.groups))
+        return opened
+
+    def write(self, opened: Opened, number: int, before: Future[Any], after: Future[Any]) -> list[Part]:
+        """Restore a group. ``before`` and ``after`` give the SHA-256 of what lies before it, and behind."""
+        try:
+            parts = self._write(opened, number, before, after)
+        finally:
+            if not after.done():
+                after.set_result(None)  # the group behind goes on without; this one's error is told first
+        self._files.done(opened.piece.entry.index)
+        return parts
+
+    def _write(self, opened: Opened, number: int, before: Future[Any], after: Future[Any]) -> list[Part]:
+        entry, group = opened.piece.entry, opened.groups[number]
+        file = self._files.open(entry.index, entry.file)
+        held: list[memoryview] = []
+        parts: list[Part] = []
+
+        def write_all(body: memoryview) -> None:
+            held.clear()
+            parts.clear()
+            first = opened.footer.frames.starts[group[0].start] if group else 0
+            for run in group:
+                self._check_stop()
+                stored = _stored(opened.footer, run)
+                decoded = decode_run(
+                    entry.key, opened.footer, run, body[stored.start - first : stored.stop - first], self._format
+                )
+                held.append(decoded.data)
+                parts.append(self._write_run(opened, run, decoded, file))
+
+        read_checked(lambda: self._read(opened, group), write_all)
+        if parts:
+            begin_write_back(file, opened.footer.frames.offsets[group[0].start], sum(part.written for part in parts))
+        if opened.piece.is_whole:
+            self._add_digest(opened, number, held, before, after)
+        return parts
+
+    def _add_digest(
+        self, opened: Opened, number: int, held: Sequence[memoryview], before: Future[Any], after: Future[Any]
+    ) -> None:
+        digest = before.result() if number else hashlib.sha256()
+        if digest is None:
+            return
+        for data in held:
+            digest.update(data)
+        entry = opened.piece.entry
+        if number == len(opened.groups) - 1 and digest.hexdigest() != entry.digest:
+            raise CorruptObjectError(entry.key, "SHA-256 of its log segment", entry.digest, digest.hexdigest())
+        after.set_result(digest)
+
+    def _read(self, opened: Opened, group: Sequence[range]) -> memoryview:
+        if not group:
+            return memoryview(b"")
+        entry, frames = opened.piece.entry, opened.footer.frames
+        start, stop = frames.starts[group[0].start], frames[group[-1].stop - 1].stop
+        if opened.body is not None:
+            return memoryview(opened.body)[start:stop]
+        try:
+            return memoryview(
+                self._client.read_sealed_segment(generation(entry.generation), entry.sealed_index, start, stop - start)
+            )
+        except NotFoundError as error:
+            raise ReplicaGapError(entry.key) from error
+
+    def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int) -> Part:
+        piece, scan = opened.piece, decoded.scan
+        if run.start == 0:
+            self._check_continues(opened, decoded)
+        start, stop = max(piece.start, decoded.start), min(piece.stop, decoded.start + len(decoded.data))
+        if piece.start and start == piece.start:
+            _check_before(piece, opened.footer, run, decoded.data[: start - decoded.start])
+        if (start, stop) != (decoded.start, decoded.start + len(decoded.data)):
+            scan = self._scan_part(opened, run, decoded, start, stop)
+        data, at = decoded.data[start - decoded.start : stop - decoded.start], start
+        while data:
+            written = os.pwrite(file, data, at)
+            data, at = data[written:], at + written
+        return Part(piece.entry.key, stop - start, decoded.scan, scan)
+
+    def _check_continues(self, opened: Opened, decoded: SealedRun) -> None:
+        """The first commit must follow the log segment before, where the format knows how: SequenceGapError."""
+        expected = opened.next_before
+        if expected is not None and decoded.scan.first not in (None, expected):
+            self._format.scan(opened.footer.file, decoded.data, 0, Expectation(expected))
+
+    def _scan_part(self, opened: Opened, run: range, decoded: SealedRun, start: int, stop: int) -> Scan:
+        """The scan of bytes [start, stop) of a run, which begin and end with commits."""
+        piece, expect = opened.piece, Expectation(opened.footer.frames.firsts[run.start])
+        file, data, at = opened.footer.file, decoded.data, decoded.start
+        if start > at:
+            head = self._format.scan(file, data[: start - at], at, expect)
+            _require_end(piece, start, head.end)
+            data, at, expect = data[start - at :], start, head.expectation
+        scan = self._format.scan(file, data[: stop - at], at, expect)
+        if stop < piece.entry.length:
+            _require_end(piece, stop, scan.end)
+        return scan
+
+
+def _require_end(piece: SealedPiece, expected: int, actual: int) -> None:
+    if expected != actual:
+        raise CorruptObjectError(piece.entry.key, "end of the last whole commit", expected, actual)
+
+
+def _stored(footer: SealedFooter, run: range) -> range:
+    """Where a run of frames lies in the object."""
+    return range(footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
+
+
+def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, ...]]:
+    frames = footer.frames
+    group: list[range] = []
+    stored = held = 0
+    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
+        more, longer = len(_stored(footer, run)), sum(frames.lengths[run.start : run.stop])
+        if group and (stored + more > GROUP_BYTES or held + longer > GROUP_LOG_BYTES):
+            yield tuple(group)
+            group, stored, held = [], 0, 0
+        group.append(run)
+        stored, held = stored + more, held + longer
+    yield tuple(group)
+
+
+def _check_crc(piece: SealedPiece, footer: SealedFooter) -> None:
+    """The frames' CRC-32C, put together, are the log segment's."""
+    total = _crc_of(footer, len(footer.frames))
+    if total != piece.entry.crc:
+        raise CorruptObjectError(piece.entry.key, "CRC-32C of its frames", f"{piece.entry.crc:#x}", f"{total:#x}")
+
+
+def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: memoryview) -> None:
+    """What lies before ``piece`` is what WAL segments hold of it: the frames before ``run``, and its ``head``."""
+    total = crc32c(head, _crc_of(footer, run.start))
+    if total != piece.crc_before:
+        what = f"CRC-32C up to {piece.start}"
+        raise CorruptObjectError(piece.entry.key, what, f"{piece.crc_before:#x}", f"{total:#x}")
+
+
+def _crc_of(footer: SealedFooter, frames: int) -> int:
+    """CRC-32C of what the first so many frames hold."""
+    total = 0
+    for crc, length in zip(footer.frames.crcs[:frames], footer.frames.lengths[:frames], strict=True):
+        total = combine(total, crc, length)
+    return total
