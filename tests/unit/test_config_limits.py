@@ -1,0 +1,84 @@
+"""``retention`` and ``truncate`` in the configuration: what they come to, and what is refused, with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from litelog.config import load_config, make_config
+from litelog.errors import ConfigError, InvalidConfigError
+from litelog.log.truncation import TruncationPolicy
+from litelog.opening import _open_truncator
+from litelog.registry import open_format
+from litelog.retention.policy import RetentionPolicy
+from litelog.shipping.pair import Source
+
+
+def load(retention: str = "{}", truncate: str = "") -> object:
+    text = f"logs:\n- path: /a\n{truncate}  replicas:\n  - url: /b\n    retention: {retention}\n"
+    return load_config(text, {})
+
+
+def test_without_a_word_all_is_kept():
+    config = load_config("logs: [{path: /a, replicas: [{url: /b}]}]", {})
+    assert config.logs[0].replicas[0].retention.policy() == RetentionPolicy()
+    assert not RetentionPolicy().limits
+    assert config.logs[0].truncate is None
+
+
+def test_what_is_said_is_what_counts():
+    text = "{max-age: 30d, max-bytes: 1GiB, max-snapshots: 9, min-snapshots: 2}"
+    config = load(text, "  truncate: {max-bytes: 5MiB, max-age: 36h}\n")
+    assert config.logs[0].replicas[0].retention.policy() == RetentionPolicy(30 * 86400.0, 1 << 30, 9, 2)
+    assert config.logs[0].truncate is not None
+    assert config.logs[0].truncate.policy() == TruncationPolicy(5 << 20, 36 * 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{max-age: 30}", "retention.max-age: must be a duration"),
+        ("{max-age: 59m}", "max-age must be at least 1h"),
+        ("{max-age: 40000d}", "must be from 0s to 36500d"),
+        ("{max-age: never}", "must be a duration"),
+        ("{max-bytes: 0B}", "max-bytes must be more than 0"),
+        ("{max-bytes: -5}", "must be 0 or more"),
+        ("{max-bytes: yes}", "must be a size"),
+        ("{max-snapshots: 0}", "retention.max-snapshots: "),
+        ("{max-snapshots: 1.5}", "retention.max-snapshots: "),
+        ("{max-snapshots: '3'}", "retention.max-snapshots: "),
+        ("{min-snapshots: 0}", "retention.min-snapshots: "),
+        ("{max-snapshots: 2, min-snapshots: 3}", "max-snapshots must be at least min-snapshots, which is 3"),
+        ("{max-agee: 1d}", "unknown key; did you mean max-age?"),
+        ("30d", "must be a mapping"),
+    ],
+)
+def test_a_retention_that_does_not_fit_is_refused_with_its_line(text, said):
+    with pytest.raises(InvalidConfigError) as caught:
+        load(text)
+    (problem,) = caught.value.problems
+    assert problem.startswith("line 5, ")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "truncate needs max-bytes, max-age or both"),
+        ("{max-size: 5MiB}", "truncate.max-size: unknown key"),
+        ("{max-age: 5}", "truncate.max-age: must be a duration"),
+        ("true", "must be a mapping"),
+    ],
+)
+def test_a_truncation_that_does_not_fit_is_refused_with_its_line(text, said):
+    with pytest.raises(InvalidConfigError) as caught:
+        load(truncate=f"  truncate: {text}\n")
+    assert all(problem.startswith("line 3, ") for problem in caught.value.problems)
+    assert said in " ".join(caught.value.problems)
+
+
+def test_a_log_whose_records_are_counted_from_its_beginning_keeps_that(tmp_path):
+    log = {"path": "/a", "format": "lines", "pattern": "*", "truncate": {"max_bytes": 1}, "replicas": [{"url": "/b"}]}
+    config = make_config("here", {"logs": [log]})
+    source = Source("/a", open_format("lines", "*"))
+    with pytest.raises(ConfigError, match="counted from the log's beginning"):
+        _open_truncator(source, config.logs[0], str(tmp_path), None)
