@@ -18,6 +18,7 @@ from litelog.registry import redact
 from litelog.shipping.back_off import is_worth_saying, needs_help
 from litelog.shipping.replica_status import ReplicaStatus, status_of
 from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
+from litelog.shipping.requests import Answer, Requests
 from litelog.shipping.scrubs import Scrubs
 from litelog.watcher import Watcher
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from litelog.segment_iterator import SegmentIterator
     from litelog.shipping.archive import Archive
     from litelog.shipping.listener import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.requests import Request
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +43,11 @@ POLLING_THREADS = 4
 
 LIMIT_CHECK_SECONDS = 0.1
 """How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
+
+NEVER_SECONDS = 3600.0
+
+REQUEST_SECONDS = 1.0
+"""How often it is looked for requests where no file-system event tells of them."""
 
 STOP_SECONDS = 1.0
 """How long a request of an archive is waited for that is under way when all else has ended."""
@@ -89,6 +96,8 @@ class Replicator:
         self._by_place: dict[tuple[str, str], ReplicaTask] = {}
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
         self._archives: dict[ReplicaTask, float] = {}  # when to look at those that wait for something
+        self._requests = Requests(state_dir)
+        self._looked_at = 0.0
         self._clients: list[ReplicaClient] = []
         self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")
         self._compressing = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress")
@@ -155,6 +164,7 @@ class Replicator:
     # --- opening and closing
 
     def _open(self) -> None:
+        self._requests.prepare()
         tools = Tools(
             clock=self._clock,
             random=self._random,
@@ -245,7 +255,7 @@ class Replicator:
                     self._submit(task)
             else:
                 next_due = min(next_due, task.due)
-        next_due = min(next_due, self._serve_archives(now, next_due))
+        next_due = min(next_due, self._serve_archives(now, next_due), self._serve_requests(now))
         if not self._final:
             next_due = self._scrubs.serve(now, next_due)
         if polled:
@@ -391,6 +401,29 @@ class Replicator:
             if task.replica is not None and task.replica.archive is not None:
                 task.replica.archive.poke()
         return next_due
+
+    def _serve_requests(self, now: float) -> float:
+        """Have snapshots written that somebody asks for; when to look again."""
+        if self._final:
+            return now + NEVER_SECONDS
+        watched = self._watcher.arm(self._requests.folder, self._look_again)
+        if now >= self._looked_at + LIMIT_CHECK_SECONDS:
+            self._looked_at = now
+            for request in self._requests.take():
+                self._serve_request(request)
+        elif watched:
+            return self._looked_at + LIMIT_CHECK_SECONDS
+        return now + (NEVER_SECONDS if watched else REQUEST_SECONDS)
+
+    def _serve_request(self, request: Request) -> None:
+        task = next((task for task in self._tasks if task.state_folder == request.folder), None)
+        archive = task.replica.archive if task is not None and task.replica is not None else None
+        if archive is None or task is None or task.phase in OVER:
+            reason = "it is not replicated here" if task is None else f"it is not shipped now ({task.phase.value})"
+            self._requests.answer(request, Answer(None, reason))
+            return
+        requests = self._requests
+        archive.ask(lambda status: requests.answer(request, Answer(status.snapshot, status.error)))
 
     def _open_archives(self) -> list[Archive]:
         replicas = [task.replica for task in self._tasks if task.phase is Phase.DONE]

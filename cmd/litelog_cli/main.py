@@ -30,6 +30,7 @@ VERBS = (
     "segments",
     "wal",
     "verify",
+    "snapshot",
     "prune",
     "forget",
     "check",

@@ -104,6 +104,17 @@ def replicate(
     return _replicate(config, state_dir or config.state_dir or default_state_dir(), once, command, as_json)
 
 
+def config_of(log_dir: str | None, replica_urls: tuple[str, ...], config_file: str | None) -> Config:
+    """The configuration that a command's arguments name; UsageError, ConfigError."""
+    if log_dir is None:
+        return _config_of_file(config_file)
+    if config_file is not None:
+        raise click.UsageError("--config and LOG_DIR do not go together")
+    if not replica_urls:
+        raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
+    return _config_of_arguments(log_dir, replica_urls, {})
+
+
 def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, str]) -> Config:
     from litelog.config import make_config
 

@@ -90,6 +90,7 @@ class Archive:
         self._sealed = 0
         self._delete_refused = False
         self._asked = False
+        self._waiting: list[Callable[[ArchiveStatus], None]] = []
         self._last = False
         self._running = False
         self._stopped = False
@@ -165,12 +166,16 @@ class Archive:
         with self._changed:
             return self._due()
 
-    def ask(self) -> None:
-        """Have a snapshot written now, of all that is finished."""
+    def ask(self, answer: Callable[[ArchiveStatus], None] | None = None) -> None:
+        """Have a snapshot written now, of all that is finished; ``answer`` is called, from any thread, once that is
+        done or has failed."""
         with self._changed:
             self._asked = True
             self._retry_at = 0.0
+            if answer is not None:
+                self._waiting.append(answer)
         self.poke()
+        self._answer()
 
     def finish(self) -> None:
         """Seal what is finished, and write the last snapshot; ``busy`` tells how long that takes."""
@@ -194,6 +199,14 @@ class Archive:
 
     # --- in the background
 
+    def _answer(self) -> None:
+        with self._changed:
+            if self._running:
+                return
+            waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            answer(self.status)
+
     def _work(self) -> None:
         try:
             while True:
@@ -215,6 +228,7 @@ class Archive:
             with self._changed:
                 self._running = False
                 self._changed.notify_all()
+            self._answer()
             self.on_change()
 
     def _failed(self, error: LitelogError) -> None:

@@ -81,6 +81,8 @@ class ReplicaTask:
     """How often it failed in a row."""
     delay: float = field(default=FIRST_DELAY_SECONDS)
     fencing: Fencing = Fencing.REQUIRED
+    state_folder: str = ""
+    """Relative to the daemon's."""
     scrub: Scrub | None = None
     """None where it is not verified in the background."""
 

@@ -1,0 +1,148 @@
+"""``litelog snapshot``: have a snapshot written now, by the daemon if one runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog.errors import LitelogError
+from litelog_cli.output import print_json
+from litelog_cli.replicate import config_of, default_state_dir
+
+if TYPE_CHECKING:
+    from litelog.config import Config
+    from litelog.config.models import LogConfig, ReplicaConfig
+
+LOOK_SECONDS = 0.05
+
+
+class UnansweredError(LitelogError):
+    """The daemon did not answer, or answered with an error."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog snapshot /var/lib/events file:///backup/events
+  litelog snapshot --config etc/litelog.yml
+\b
+Where a daemon replicates the log, it is asked to: all log segments that are
+finished are sealed, and the snapshot names them. Where none does, that is done
+here, as by `litelog replicate --once`: what is not shipped yet is shipped first.
+Where no log segment was finished since the last snapshot, that one stays the newest.
+Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 fenced.
+"""
+)
+@click.argument("log_dir", required=False)
+@click.argument("replica_urls", nargs=-1)
+@click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
+@click.option("--state-dir", help="Where the daemon keeps its state.")
+@click.option("--timeout", default="1m", show_default=True, help="How long a daemon may take.")
+@click.option("--json", "as_json", is_flag=True, help="Print each replica's newest snapshot as a JSON line.")
+def snapshot(
+    log_dir: str | None,
+    replica_urls: tuple[str, ...],
+    config_file: str | None,
+    state_dir: str | None,
+    timeout: str,
+    as_json: bool,
+) -> None:
+    """Have a snapshot written now, for each replica of the configuration or of LOG_DIR."""
+    from litelog.quantities import parse_duration
+
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--timeout") from error
+    config = config_of(log_dir, replica_urls, config_file)
+    kept_in = state_dir or config.state_dir or default_state_dir()
+    running, free = _sort(config, kept_in)
+    found = _ask(kept_in, running, seconds)
+    if free is not None:
+        found += _do_here(free, kept_in)
+    for log, url, key in found:
+        if as_json:
+            print_json({"log": log, "replica": url, "snapshot": key})
+        else:
+            click.echo(f"{log} to {url}: {key or 'nothing is finished yet, so there is nothing to name'}")
+
+
+def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:
+    """What daemons have at work: (log, replica, state folder); and a configuration of the rest, if there is any."""
+    running, logs = [], []
+    for log in config.logs:
+        left = []
+        for replica in log.replicas:
+            url, folder = _state_folder(log, replica, state_dir)
+            if _is_locked(folder):
+                running.append((log.path, url, os.path.relpath(folder, state_dir)))
+            else:
+                left.append(replica)
+        if left:
+            logs.append(log.model_copy(update={"replicas": tuple(left)}))
+    return running, config.model_copy(update={"logs": tuple(logs)}) if logs else None
+
+
+def _state_folder(log: LogConfig, replica: ReplicaConfig, state_dir: str) -> tuple[str, str]:
+    from litelog.opening import state_folder_of
+    from litelog.registry import open_store
+
+    store = open_store(replica.url, replica.options)
+    url = store.url
+    store.close()
+    return url, state_folder_of(state_dir, log.path, replica.url, url)
+
+
+def _is_locked(folder: str) -> bool:
+    from litelog.errors import LockedError
+    from litelog.shipping.replica_state import StateFolder
+
+    if not os.path.isdir(folder):
+        return False
+    try:
+        StateFolder(folder, folder).close()
+    except LockedError:
+        return True
+    return False
+
+
+def _ask(state_dir: str, running: list[tuple[str, str, str]], seconds: float) -> list[tuple[str, str, str | None]]:
+    """Ask daemons, and wait for their answers; (log, replica, newest snapshot) of each."""
+    from litelog.shipping.requests import Request, Requests
+
+    requests = Requests(state_dir)
+    asked = []
+    for log, url, folder in running:
+        request = Request(secrets.token_hex(8), folder)
+        requests.ask(request)
+        asked.append((log, url, request))
+    deadline = time.monotonic() + seconds
+    found: list[tuple[str, str, str | None]] = []
+    for log, url, request in asked:
+        while (answer := requests.find_answer(request.token)) is None:
+            if time.monotonic() >= deadline:
+                taken = "" if requests.withdraw(request.token) else ", though it took the request"
+                raise UnansweredError(f"{log} to {url}: its daemon did not answer within {seconds:g} s{taken}")
+            time.sleep(LOOK_SECONDS)
+        if answer.error is not None:
+            raise UnansweredError(f"{log} to {url}: {answer.error} (the daemon tries again)")
+        found.append((log, url, answer.snapshot))
+    return found
+
+
+def _do_here(config: Config, state_dir: str) -> list[tuple[str, str, str | None]]:
+    """Ship what is there, seal what is finished, write the snapshots."""
+    from litelog.replicator import Replicator
+
+    replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname())
+    replicator.run(once=True)
+    statuses = replicator.status()
+    for status in statuses:
+        if status.archive_error is not None:
+            raise UnansweredError(f"{status.log} to {status.replica}: {status.archive_error}")
+    return [(status.log, status.replica, status.snapshot) for status in statuses]
