@@ -51,6 +51,8 @@ class GenerationFacts:
     """The last time shipped that is known of it, microseconds since 1970."""
     caught_up: int = 0
     """Its snapshots from this index on hold all that it continues of its predecessor."""
+    first: int = 0
+    """The first index that it shipped as WAL segments: their chain begins with the snapshot there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ class Gathering:
         sealed = tuple(self._client.sealed_segments(name))
         described = tuple(self._describe(info) for info in self._client.snapshots(name))
         ended = 0 if is_newest else max(self._last_shipped(wal), 0 if claim is None else claim.time)
-        return GenerationFacts(name, described, sealed, wal, ended, self._caught_up(name, claim))
+        first = 0 if claim is None else claim.first
+        return GenerationFacts(name, described, sealed, wal, ended, self._caught_up(name, claim), first)
 
     def _describe(self, info: IndexedInfo) -> SnapshotFacts:
         place = (info.generation, info.index, info.size)

@@ -25,12 +25,13 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from litelog.layout import sealed_key, snapshot_key, wal_key
+from litelog.position import Position
 from litelog.retention.policy import grace_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from litelog.position import Generation, Position
+    from litelog.position import Generation
     from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts
     from litelog.retention.policy import RetentionPolicy
 
@@ -194,8 +195,8 @@ class _Order:
         for held in self.facts.generations:
             start = self._starts[held.name]
             for number, snapshot in enumerate(held.snapshots, start):
-                begins = number == start and bool(held.wal) and held.wal[0].position.offset == 0
-                if begins and held.wal[0].position.index == snapshot.next:
+                begins = snapshot.next == held.first and bool(held.wal)
+                if begins and held.wal[0].position == Position(held.name, held.first, 0):
                     yield start + bisect_right(_rising(held), snapshot.next) - 1
                 else:
                     yield number

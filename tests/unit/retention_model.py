@@ -184,6 +184,7 @@ class Model:
             tuple(WalSegmentInfo(Position(made.name, *place), WAL_BYTES) for place in wal),
             max(made.wal.values()) if made.ended else 0,
             made.caught_up,
+            made.first,
         )
 
     def _runs(self, one: ModelSnapshot) -> tuple[SealedRun, ...]:

@@ -299,6 +299,7 @@ def test_the_snapshot_that_a_chain_begins_with_stays_as_long_as_what_is_chained_
         (snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5)),
         sealed(FIRST, 0, 10),
         wal(FIRST, 4, 9, 10),
+        first=4,
     )
     facts = ReplicaFacts((lingers,), FIRST)
     assert gone(facts, RetentionPolicy(max_snapshots=1)) == ["WAL segment 4", "snapshot 4", "snapshot 6"] + [
