@@ -148,6 +148,20 @@ def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end():
     assert [info.position.index for info in pieces.wal] == [3, 4, 5]
 
 
+def test_the_last_wal_segment_is_found_behind_a_long_wal_that_is_all_covered():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    count = PAGE + PAGE // 2
+    built.ship_segment(make_segment(0, [1] * count), cuts=range(count))
+    built.ship_segment(make_segment(count, [1] * 3), cuts=range(3))
+    tip = find_tip(builder.client, built.claim)
+    built.snapshot(2)
+    assert find_tip(builder.client, built.claim) == tip
+    assert tip.slot == find_extent(builder.client, built.claim).slot == built.slot
+    pieces = open_latest(builder.client)
+    assert (pieces.wal, pieces.before.position) == ((), built.positions[-1])
+
+
 # --- what is damaged or missing
 
 

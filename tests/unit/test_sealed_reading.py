@@ -213,6 +213,23 @@ def test_a_damaged_sealed_segment_is_named_where_nothing_else_has_its_bytes(buil
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_wal_segments_stand_in_only_where_all_of_them_are_there(builder, lost):
+    built = builder.generations[0]
+    key = sealed_key(built.name, 0)
+    objects = broken(builder, key, 40)
+    del objects[wal_key([at for at in built.positions if at.index == 0][lost])]
+    with pytest.raises(CorruptObjectError) as caught:
+        sequences(client_of(objects))
+    assert caught.value.key == key
+    objects = broken(builder, key, 40)
+    position = wal_key([at for at in built.positions if at.index == 0][lost])
+    objects[position] = objects[position][:-9] + bytes(9)
+    with pytest.raises(CorruptObjectError) as caught:
+        sequences(client_of(objects))
+    assert caught.value.key == key
+
+
 def test_a_sealed_segment_that_is_another_one_is_refused(builder):
     built = builder.generations[0]
     built.prune(2)
