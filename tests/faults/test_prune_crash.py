@@ -1,0 +1,200 @@
+"""Kills a prune and a truncation at every system call that changes the disk: what is kept is whole, and the next run
+finishes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from litelog.log.reader import LogReader
+from litelog.log.recovery import list_segments
+from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.tombstone import read_tombstone
+from litelog.log.writer import LogWriter
+from litelog.object_store import ObjectReplicaClient
+from litelog.opening import state_folder_of
+from litelog.position import generation
+from litelog.reading.generation_choice import find_latest
+from litelog.reading.pieces import list_pieces
+from litelog.shipping.settings import Settings, SnapshotPolicy
+from replica_clients.file import FileStore
+from tests.faults.figures import report
+from tests.faults.tracing import why_not_traced
+from tests.independent_reader import read_replica
+from tests.manual_clock import ManualClock
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import make_log
+
+pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
+
+ROOT = Path(__file__).parents[2]
+CALLS = ("unlink,unlinkat", "fsync,fdatasync", "rename,renameat", "rmdir", "write,pwrite64,pwritev,pwritev2")
+MOST_STEPS = 200
+SEGMENTS = 6
+
+PRUNE = """
+import sys
+from litelog.clock import SystemClock
+from litelog.object_store import ObjectReplicaClient
+from litelog.retention.policy import RetentionPolicy
+from litelog.shipping.pruning_session import PruningSession
+from replica_clients.file import FileStore
+
+replica, state = sys.argv[1:]
+client = ObjectReplicaClient(FileStore(replica))
+PruningSession(client, RetentionPolicy(max_snapshots=2), SystemClock(), state).prune()
+"""
+
+TRUNCATE = """
+import sys
+from litelog.log.writer import LogWriter
+
+log, state = sys.argv[1:]
+with LogWriter(log) as writer:
+    writer.truncate(1 << 40, state_dir=state)
+"""
+
+
+def run(script: str, *arguments: str, tracing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*tracing, sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+
+
+def killed_at(calls: str, step: int) -> tuple[str, ...]:
+    strace = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}")
+    return (*strace, "-e", f"inject={calls}:signal=KILL:when={step}")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of six log segments, its replica, where the log had lost its oldest ones, and the owner's state; made ten
+    days ago."""
+    place = tmp_path_factory.mktemp("place")
+    log = make_log(place / "log")
+    store = FileStore(str(place / "replica"))
+    folder = state_folder_of(str(place / "state"), log.folder, str(place / "replica"), store.url)
+    ReplicaSet(os.path.dirname(folder)).add(os.path.basename(folder), store.url)
+    clock = ManualClock(int((time.time() - 10 * 86400) * 1_000_000))
+    settings = Settings(snapshot_policy=SnapshotPolicy.MIRROR, snapshot_segments=1)
+    daemon = Daemon(log, store, folder, clock=clock, settings=settings)
+    for _ in range(SEGMENTS):
+        log.roll(2)
+        daemon.sync()
+        clock.advance(600)
+        for name in sorted(log.files())[:-3]:
+            log.delete(name)
+    daemon.close()
+    texts = place / "texts"
+    texts.mkdir()
+    for name, data in log.texts.items():
+        (texts / name).write_bytes(data)
+    return place
+
+
+def held(replica: Path) -> dict[str, bytes]:
+    """What the replica's latest generation holds, read by nothing of litelog's."""
+    store = FileStore(str(replica))
+    claim = find_latest(ObjectReplicaClient(store))
+    assert list_pieces(ObjectReplicaClient(store), claim).gap is None
+    return read_replica(store)[claim.generation].files()
+
+
+def objects(replica: Path) -> set[str]:
+    return {str(path.relative_to(replica)) for path in replica.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_a_prune_killed_at_any_call_leaves_all_that_is_kept_and_is_finished_by_the_next(
+    tmp_path: Path, template: Path, calls: str
+) -> None:
+    texts = {path.name: path.read_bytes() for path in sorted((template / "texts").iterdir())}
+    whole = tmp_path / "whole"
+    shutil.copytree(template, whole)
+    state = next((template / "state").glob("*/*/state.json")).parent.relative_to(template)
+    done = run(PRUNE, str(whole / "replica"), str(whole / state))
+    assert done.returncode == 0, done.stderr
+    left = objects(whole / "replica")
+    assert left < objects(template / "replica")
+    kept = held(whole / "replica")
+    assert kept == {name: texts[name] for name in list(texts)[-len(kept) :]}
+    snapshots = sorted(name for name in left if "/snapshots/" in name)
+    killed = 0
+    for step in range(1, MOST_STEPS):
+        place = tmp_path / "place"
+        shutil.copytree(template, place)
+        died = run(PRUNE, str(place / "replica"), str(place / state), tracing=killed_at(calls, step))
+        if died.returncode == 0:
+            break
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        killed += 1
+        there = objects(place / "replica")
+        assert left <= there
+        assert held(place / "replica") == kept
+        for name in snapshots:  # each of them is whole: a reader that is sent back to it loses nothing
+            client = ObjectReplicaClient(FileStore(str(place / "replica")))
+            owner = generation(name.split("/")[1])
+            assert client.read_snapshot(owner, int(name.rsplit("/", 1)[1].split(".")[0], 16))
+        again = run(PRUNE, str(place / "replica"), str(place / state))
+        assert again.returncode == 0, again.stderr
+        assert objects(place / "replica") == left
+        shutil.rmtree(place)
+    else:
+        pytest.fail(f"still killed at call {MOST_STEPS}")
+    report(f"prune_crash_{calls.split(',', maxsplit=1)[0]}", crash_points=killed, failures=0)
+    assert killed > 0 or calls in ("rename,renameat", "rmdir", "write,pwrite64,pwritev,pwritev2")
+
+
+@pytest.fixture(scope="module")
+def log_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of five log segments, and a note that a replica holds all of it."""
+    from tests.unit.test_truncation import replica
+
+    place = tmp_path_factory.mktemp("truncated") / "place"
+    log, state = str(place / "log"), str(place / "state")
+    with LogWriter(log) as writer:
+        for number in range(50):
+            if number % 10 == 0:
+                writer.roll()
+            writer.append(b"%d:" % number + bytes(600))
+    replica(log, state)
+    kept = place.with_name("kept")
+    place.rename(kept)
+    return kept
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_a_truncation_killed_at_any_call_leaves_a_log_that_goes_on(log_template: Path, calls: str) -> None:
+    place = log_template.with_name("place")  # state is kept by the log's path
+    log, state = str(place / "log"), str(place / "state")
+    killed = 0
+    for step in range(1, MOST_STEPS):
+        shutil.copytree(log_template, place)
+        died = run(TRUNCATE, log, state, tracing=killed_at(calls, step))
+        if died.returncode == 0:
+            shutil.rmtree(place)
+            break
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        killed += 1
+        firsts = [int(name[:20]) for name in list_segments(log)]
+        assert firsts == [0, 10, 20, 30, 40][-len(firsts) :]
+        tombstone = read_tombstone(log)
+        assert len(firsts) == 5 or (tombstone is not None and tombstone.first == 30)
+        with LogReader(log) as reader:
+            assert [record.sequence for record in reader] == list(range(firsts[0], 50))
+        assert run(TRUNCATE, log, state).returncode == 0
+        assert [int(name[:20]) for name in list_segments(log)] == [30, 40]
+        assert len(ReplicaSet(log_state_folder(state, log)).held()) == 1
+        with LogWriter(log) as writer:
+            assert writer.append(b"on").first == 50
+        shutil.rmtree(place)
+    else:
+        pytest.fail(f"still killed at call {MOST_STEPS}")
+    report(f"truncate_crash_{calls.split(',', maxsplit=1)[0]}", crash_points=killed, failures=0)
+    assert killed > 0 or calls == "rmdir"
