@@ -14,10 +14,11 @@ from litelog.errors import CorruptionError
 
 if TYPE_CHECKING:
     from litelog.restore.history import History, HistoryFile, Place
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader
 
 MOST_ENDS = 8
-"""How many WAL segments at the end of a history are tried while damage keeps them from being compared."""
+"""How many objects at the end of a history are tried while damage keeps them from being compared."""
 
 
 class Verdict(Enum):
@@ -45,43 +46,67 @@ def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
             return verdict, shorter.place_of(header) if verdict is Verdict.SAME else None
         tried += 1
         if tried == MOST_ENDS:
-            break
+            return Verdict.UNKNOWN, None
+    for entry in reversed(shorter.entries[tried - MOST_ENDS :]):
+        verdict = _compare_sealed(entry, longer)
+        if verdict is not Verdict.UNKNOWN:
+            return verdict, shorter.end_of(entry) if verdict is Verdict.SAME else None
     return Verdict.UNKNOWN, None
 
 
 def _last_place(history: History) -> Place | None:
-    """Behind the last WAL segment whose header can be read and that holds any bytes."""
+    """Behind the last WAL segment whose header can be read and that holds any bytes, or the last sealed segment."""
     for number in reversed(range(len(history.pieces))):
         header = history.header(number)
         if header is not None and header.length:
             return history.place_of(header)
-    return None
+    return history.end_of(history.entries[-1]) if history.entries else None
 
 
 def _compare(shorter: History, number: int, header: WalHeader, longer: History) -> Verdict:
     file = longer.find(header.file)
     if file is None:
-        return _judge_absence(header, longer)
+        return _judge_absence(header.file, longer)
     at = longer.covering(file, header.end - 1)
     there = None if at is None else longer.header(at)
-    if at is None or there is None:
-        return Verdict.UNKNOWN
-    if there.end < header.end:
-        return Verdict.OTHER if longer.finished_size(file) == there.end else Verdict.UNKNOWN
-    if there.end == header.end and _state_the_same(there, header):
+    if there is not None and there.end == header.end and _state_the_same(there, header):
         return Verdict.SAME if _stated(there) == _stated(header) else Verdict.OTHER
+    size = longer.finished_size(file)
+    if size is not None and size < header.end:
+        return Verdict.OTHER
+    if file.entry is None and (there is None or there.end < header.end):
+        return Verdict.UNKNOWN
     try:
         return _compare_bytes(shorter, number, header, longer, file)
     except CorruptionError:
         return Verdict.UNKNOWN
 
 
-def _judge_absence(header: WalHeader, longer: History) -> Verdict:
+def _compare_sealed(entry: SnapshotEntry, longer: History) -> Verdict:
+    """As ``_compare``, for a whole log segment of the shorter history, whose digest is known."""
+    file = longer.find(entry.file)
+    if file is None:
+        return _judge_absence(entry.file, longer)
+    size = longer.finished_size(file)
+    if size is not None and size != entry.length:
+        return Verdict.OTHER
+    if file.entry is not None:
+        return Verdict.SAME if file.entry.digest == entry.digest else Verdict.OTHER
+    found = hashlib.sha256()
+    try:
+        for chunk in longer.chunks(file.name, 0, entry.length):
+            found.update(chunk.data)
+    except CorruptionError:
+        return Verdict.UNKNOWN
+    return Verdict.SAME if found.hexdigest() == entry.digest else Verdict.OTHER
+
+
+def _judge_absence(name: str, longer: History) -> Verdict:
     """What it means that one lacks a log segment of the other: nothing, where it begins behind it or is damaged."""
     names = [file.name for file in longer.files()]
     if not names or "" in names:
         return Verdict.UNKNOWN
-    first, order = longer.format.segment_order(names[0]), longer.format.segment_order(header.file)
+    first, order = longer.format.segment_order(names[0]), longer.format.segment_order(name)
     return Verdict.UNKNOWN if first is None or order is None or order < first else Verdict.OTHER
 
 

@@ -182,7 +182,7 @@ class _Chooser:
         while True:
             try:
                 plan = plan_generation(client, claim, self._target, log_format, donors)
-                history = History(client, claim, log_format, plan.pieces)
+                history = History(client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed])
                 return _Candidate(client, history, damage, plan=plan)
             except CorruptionError as error:
                 damage = damage or error

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import NothingToRestoreError
+from litelog.errors import CorruptionError, NothingToRestoreError, UnknownVersionError
 from litelog.position import Position
 from litelog.reading.wal_search import first_reaching, first_shipped, first_stamped
 
@@ -113,7 +113,7 @@ class Cutter:
             return self._behind(first_shipped(self._positions, self.headers, time + 1))
         entry = self._base.entries[number]
         early = entry.shipped_first <= time
-        return self._in_entry(number, self._lookup.footer(entry).marks.offset_at(time) if early else 0)
+        return self._in_entry(number, self._lookup.marks(entry).offset_at(time) if early else 0)
 
     # --- cutting
 
@@ -129,10 +129,15 @@ class Cutter:
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> int:
         """The offset behind the last commit before the first one that does not belong, which lies in that run."""
-        footer = self._lookup.footer(entry)
-        run = run_of(footer)
-        kept = list(takewhile(belongs, self._lookup.run_commits(entry, footer, run)))
-        return kept[-1].end if kept else footer.frames.offsets[run.start]
+        try:
+            footer = self._lookup.footer(entry)
+            run = run_of(footer)
+            commits, start = iter(self._lookup.run_commits(entry, footer, run)), footer.frames.offsets[run.start]
+        except UnknownVersionError:
+            raise
+        except CorruptionError as error:
+            commits, start = self._lookup.all_commits(entry, error), 0
+        return max((commit.end for commit in takewhile(belongs, commits)), default=start)
 
     def _within_piece(
         self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]

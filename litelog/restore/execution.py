@@ -17,7 +17,9 @@ from litelog.restore.output import OutputError, OutputFolder
 from litelog.restore.pieces import PieceWriter, StoppedError
 from litelog.restore.schedule import Schedule
 from litelog.restore.sealed import SealedReader
+from litelog.restore.sealed_mending import SealedMender
 from litelog.restore.segment_files import SegmentFiles
+from litelog.restore.substitutes import Substitutes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +156,8 @@ class _Run:
         link = self._first_link(totals) if plan.pieces else None
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
             writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors)
-            reader = SealedReader(self.client, files, self.log_format, partial(_check_stop, stopped))
+            mender = SealedMender(Substitutes(self.client, self.donors), self.log_format)
+            reader = SealedReader(self.client, files, self.log_format, partial(_check_stop, stopped), mender)
             schedule = Schedule(plan, writer, reader, pool, self.parallelism, link)
             try:
                 for piece in schedule.run():

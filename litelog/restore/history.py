@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -14,7 +14,11 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, R
 from litelog.layout import wal_key
 from litelog.position import generation
 from litelog.reading.checked_read import read_checked
+from litelog.reading.pieces import list_pieces
+from litelog.reading.sealed_stream import open_sealed
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HEADERS_AT_ONCE, HeaderReader
+from litelog.sealed_frames import decode_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.formats import LogFormat
     from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.sealed_frames import SealedRun
+    from litelog.sealed_segment import SealedFooter
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader, WalSegment
 
 PARALLELISM = 8
@@ -50,6 +57,8 @@ class HistoryFile:
     """Empty where no header tells it."""
     index: int
     pieces: range
+    entry: SnapshotEntry | None = None
+    """Its sealed segment, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +89,17 @@ class History:
         claim: Claim,
         log_format: LogFormat,
         pieces: Sequence[WalSegmentInfo] | None = None,
+        entries: Sequence[SnapshotEntry] | None = None,
     ) -> None:
-        """``pieces``: only these; by default all that are listed, once somebody asks."""
+        """``pieces``, ``entries``: only these WAL segments and sealed segments; by default all that are listed, and
+        all that the newest snapshot names, once somebody asks."""
         self.claim = claim
         self.format = log_format
         self.url = client.url
         self.client = client
         self._pieces = pieces
+        self._entries = entries
+        self._footers: dict[str, SealedFooter] = {}
         self._headers = HeaderReader(client, PARALLELISM)
         self._files: list[HistoryFile] | None = None
         self._lock = threading.RLock()
@@ -98,6 +111,17 @@ class History:
             if self._pieces is None:
                 self._pieces = list(self.client.wal_segments(generation(self.claim.generation)))
             return self._pieces
+
+    @property
+    def entries(self) -> Sequence[SnapshotEntry]:
+        """The sealed segments that its newest snapshot names, in order; none where that is damaged."""
+        with self._lock:
+            if self._entries is None:
+                try:
+                    self._entries = list_pieces(self.client, self.claim).base.entries
+                except CorruptionError:
+                    self._entries = ()
+            return self._entries
 
     def header(self, number: int) -> WalHeader | None:
         """The header of the WAL segment of that number; None if it is damaged or missing."""
@@ -119,6 +143,11 @@ class History:
         order = self.format.segment_order(header.file)
         return None if order is None else Place(order, header.file, header.end)
 
+    def end_of(self, entry: SnapshotEntry) -> Place | None:
+        """Behind a sealed segment's bytes; None if its log segment's name is none."""
+        order = self.format.segment_order(entry.file)
+        return None if order is None else Place(order, entry.file, entry.length)
+
     def find(self, name: str) -> HistoryFile | None:
         """The log segment of that name."""
         return next((file for file in self.files() if file.name == name), None)
@@ -133,6 +162,8 @@ class History:
 
     def finished_size(self, file: HistoryFile) -> int | None:
         """The size of a log segment, if all of it is there; None if it still grows, or its end is missing."""
+        if file.entry is not None:
+            return file.entry.length
         header = self.header(file.pieces[-1])
         return header.end if header is not None and header.final else None
 
@@ -147,11 +178,19 @@ class History:
             raise ReplicaGapError(str(position)) from error
 
     def chunks(self, name: str, start: int, stop: int) -> Iterator[Chunk]:
-        """Bytes [start, stop) of a log segment, a WAL segment's worth at a time.
+        """Bytes [start, stop) of a log segment, a WAL segment's or a frame's worth at a time.
 
         ReplicaGapError where they are not there, CorruptObjectError where they are damaged.
         """
         file = self.find(name)
+        if file is not None and file.entry is not None and start < stop:
+            try:
+                for chunk in self._sealed_chunks(file.entry, start, stop):
+                    yield chunk
+                    start = chunk.end
+            except CorruptionError:
+                if not file.pieces:
+                    raise
         while start < stop:
             number = None if file is None else self.covering(file, start)
             if number is None:
@@ -168,7 +207,47 @@ class History:
             yield Chunk(start, data, self.url, self.claim.generation, total)
             start = end
 
+    def _sealed_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[Chunk]:
+        if stop > entry.length:
+            raise ReplicaGapError(f"{self.url}: {entry.file} from offset {entry.length} on")
+        try:
+            footer = self._footer(entry)
+            for run in footer.frames.runs(footer.frames.for_offsets(start, stop)):
+                decoded = self._read_run(entry, footer, run)
+                begin, end = max(start, decoded.start), min(stop, decoded.start + len(decoded.data))
+                data = decoded.data[begin - decoded.start : end - decoded.start]
+                yield Chunk(begin, data, self.url, self.claim.generation, entry.crc if end == entry.length else None)
+        except NotFoundError as error:
+            raise ReplicaGapError(entry.key) from error
+
+    def _footer(self, entry: SnapshotEntry) -> SealedFooter:
+        with self._lock:
+            footer = self._footers.get(entry.key)
+        if footer is None:
+            footer = open_sealed(self.client, entry)[0]
+            with self._lock:
+                self._footers = {entry.key: footer}
+        return footer
+
+    def _read_run(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> SealedRun:
+        start = footer.frames.starts[run.start]
+        length, name = footer.frames[run.stop - 1].stop - start, generation(entry.generation)
+        return read_checked(
+            lambda: self.client.read_sealed_segment(name, entry.sealed_index, start, length),
+            lambda body: decode_run(entry.key, footer, run, body, self.format),
+        )
+
     def _find_files(self) -> list[HistoryFile]:
+        sealed = {entry.index: HistoryFile(entry.file, entry.index, range(0), entry) for entry in self.entries}
+        found = self._find_wal_files()
+        sealed |= {
+            file.index: replace(file, name=sealed[file.index].name, entry=sealed[file.index].entry)
+            for file in found
+            if file.index in sealed
+        }
+        return [*sealed.values(), *(file for file in found if file.index not in sealed)]
+
+    def _find_wal_files(self) -> list[HistoryFile]:
         numbered = enumerate(piece.position.index for piece in self.pieces)
         groups = [[number for number, _ in group] for _, group in groupby(numbered, key=lambda pair: pair[1])]
         files = []
@@ -184,7 +263,15 @@ class History:
         if first is not None and first.successor is not None:
             return None
         index = self.pieces[group[0]].position.index
-        return HistoryFile(first.file if first else "", index, range(group[0], group[-1] + 1))
+        return HistoryFile(first.file if first else "", index, range(group[0], group[-1] + 1), self._stand_in(group))
+
+    def _stand_in(self, group: list[int]) -> SnapshotEntry | None:
+        """The sealed segment that the last of some WAL segments stands for, if it stands for one that is whole."""
+        last = self.header(group[-1])
+        try:
+            return None if last is None or last.sealed is None else describe_sealed(self.client, last)
+        except CorruptionError:
+            return None
 
     def _read_ahead(self, numbers: Sequence[int]) -> None:
         """Read headers side by side; those that are damaged are told when they are asked for, one by one."""

@@ -6,22 +6,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog import wal_segment
-from litelog.errors import NotFoundError, ReplicaGapError
+from litelog.errors import CorruptionError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
+from litelog.frame_table import Marks
 from litelog.layout import wal_key
 from litelog.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HeaderReader
+from litelog.restore.donors import NoDonorError
+from litelog.restore.substitutes import Substitutes
 from litelog.sealed_frames import decode_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from litelog.formats import Commit, LogFormat
     from litelog.position import Position
     from litelog.replica_client import ReplicaClient
+    from litelog.restore.donors import Donors
     from litelog.sealed_segment import SealedFooter
     from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader
@@ -48,13 +52,21 @@ class Lookup(Protocol):
     def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
         """The commits in a run of frames of a sealed segment."""
 
+    def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
+        """The commits of a log segment whose sealed segment is damaged, as far as others have them; then ``why``."""
+
+    def marks(self, entry: SnapshotEntry) -> Marks:
+        """When a log segment was shipped, by its WAL segments where its sealed segment is damaged."""
+
 
 class ReplicaLookup:
     """Looks up in a replica."""
 
-    def __init__(self, client: ReplicaClient, log_format: LogFormat) -> None:
+    def __init__(self, client: ReplicaClient, log_format: LogFormat, donors: Donors | None = None) -> None:
+        """``donors``: who else may have what is damaged in sealed segments."""
         self._client = client
         self._format = log_format
+        self._substitutes = Substitutes(client, donors)
         self.headers = HeaderReader(client, PLANNING_PARALLELISM)
         self._entries: dict[Position, SnapshotEntry] = {}
 
@@ -94,3 +106,22 @@ class ReplicaLookup:
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error
         return self._format.commits(entry.file, decoded.data, decoded.start, Expectation(frames.firsts[run.start]))
+
+    def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
+        expect = Expectation(entry.first)
+        try:
+            for chunk in self._substitutes.chunks(entry, 0, entry.length, proven=True):
+                yield from self._format.commits(entry.file, chunk.data, chunk.start, expect)
+                expect = self._format.scan(entry.file, chunk.data, chunk.start, expect).expectation
+        except NoDonorError:
+            raise why from None
+
+    def marks(self, entry: SnapshotEntry) -> Marks:
+        try:
+            return self.footer(entry).marks
+        except CorruptionError:
+            headers = [header for header in self._substitutes.wal_headers(entry) if header.length]
+            marks = Marks(tuple(header.end for header in headers), tuple(header.shipped for header in headers))
+            if not headers or headers[0].offset or marks.offsets[-1] != entry.length:
+                raise
+            return marks

@@ -55,7 +55,7 @@ def plan_generation(
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
     held, lost = _find_pieces(client, claim, around=donors is not None)
     wal = list(held.wal)
-    lookup: Lookup = ReplicaLookup(client, log_format)
+    lookup: Lookup = ReplicaLookup(client, log_format, donors)
     if donors is not None:
         lookup = StandInLookup(lookup, claim, wal, log_format, donors)
     elif (gap := missing_snapshot(held.base, wal)) is not None:

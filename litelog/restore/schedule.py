@@ -9,15 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from litelog.reading.prefetch import ahead
-from litelog.restore.pieces import Piece, PieceWriter, Step
+from litelog.restore.pieces import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from litelog.reading.wal_chain import Link
+    from litelog.restore.pieces import Piece, PieceWriter
     from litelog.restore.planned import RestorePlan
-    from litelog.restore.sealed import Opened, SealedReader
+    from litelog.restore.sealed import Broken, Opened, SealedReader
 
 QUEUED_PER_WORKER = 4
 """Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but bound how
@@ -72,18 +73,14 @@ class Schedule:
             yield 0, partial(self.writer.write, number, before, self._last, Future())
             before = self._last
 
-    def _openings(self) -> Iterator[tuple[int, Callable[[], Opened]]]:
+    def _openings(self) -> Iterator[tuple[int, Callable[[], Opened | Broken]]]:
         for before, piece in zip((None, *self.plan.sealed), self.plan.sealed, strict=False):
             follows = before is not None and before.entry.index == piece.entry.index - 1 and piece.start == 0
             yield 0, partial(self.reader.open, piece, before.entry.next if before is not None and follows else None)
 
-    def _sealed_jobs(self, opened: Opened) -> Iterator[_Job]:
+    def _sealed_jobs(self, opened: Opened | Broken) -> Iterator[_Job]:
         before: Future[Any] = Future()
         for number in range(len(opened.groups)):
             after: Future[Any] = Future()
-            yield 0, partial(self._write_group, opened, number, before, after)
+            yield 0, partial(self.reader.write, opened, number, before, after)
             before = after
-
-    def _write_group(self, opened: Opened, number: int, before: Future[Any], after: Future[Any]) -> Piece:
-        parts = self.reader.write(opened, number, before, after)
-        return Piece(tuple(parts), (), objects=int(number == len(opened.groups) - 1))

@@ -4,7 +4,7 @@ What is checked: the footer against what names the sealed segment, each frame's 
 and what the footer says of them, and the SHA-256 of the log segment. That is one sequence of bytes, and frames are not
 read in sequence: each group of frames waits, once it is written, for the one before it, and adds its bytes. Of a log
 segment of which only a part is restored there is no SHA-256; there the frames' CRC-32C, put together, must be the log
-segment's as the snapshot states it.
+segment's as the snapshot states it. What is damaged is taken from elsewhere (``sealed_mending``).
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import combine, crc32c
-from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
 from litelog.formats import Expectation
 from litelog.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
+from litelog.restore.pieces import Piece
 from litelog.restore.run import Part
 from litelog.restore.write_back import begin_write_back
-from litelog.sealed_frames import decode_run
+from litelog.sealed_frames import SealedRun, check_run, decode_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from litelog.errors import LitelogError
     from litelog.formats import LogFormat, Scan
     from litelog.replica_client import ReplicaClient
+    from litelog.restore.mending import Mended
     from litelog.restore.planned import SealedPiece
+    from litelog.restore.sealed_mending import SealedMender
     from litelog.restore.segment_files import SegmentFiles
-    from litelog.sealed_frames import SealedRun
     from litelog.sealed_segment import SealedFooter
 
 GROUP_BYTES = 4 << 20
@@ -56,6 +59,15 @@ class Opened:
     """The sequence behind the log segment before it, where that is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A sealed segment that is damaged as a whole, or not there."""
+
+    piece: SealedPiece
+    error: LitelogError
+    groups: tuple[None] = (None,)
+
+
 class SealedReader:
     """Restores sealed segments: ``open`` each, then ``write`` each of its groups, on any threads, begun in order."""
 
@@ -65,60 +77,93 @@ class SealedReader:
         files: SegmentFiles,
         log_format: LogFormat,
         check_stop: Callable[[], None],
+        mender: SealedMender,
     ) -> None:
         """``check_stop`` raises where the rest is to be given up."""
         self._client = client
         self._files = files
         self._format = log_format
         self._check_stop = check_stop
+        self._mender = mender
 
-    def open(self, piece: SealedPiece, next_before: int | None) -> Opened:
-        """Read a sealed segment's footer. CorruptObjectError; ReplicaGapError where it is not there."""
+    def open(self, piece: SealedPiece, next_before: int | None) -> Opened | Broken:
+        """Read a sealed segment's footer."""
         self._check_stop()
+        opened: Opened | Broken
         try:
             footer, body = open_sealed(self._client, piece.entry)
-        except NotFoundError as error:
-            raise ReplicaGapError(piece.entry.key) from error
-        if not piece.is_whole:
-            _check_crc(piece, footer)
-        opened = Opened(piece, footer, body, tuple(_groups(piece, footer)), next_before)
+            if not piece.is_whole:
+                _check_crc(piece, footer)
+            opened = Opened(piece, footer, body, tuple(_groups(piece, footer)), next_before)
+        except (CorruptionError, StoreError) as error:
+            opened = Broken(piece, _named(piece, error))
         self._files.expect(piece.entry.index, len(opened.groups))
         return opened
 
-    def write(self, opened: Opened, number: int, before: Future[Any], after: Future[Any]) -> list[Part]:
-        """Restore a group. ``before`` and ``after`` give the SHA-256 of what lies before it, and behind."""
+    def write(self, opened: Opened | Broken, number: int, before: Future[Any], after: Future[Any]) -> Piece:
+        """Restore a group. ``before`` and ``after`` give the SHA-256 of what lies before it, and behind.
+
+        CorruptionError where nothing else has what is damaged.
+        """
         try:
-            parts = self._write(opened, number, before, after)
+            if isinstance(opened, Broken):
+                entry = opened.piece.entry
+                file = self._files.open(entry.index, entry.file)
+                parts, mended = self._mender.replace_all(opened.piece, file, opened.error)
+            else:
+                parts, mended = self._write_group(opened, number, before, after)
         finally:
             if not after.done():
                 after.set_result(None)  # the group behind goes on without; this one's error is told first
         self._files.done(opened.piece.entry.index)
-        return parts
+        return Piece(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
 
-    def _write(self, opened: Opened, number: int, before: Future[Any], after: Future[Any]) -> list[Part]:
-        entry, group = opened.piece.entry, opened.groups[number]
-        file = self._files.open(entry.index, entry.file)
-        held: list[memoryview] = []
-        parts: list[Part] = []
+    def _write_group(
+        self, opened: Opened, number: int, before: Future[Any], after: Future[Any]
+    ) -> tuple[list[Part], list[Mended]]:
+        piece, group = opened.piece, opened.groups[number]
+        file = self._files.open(piece.entry.index, piece.entry.file)
+        mended: list[Mended] = []
+        try:
+            parts, held = self._write(opened, group, file)
+        except (CorruptionError, StoreError) as error:
+            data, mended = self._mender.replace_group(opened.footer, piece, group, _named(piece, error))
+            parts, held = self._write_runs(opened, group, file, data), [memoryview(data)]
+        if parts:
+            begin_write_back(file, opened.footer.frames.offsets[group[0].start], sum(part.written for part in parts))
+        if piece.is_whole:
+            try:
+                self._add_digest(opened, number, held, before, after)
+            except CorruptObjectError as error:
+                mended += self._mender.replace_all(piece, file, error)[1]
+        return parts, mended
 
-        def write_all(body: memoryview) -> None:
-            held.clear()
-            parts.clear()
-            first = opened.footer.frames.starts[group[0].start] if group else 0
+    def _write(self, opened: Opened, group: Sequence[range], file: int) -> tuple[list[Part], list[memoryview]]:
+        """What was written of a group, and its bytes."""
+        entry, frames = opened.piece.entry, opened.footer.frames
+
+        def write(body: memoryview) -> tuple[list[Part], list[memoryview]]:
+            held, parts = [], []
+            first = frames.starts[group[0].start] if group else 0
             for run in group:
                 self._check_stop()
                 stored = _stored(opened.footer, run)
-                decoded = decode_run(
-                    entry.key, opened.footer, run, body[stored.start - first : stored.stop - first], self._format
-                )
+                part = body[stored.start - first : stored.stop - first]
+                decoded = decode_run(entry.key, opened.footer, run, part, self._format)
                 held.append(decoded.data)
                 parts.append(self._write_run(opened, run, decoded, file))
+            return parts, held
 
-        read_checked(lambda: self._read(opened, group), write_all)
-        if parts:
-            begin_write_back(file, opened.footer.frames.offsets[group[0].start], sum(part.written for part in parts))
-        if opened.piece.is_whole:
-            self._add_digest(opened, number, held, before, after)
+        return read_checked(lambda: self._read(opened, group), write)
+
+    def _write_runs(self, opened: Opened, group: Sequence[range], file: int, data: bytearray) -> list[Part]:
+        """Write a group from its bytes of the log segment, which its checksums allow."""
+        parts, frames = [], opened.footer.frames
+        for run in group:
+            start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
+            view = memoryview(data)[start : last.end - frames.offsets[group[0].start]]
+            scan = check_run(opened.piece.entry.key, opened.footer, run, view, self._format)
+            parts.append(self._write_run(opened, run, SealedRun(view, scan), file))
         return parts
 
     def _add_digest(
@@ -141,12 +186,8 @@ class SealedReader:
         start, stop = frames.starts[group[0].start], frames[group[-1].stop - 1].stop
         if opened.body is not None:
             return memoryview(opened.body)[start:stop]
-        try:
-            return memoryview(
-                self._client.read_sealed_segment(generation(entry.generation), entry.sealed_index, start, stop - start)
-            )
-        except NotFoundError as error:
-            raise ReplicaGapError(entry.key) from error
+        name = generation(entry.generation)
+        return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start))
 
     def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int) -> Part:
         piece, scan = opened.piece, decoded.scan
@@ -181,6 +222,10 @@ class SealedReader:
         if stop < piece.entry.length:
             _require_end(piece, stop, scan.end)
         return scan
+
+
+def _named(piece: SealedPiece, error: LitelogError) -> LitelogError:
+    return ReplicaGapError(piece.entry.key) if isinstance(error, NotFoundError) else error
 
 
 def _require_end(piece: SealedPiece, expected: int, actual: int) -> None:

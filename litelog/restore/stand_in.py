@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.formats import Commit, LogFormat, Scan
+    from litelog.frame_table import Marks
     from litelog.position import Position
     from litelog.replica_client import WalSegmentInfo
     from litelog.restore.donors import Donors
@@ -92,6 +93,12 @@ class StandInLookup:
 
     def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
         return self._inner.run_commits(entry, footer, run)
+
+    def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
+        return self._inner.all_commits(entry, why)
+
+    def marks(self, entry: SnapshotEntry) -> Marks:
+        return self._inner.marks(entry)
 
     def _header(self, position: Position) -> WalHeader:
         if position in self._made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,11 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.errors import NothingToRestoreError
+from litelog.checksum import crc32c
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    NothingToRestoreError,
+    UnknownVersionError,
+)
+from litelog.layout import parse_wal, sealed_key, snapshot_key
+from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from tests.unit.random_replicas import SHAPES, draw_replica
-from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix
+from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment, prefix
 
 SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]]
 LOG = make_log(SHAPE)
@@ -83,7 +93,7 @@ def test_indexes_that_are_there_are_named(mixed):
 
 
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
     builder, log = draw_replica(data, shape)
     commits = [count for counts in shape for count in counts]
@@ -123,3 +133,189 @@ def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
     assert (result.records, result.objects) == (30, 1)
     restore_to(builder.client, tmp_path / "cut", Target(sequence=20))
     assert files_in(tmp_path / "cut") == {segment.name: data[: ends[20]]}
+
+
+# --- damaged replicas
+
+
+def outcome(objects, folder, target=None):
+    """(what was restored, the result), or the error: then nothing is left behind."""
+    try:
+        result = restore_to(client_of(objects), f"{folder}/out", target, parallelism=2)
+    except LitelogError as error:
+        assert os.listdir(folder) == []
+        return error
+    found = files_in(f"{folder}/out")
+    for name in found:
+        os.unlink(f"{folder}/out/{name}")
+    os.rmdir(f"{folder}/out")
+    return found, result
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path, bit):
+    objects = mixed.objects()
+    named = 0
+    for key, body in objects.items():
+        for at in range(bit, len(body), 24):
+            found = outcome({**objects, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}, str(tmp_path))
+            if isinstance(found, LitelogError):
+                assert isinstance(found, CorruptionError), (key, at, found)
+                named += 1
+            else:
+                assert found[0] == whole(LOG), (key, at)
+    assert named > 100
+
+
+def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed, tmp_path):
+    objects = mixed.objects()
+    newest = max(key for key in objects if parse_wal(key))
+    for key, body in objects.items():
+        for length in (None, 0, 7, len(body) // 2, len(body) - 1):
+            damaged = {name: data for name, data in objects.items() if name != key}
+            found = outcome(damaged if length is None else {**damaged, key: body[:length]}, str(tmp_path))
+            if key == newest and length is None:
+                assert found[0] in [prefix(LOG, held) for held in range(1, len(COMMITS))]
+            else:
+                assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (key, length)
+
+
+def test_every_swap_and_replay_of_objects_is_found_or_harmless(mixed, tmp_path):
+    objects = mixed.objects()
+    for one, other in permutations(objects, 2):
+        for damaged in ({**objects, one: objects[other]}, {**objects, one: objects[other], other: objects[one]}):
+            found = outcome(damaged, str(tmp_path))
+            assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (one, other)
+
+
+@pytest.fixture
+def kept() -> ReplicaBuilder:
+    """Sealed and in snapshots, and no WAL segment deleted yet."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(1)
+    built.snapshot(3)
+    built.ship_segment(LOG[3], final=None)
+    return builder
+
+
+@pytest.mark.parametrize("damage", ["deleted", "empty", "cut", "flipped"])
+@pytest.mark.parametrize("index", range(3))
+def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept, tmp_path, index, damage):
+    objects = kept.objects()
+    key = sealed_key(kept.generations[0].name, index)
+    body = objects.pop(key)
+    if damage != "deleted":
+        objects[key] = {"empty": b"", "cut": body[:-1], "flipped": body[:40] + bytes([body[40] ^ 1]) + body[41:]}[
+            damage
+        ]
+    found, result = outcome(objects, str(tmp_path))
+    assert found == whole(LOG)
+    assert {mended.key for mended in result.mended} == {key}
+    assert {(mended.file, mended.replica) for mended in result.mended} == {(LOG[index].name, "memory://copy")}
+    assert (result.commits, result.records) == (len(COMMITS), 18)
+
+
+@pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
+def test_a_bound_is_found_in_the_wal_where_the_sealed_segments_are_damaged(kept, tmp_path, held):
+    objects = {key: body if "/segments/" not in key else b"x" for key, body in kept.objects().items()}
+    found, result = outcome(objects, str(tmp_path), Target(sequence=sum(COMMITS[:held]) - 1))
+    assert found == prefix(LOG, held)
+    assert (result.commits, result.next) == (held, sum(COMMITS[:held]))
+
+
+def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_path):
+    objects = kept.objects()
+    key = snapshot_key(kept.generations[0].name, 3)
+    found, result = outcome({**objects, key: b"x"}, str(tmp_path))
+    assert found == whole(LOG)
+    assert [(mended.key, mended.file) for mended in result.mended] == [(key, None)]
+
+
+def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
+    objects = mixed.objects()
+    key = snapshot_key(mixed.generations[0].name, 2)
+    found = outcome({**objects, key: b"x"}, str(tmp_path))
+    assert isinstance(found, CorruptObjectError)
+    assert found.key == key
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "footer"])
+def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept, tmp_path, kind):
+    from litelog.compression import compress_frames, decompress_frames
+
+    objects, name = kept.objects(), kept.generations[0].name
+    if kind == "snapshot":
+        key = snapshot_key(name, 3)
+        text = decompress_frames(objects[key], 1 << 20).replace(b'"version":1', b'"version":2')
+        objects[key] = b"".join(compress_frames(text))
+    else:
+        key = sealed_key(name, 1)
+        body = bytearray(objects[key])
+        length = int.from_bytes(body[-12:-8], "little")
+        body[-16:-14] = (2).to_bytes(2, "little")
+        body[-8:-4] = crc32c(bytes(body[-length:-8])).to_bytes(4, "little")
+        objects[key] = bytes(body)
+    found = outcome(objects, str(tmp_path))
+    assert isinstance(found, UnknownVersionError)
+    assert found.key == key
+
+
+# --- several replicas
+
+
+def pruned() -> ReplicaBuilder:
+    """Three log segments that only sealed segments hold, and one that grows."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(3)
+    built.ship_segment(LOG[3], cuts=[0], final=None)
+    built.prune(3)
+    return builder
+
+
+def all_wal() -> ReplicaBuilder:
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[1])
+    built.ship_segment(LOG[3], final=None, upto=1)
+    return builder
+
+
+def restore_several(replicas, output, target=None):
+    choice = choose([client_of(objects) for objects in replicas], target or Target(), lambda _: FORMAT)
+    return restore(choice.client, choice.plan, str(output), log_format=FORMAT, donors=choice.donors)
+
+
+@pytest.mark.parametrize("other", [pruned, all_wal], ids=["sealed", "wal"])
+@pytest.mark.parametrize("index", range(3))
+def test_what_a_sealed_segment_lost_is_taken_from_another_replica(tmp_path, index, other):
+    chosen = pruned()
+    key = sealed_key(chosen.generations[0].name, index)
+    objects = {**chosen.objects(), key: b"x"}
+    result = restore_several([objects, other().objects()], tmp_path / "out")
+    assert files_in(tmp_path / "out") == whole(LOG)
+    assert {mended.key for mended in result.mended} <= {key}
+    restore_several([objects, other().objects()], tmp_path / "cut", Target(sequence=6))
+    assert files_in(tmp_path / "cut") == prefix(LOG, 4)
+
+
+def test_another_log_of_the_same_shape_is_no_help(tmp_path):
+    chosen = pruned()
+    objects = {**chosen.objects(), sealed_key(chosen.generations[0].name, 1): b"x"}
+    foreign, first = ReplicaBuilder(), 0
+    built = foreign.add()
+    for counts in SHAPE:
+        segment = make_segment(first, counts, tag=b"s")
+        built.ship_segment(segment)
+        first = segment.next
+    built.snapshot(4)
+    with pytest.raises(LitelogError) as caught:
+        restore_several([objects, foreign.objects()], tmp_path / "out")
+    assert isinstance(caught.value, (CorruptObjectError, DivergedReplicasError))
+    assert os.listdir(tmp_path) == []
