@@ -160,6 +160,8 @@ def test_the_last_wal_segment_is_found_behind_a_long_wal_that_is_all_covered():
     assert tip.slot == find_extent(builder.client, built.claim).slot == built.slot
     pieces = open_latest(builder.client)
     assert (pieces.wal, pieces.before.position) == ((), built.positions[-1])
+    client = client_of(damaged(builder, snapshot_key(built.name, 2)))
+    assert [info.position for info in open_latest(client).wal] == built.positions
 
 
 # --- what is damaged or missing
