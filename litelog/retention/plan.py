@@ -22,7 +22,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.layout import sealed_key, snapshot_key, wal_key
 from litelog.position import Position
@@ -61,16 +61,21 @@ class Cause(StrEnum):
     COUNT = "the oldest, beyond max-snapshots"
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(NamedTuple):
     """An object that goes. ``index`` is a snapshot's or sealed segment's, ``position`` a WAL segment's."""
 
     kind: Kind
-    key: str
     size: int
     generation: Generation
     index: int
     position: Position | None = None
+
+    @property
+    def key(self) -> str:
+        """The object's."""
+        if self.position is not None:
+            return wal_key(self.position)
+        return (snapshot_key if self.kind is Kind.SNAPSHOT else sealed_key)(self.generation, self.index)
 
 
 @dataclass(slots=True)
@@ -231,18 +236,17 @@ class _Order:
             before = _ALWAYS if held is self.facts.generations[-1] else start - 1
             hidden = max((number for number in unknown if number >= start), default=-1)
             for number, snapshot in enumerate(held.snapshots, start):
-                key = snapshot_key(held.name, snapshot.next)
                 upto = self._kept_upto[number]
-                yield Removal(Kind.SNAPSHOT, key, snapshot.size, held.name, snapshot.next), upto
+                yield Removal(Kind.SNAPSHOT, snapshot.size, held.name, snapshot.next), upto
             for info in held.sealed:
                 upto = start + bisect_right(firsts, info.index) - 1 if firsts else before
                 upto = max(upto, named.get((held.name, info.index), -1), hidden)
-                yield Removal(Kind.SEALED, sealed_key(held.name, info.index), info.size, held.name, info.index), upto
+                yield Removal(Kind.SEALED, info.size, held.name, info.index), upto
             for number, wal in enumerate(held.wal):
                 at = wal.position
                 upto = start + bisect_right(firsts, at.index) - 1 if firsts else before
                 upto = _ALWAYS if number >= len(held.wal) - 2 else upto
-                yield Removal(Kind.WAL, wal_key(at), wal.size, held.name, at.index, at), upto
+                yield Removal(Kind.WAL, wal.size, held.name, at.index, at), upto
 
     def _named(self) -> dict[tuple[Generation, int], int]:
         """The last cut that each sealed segment stays with, by those that name it."""

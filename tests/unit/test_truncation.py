@@ -27,7 +27,9 @@ from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, p
 from litelog.log.writer import LogWriter
 from litelog.shipping.pair import Source
 from litelog.shipping.settings import Settings
-from litelog.shipping.truncating import LogTruncator
+from litelog.shipping.truncating import LogTruncator, ReplicatedNotes
+from litelog.snapshot import Snapshot
+from litelog.snapshot_entries import SnapshotEntry
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.unit.daemon_builder import Daemon
@@ -431,3 +433,32 @@ def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
     assert firsts(log) == [10, 20, 30, 40]
     assert len(caplog.records) == 1
     assert "holds other bytes" in caplog.text
+
+
+def test_only_what_is_noted_of_the_generation_at_hand_counts(log, tmp_path):
+    from tests.unit.replica_builder import LOG, SECOND
+
+    state = str(tmp_path / "notes")
+    os.makedirs(state)
+
+    def snapshot(generation: str) -> Snapshot:
+        entry = SnapshotEntry(
+            0, generation, 0, list_segments(log)[0], 100, 10, "0" * 64, 1, 0, 1, 1, 0, 0, SECOND, SECOND, True
+        )
+        return Snapshot(LOG, "litelog", generation, "me", 0, 1, SECOND, segments=(entry,))
+
+    older, newer = "00000001000000a1", "00000002000000a2"
+    notes = ReplicatedNotes(state, log)
+    notes.begin(older)
+    assert notes.note(snapshot(older))
+    assert len(read_replicated(state)) == 1
+    ReplicatedNotes(state, log).begin(older)  # a restart
+    assert len(read_replicated(state)) == 1
+    notes.begin(newer)
+    assert read_replicated(state) == {}
+    assert not notes.note(snapshot(older))  # a step of the old generation's that ended late
+    assert read_replicated(state) == {}
+    assert notes.note(snapshot(newer))
+    notes.lower()
+    assert read_replicated(state) == {}
+    assert not notes.note(snapshot(newer))
