@@ -22,7 +22,7 @@ from litelog.errors import (
 from litelog.restore.agreement import Verdict, agreed_place
 from litelog.restore.donors import Donors, readable_claims, same_log
 from litelog.restore.history import History, Place
-from litelog.restore.plan import find_generation, plan_generation
+from litelog.restore.plan import find_generation, plan_history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ class _Candidate(_Standing):
 
     @property
     def beginning(self) -> tuple[object, ...]:
-        return self._order(self.plan.files[0].name)
+        return self._order(self.plan.all_files[0].name)
 
     def _order(self, name: str) -> tuple[object, ...]:
         return self.history.format.segment_order(name) or ()
@@ -181,7 +181,7 @@ class _Chooser:
         donors = None
         while True:
             try:
-                plan = plan_generation(client, claim, self._target, log_format, donors)
+                plan = plan_history(client, claim, self._target, log_format, donors)
                 history = History(client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed])
                 return _Candidate(client, history, damage, plan=plan)
             except CorruptionError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -131,7 +131,7 @@ class _Totals:
 
     def result(self, plan: RestorePlan, output: str, seconds: float) -> RestoreResult:
         """The counts, with what the caller knows."""
-        counts = (self.next, self.bytes, len(plan.files), self.objects, self.commits, self.records)
+        counts = (self.next, self.bytes, len(plan.all_files), self.objects, self.commits, self.records)
         return RestoreResult(output, plan.end, *counts, seconds, plan.replica, tuple(self.mended))
 
 
@@ -149,16 +149,23 @@ class _Run:
 
     def restore(self) -> _Totals:
         """Write all of the plan's files, synced. The error raised is that of the first piece that has one."""
-        plan, folder, totals, stopped = self.plan, self.folder, _Totals(), threading.Event()
+        totals = _Totals()
+        for part in self.plan.parts:
+            replace(self, plan=part).restore_part(totals)
+        return totals
+
+    def restore_part(self, totals: _Totals) -> None:
+        """Write the files of one part of a plan, which is ``plan``."""
+        plan, folder, stopped = self.plan, self.folder, threading.Event()
+        totals.mended += [Mended(error.key, str(error)) for error in plan.lost]
         sizes = {file.index: file.size for file in plan.files}
         files = SegmentFiles(folder.create, folder.reopen, sizes, [piece.position.index for piece in plan.pieces])
-        totals.mended += [Mended(error.key, str(error)) for error in plan.lost]
-        link = self._first_link(totals) if plan.pieces else None
+        link, written = self._first_link(totals) if plan.pieces else None, totals.bytes
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
             writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors)
             mender = SealedMender(Substitutes(self.client, self.donors), self.log_format)
             reader = SealedReader(self.client, files, self.log_format, partial(_check_stop, stopped), mender)
-            schedule = Schedule(plan, writer, reader, pool, self.parallelism, link)
+            schedule = Schedule(plan, writer, reader, pool, self.parallelism, link, totals.next)
             try:
                 for piece in schedule.run():
                     totals.add(piece)
@@ -170,27 +177,28 @@ class _Run:
                 raise
             finally:
                 files.close()
-        self._check_end(schedule.link, totals)
-        return totals
+        self._check_end(schedule.link, totals.bytes - written)
 
     def _first_link(self, totals: _Totals) -> Link:
         """Where the chain stands before the plan's WAL segments."""
         base = self.plan.base
         if base.snapshot is not None or self.donors is None:
-            return base.link()
+            link = base.link()
+            return link if link.next is not None else replace(link, next=totals.next)
         key = snapshot_key(base.start.generation, base.start.index)
         if not any(error.key == key for error in self.plan.lost):
             totals.mended.append(Mended(key, str(ReplicaGapError(key))))
         # It holds nothing of the log: what lacks is the digest that the first WAL segment names.
         return Link(base.claim, base.start, UNKNOWN)
 
-    def _check_end(self, link: Link | None, totals: _Totals) -> None:
+    def _check_end(self, link: Link | None, written: int) -> None:
         """A plan is made from headers that nobody had checked; what they said of the end must have come true."""
         end = self.plan.end
         if link is not None and (link.slot.index, link.slot.offset) < (end.index, end.offset):
             raise ReplicaGapError(str(link.slot))
-        if totals.bytes != self.plan.size:
-            raise CorruptObjectError(self._last_key(), "bytes up to its end", self.plan.size, totals.bytes)
+        planned = sum(file.size for file in self.plan.files)
+        if written != planned:
+            raise CorruptObjectError(self._last_key(), "bytes up to its end", planned, written)
 
     def _last_key(self) -> str:
         pieces = self.plan.pieces

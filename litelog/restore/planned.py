@@ -82,21 +82,34 @@ class RestorePlan:
     for."""
     lost: tuple[CorruptObjectError, ...] = ()
     """What is damaged that was planned around."""
+    before: RestorePlan | None = None
+    """The log segments before these, which are restored from the generation that this one continues."""
+
+    @property
+    def parts(self) -> tuple[RestorePlan, ...]:
+        """This and those before it, a generation each, the oldest first."""
+        return (*(() if self.before is None else self.before.parts), self)
+
+    @property
+    def all_files(self) -> tuple[PlannedFile, ...]:
+        """The log segments of all parts, in order."""
+        return tuple(file for part in self.parts for file in part.files)
 
     @property
     def size(self) -> int:
-        """Bytes that are restored."""
-        return sum(file.size for file in self.files)
+        """Bytes that are restored, of all parts."""
+        return sum(file.size for file in self.all_files)
 
     @property
     def objects(self) -> int:
-        """How many are read."""
-        return len(self.sealed) + len(self.pieces)
+        """How many are read, of all parts."""
+        return sum(len(part.sealed) + len(part.pieces) for part in self.parts)
 
     @property
     def object_bytes(self) -> int:
-        """Bytes that are read at most."""
-        return sum(piece.entry.size for piece in self.sealed) + sum(piece.size for piece in self.pieces)
+        """Bytes that are read at most, of all parts."""
+        sealed = sum(piece.entry.size for part in self.parts for piece in part.sealed)
+        return sealed + sum(piece.size for part in self.parts for piece in part.pieces)
 
     def as_json(self) -> dict[str, object]:
         """The plan as JSON values: for programs."""
@@ -115,19 +128,24 @@ class RestorePlan:
                 for piece in self.sealed
             ],
             "pieces": [{"position": str(piece.position), "size": piece.size} for piece in self.pieces],
-            "files": [asdict(file) for file in self.files],
-            "lost": [{"key": error.key, "reason": str(error)} for error in self.lost],
+            "files": [asdict(file) for file in self.all_files],
+            "lost": [{"key": error.key, "reason": str(error)} for part in self.parts for error in part.lost],
+            "before": None if self.before is None else self.before.as_json(),
         }
 
     def __str__(self) -> str:
-        kinds = f" ({len(self.sealed)} sealed segments, {len(self.pieces)} WAL segments)" if self.sealed else ""
+        parts = self.parts
+        sealed, wal = (sum(map(len, pieces)) for pieces in zip(*((p.sealed, p.pieces) for p in parts), strict=True))
+        kinds = f" ({sealed} sealed segments, {wal} WAL segments)" if sealed else ""
+        older = [part.claim.generation for part in parts[:-1]]
         lines = [
             f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
             f"up to {self.end}, shipped {spell_time(self.shipped)}",
-            f"{self.size} bytes in {len(self.files)} files",
+            *([f"what lies before it from generation {', '.join(older)}"] if older else []),
+            f"{self.size} bytes in {len(self.all_files)} files",
             f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
-            *(f"  {file.name}  {file.size}" for file in self.files),
-            *(f"around {error}" for error in self.lost),
+            *(f"  {file.name}  {file.size}" for file in self.all_files),
+            *(f"around {error}" for part in parts for error in part.lost),
         ]
         return "\n".join(lines)
 

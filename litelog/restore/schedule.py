@@ -40,6 +40,8 @@ class Schedule:
     parallelism: int
     first: Link | None
     """What the first WAL segment continues; None where none is read."""
+    next: int | None = None
+    """The sequence that must follow what is restored before, where that is known."""
     _last: Future[Step] | None = None
 
     @property
@@ -75,8 +77,12 @@ class Schedule:
 
     def _openings(self) -> Iterator[tuple[int, Callable[[], Opened | Broken]]]:
         for before, piece in zip((None, *self.plan.sealed), self.plan.sealed, strict=False):
-            follows = before is not None and before.entry.index == piece.entry.index - 1 and piece.start == 0
-            yield 0, partial(self.reader.open, piece, before.entry.next if before is not None and follows else None)
+            next_before = None
+            if piece.entry.index == self.plan.files[0].index:
+                next_before = self.next
+            elif before is not None and before.entry.index == piece.entry.index - 1:
+                next_before = before.entry.next
+            yield 0, partial(self.reader.open, piece, next_before)
 
     def _sealed_jobs(self, opened: Opened | Broken) -> Iterator[_Job]:
         before: Future[Any] = Future()

@@ -191,7 +191,7 @@ class SealedReader:
 
     def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int) -> Part:
         piece, scan = opened.piece, decoded.scan
-        if run.start == 0:
+        if run.start == 0 and piece.start == 0:
             self._check_continues(opened, decoded)
         start, stop = max(piece.start, decoded.start), min(piece.stop, decoded.start + len(decoded.data))
         if piece.start and start == piece.start:

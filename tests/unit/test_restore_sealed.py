@@ -17,14 +17,25 @@ from litelog.errors import (
     CorruptObjectError,
     LitelogError,
     NothingToRestoreError,
+    SequenceGapError,
     UnknownVersionError,
 )
+from litelog.formats.lines import LinesFormat
 from litelog.layout import parse_wal, sealed_key, snapshot_key
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from tests.unit.random_replicas import SHAPES, draw_replica
-from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment, prefix
+from tests.unit.replica_builder import (
+    FORMAT,
+    SECOND,
+    LogSegment,
+    ReplicaBuilder,
+    client_of,
+    make_log,
+    make_segment,
+    prefix,
+)
 
 SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]]
 LOG = make_log(SHAPE)
@@ -118,7 +129,6 @@ def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
 @pytest.mark.parametrize("size", [1, 3 << 20])
 def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
     from litelog.formats.litelog import encode_commit
-    from tests.unit.replica_builder import LogSegment
 
     segment = make_segment(0, [1])
     data, ends = segment.data, [*segment.ends]
@@ -319,3 +329,93 @@ def test_another_log_of_the_same_shape_is_no_help(tmp_path):
         restore_several([objects, foreign.objects()], tmp_path / "out")
     assert isinstance(caught.value, (CorruptObjectError, DivergedReplicasError))
     assert os.listdir(tmp_path) == []
+
+
+# --- generations that continue each other
+
+
+def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list[int]]:
+    """A generation with all of the log; one that continues it, and names only what its source had not dropped."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(2)
+    built.prune(2)
+    newer = builder.add(builder.claim(first=3 + shift, shift=shift), start=False)
+    newer.start([newer.seal_unshipped(number + shift, LOG[number]) for number in range(dropped, 3)])
+    newer.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder, [built.claim.time, newer.claim.time]
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("dropped", [1, 2])
+def test_a_chain_of_generations_is_one_history(tmp_path, dropped, shift):
+    builder, _ = continued(dropped=dropped, shift=shift)
+    plan = find_plan(builder.client, Target(), FORMAT)
+    assert [part.claim.epoch for part in plan.parts] == [1, 2]
+    result = restore(builder.client, plan, str(tmp_path / "out"), log_format=FORMAT)
+    assert files_in(tmp_path / "out") == whole(LOG)
+    assert (result.files, result.commits, result.next) == (4, len(COMMITS), 18)
+    for held in range(1, len(COMMITS) + 1):
+        restore_to(builder.client, tmp_path / str(held), Target(sequence=sum(COMMITS[:held]) - 1))
+        assert files_in(tmp_path / str(held)) == prefix(LOG, held)
+    for index in range(4):
+        restore_to(builder.client, tmp_path / f"index{index}", Target(index=index + shift))
+        assert files_in(tmp_path / f"index{index}") == whole(LOG[: index + 1])
+
+
+def test_a_named_generation_is_restored_by_itself(tmp_path):
+    builder, _ = continued()
+    restore_to(builder.client, tmp_path / "out", Target(generation=builder.generations[1].name))
+    assert files_in(tmp_path / "out") == whole(LOG[2:])
+
+
+def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
+    builder, _ = continued()
+    older = builder.generations[0].name
+    objects = {key: body for key, body in builder.objects().items() if f"{older}/snapshots" not in key}
+    found, _ = outcome(objects, str(tmp_path))
+    assert found == whole(LOG[2:])
+
+
+def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    built.ship_segment(LOG[1], final=None, upto=1)
+    newer = builder.add(builder.claim(first=2), start=False)
+    newer.start([newer.seal_unshipped(1, LOG[2])])
+    newer.ship_segment(LOG[3], final=None)
+    found = outcome(builder.objects(), str(tmp_path))
+    assert isinstance(found, SequenceGapError)
+
+
+@pytest.mark.parametrize("commits", range(1, 5))
+def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_path, commits):
+    lines = LinesFormat("*.log")
+    texts = [b"%d\n" % number for number in range(6)]
+    builder = ReplicaBuilder(lines)
+    built = builder.add()
+    for number, text in enumerate(texts[:4]):
+        built.ship(text, "a.log" if number < 2 else "b.log", final=number == 1)
+    times = [1_000 + SECOND * (number + 2) for number in range(4)]
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, LogSegment("a.log", b"0\n1\n", (2, 4), 2))])
+    newer.ship(b"2\n3\n4\n", "b.log", final=True)
+    restore_to(builder.client, tmp_path / "out", Target(timestamp=times[commits - 1]), lines)
+    assert b"".join(body for _, body in sorted(files_in(tmp_path / "out").items())) == b"".join(texts[:commits])
+
+
+@pytest.mark.parametrize("commits", range(1, 6))
+def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, commits):
+    lines = LinesFormat("*.log")
+    builder = ReplicaBuilder(lines)
+    built = builder.add()
+    for number in range(5):
+        built.ship(b"%d\n" % number, "a.log" if number < 3 else "b.log", final=number in (2, 4))
+    built.snapshot(2)
+    built.prune(2)
+    restore_to(builder.client, tmp_path / "out", Target(timestamp=1_000 + SECOND * (commits + 1)), lines)
+    found = b"".join(body for _, body in sorted(files_in(tmp_path / "out").items()))
+    assert found == b"".join(b"%d\n" % number for number in range(commits))

@@ -1,0 +1,184 @@
+"""Plans what a restore reads of one generation, and up to where. Looks at listings and headers, changes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError, ReplicaGapError
+from litelog.layout import snapshot_key
+from litelog.position import Position, generation
+from litelog.reading.generation_base import Base
+from litelog.reading.pieces import Pieces, list_pieces, missing_piece, missing_snapshot
+from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
+from litelog.replica_client import WalSegmentInfo
+from litelog.restore.cuts import Cutter
+from litelog.restore.lookup import Lookup, ReplicaLookup
+from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, spell_time
+from litelog.restore.stand_in import StandInLookup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat
+    from litelog.replica_client import ReplicaClient
+    from litelog.restore.cuts import Cut
+    from litelog.restore.donors import Donors
+    from litelog.restore.planned import Target
+    from litelog.wal_segment import WalHeader
+
+UNKNOWN_SIZE = 0
+"""Of an object that no listing shows."""
+
+
+def plan_generation(
+    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None = None
+) -> RestorePlan:
+    """Plan from one generation. ReplicaGapError if it shows that something is missing, which is not there when it is
+    asked for either. ``donors``: plan around damage, as far as these have what was lost."""
+    if claim.format != log_format.name:
+        raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
+    held, lost = _find_pieces(client, claim, around=donors is not None)
+    wal = list(held.wal)
+    lookup: Lookup = ReplicaLookup(client, log_format, donors)
+    if donors is not None:
+        lookup = StandInLookup(lookup, claim, wal, log_format, donors)
+    elif (gap := missing_snapshot(held.base, wal)) is not None:
+        raise gap
+    while True:
+        try:
+            gap = missing_piece(held.base.start, wal)
+            if gap is not None:
+                raise gap
+            plan = plan_restore(client.url, held.base, wal, target, lookup, log_format)
+            return replace(plan, lost=lost)
+        except ReplicaGapError as gap:
+            _fill_in(wal, gap, lookup, lost)
+
+
+def plan_restore(
+    replica: str, base: Base, wal: Sequence[WalSegmentInfo], target: Target, lookup: Lookup, log_format: LogFormat
+) -> RestorePlan:
+    """The plan for ``target`` from what a generation holds: a base, and the WAL segments behind it. Pure but for what
+    it looks up.
+
+    NothingToRestoreError, saying what there is, for a target that the generation does not reach or that comes before
+    all it holds; CorruptObjectError for a base that names no log segments of that format.
+    """
+    claim = base.claim
+    here = f"{replica}: generation {claim.generation}"
+    if not wal and not base.entries:
+        raise NothingToRestoreError(f"{here}: holds nothing yet")
+    _check_entries(base, log_format)
+    cutter = Cutter(here, base, wal, lookup)
+    cut = cutter.cut(target, log_format)
+    if cut.end is None or (cut.end.index, cut.end.offset) == (base.first.index, 0):
+        raise NothingToRestoreError(f"{here}: {_first_held(base, wal, lookup)}")
+    if 0 < cut.pieces < len(wal):  # what was asked for may end in what is missing
+        _require_next(lookup.headers([wal[cut.pieces - 1].position])[0], wal[cut.pieces].position)
+    chosen = tuple(wal[: cut.pieces])
+    sealed = _sealed_pieces(base, cut)
+    files = [PlannedFile(piece.entry.index, piece.entry.file, piece.stop) for piece in sealed]
+    for file, stand_in in _wal_files(chosen, cut.end, lookup, cutter):
+        files.append(file)
+        sealed += [] if stand_in is None else [stand_in]
+    shipped = lookup.headers([chosen[-1].position])[0].shipped if chosen else sealed[-1].entry.shipped_last
+    return RestorePlan(replica, claim, chosen, cut.end, tuple(files), shipped, base, tuple(sealed))
+
+
+def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pieces, tuple[CorruptObjectError, ...]]:
+    """What the generation holds, and what is damaged of that. ``around``: also where no snapshot is whole."""
+    try:
+        held = list_pieces(client, claim)
+    except CorruptObjectError as error:
+        if not around:
+            raise
+        base = Base(claim, None, "")
+        return Pieces(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (error,)
+    damage = held.base.damage
+    return held, () if damage is None else (damage,)
+
+
+def _fill_in(
+    wal: list[WalSegmentInfo], gap: ReplicaGapError, lookup: Lookup, lost: Sequence[CorruptObjectError]
+) -> None:
+    """Add to ``wal`` what a listing lacked, if it is there or can be stood in for; else raise ``gap``, or the damage
+    that is behind it."""
+    try:
+        missed = WalSegmentInfo(Position.parse(gap.position), UNKNOWN_SIZE)
+    except ValueError:
+        raise gap from None
+    at = bisect_left(wal, missed.position, key=lambda piece: piece.position)
+    if at < len(wal) and wal[at].position == missed.position:
+        raise gap
+    try:
+        lookup.headers([missed.position])
+    except ReplicaGapError:
+        raise (lost[0] if lost else gap) from None
+    wal.insert(at, missed)
+
+
+def _check_entries(base: Base, log_format: LogFormat) -> None:
+    """What a snapshot names are log segments, in order: their names become names on this disk."""
+    before = None
+    for entry in base.entries:
+        order = log_format.segment_order(entry.file)
+        plain = entry.file not in (".", "..") and not any(mark in entry.file for mark in "/\\\0")
+        long = len(entry.file) > MAX_FILE_NAME_BYTES // 4 and len(entry.file.encode()) > MAX_FILE_NAME_BYTES
+        if order is None or not plain or long or (before is not None and order <= before):
+            key = snapshot_key(generation(base.claim.generation), base.start.index)
+            raise CorruptObjectError(
+                key, f"file {entry.file!r} is no name of a log segment of format {log_format.name}, or out of order"
+            )
+        before = order
+
+
+def _sealed_pieces(base: Base, cut: Cut) -> list[SealedPiece]:
+    kept = base.entries[: cut.entries]
+    pieces = [SealedPiece(entry, 0, entry.length) for entry in kept]
+    if cut.pieces == 0 and pieces and cut.end is not None:
+        pieces[-1] = SealedPiece(kept[-1], 0, cut.end.offset)
+    return pieces
+
+
+def _require_next(header: WalHeader, position: Position) -> None:
+    if header.next_slot < position:
+        raise ReplicaGapError(str(header.next_slot), str(position))
+
+
+def _first_held(base: Base, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> str:
+    """What to say where the target comes before all that there is."""
+    if base.entries:
+        entry = base.entries[0]
+        first, lowest, shipped = entry.first, entry.lowest, entry.shipped_first
+    else:
+        header = lookup.headers([wal[0].position])[0]
+        first, lowest, shipped = header.first, header.lowest, header.shipped
+    if first is None:
+        return "holds no commit yet"
+    stamped = "" if lowest is None else f", stamped {spell_time(lowest)}"
+    return f"nothing that early; it begins with sequence {first}{stamped}, shipped {spell_time(shipped)}"
+
+
+def _wal_files(
+    wal: Sequence[WalSegmentInfo], end: Position, lookup: Lookup, cutter: Cutter
+) -> list[tuple[PlannedFile, SealedPiece | None]]:
+    """The log segments that WAL segments make up: their names and sizes are in each one's first and last header. With
+    what is read of a sealed segment, where the last one stands for one."""
+    groups = [list(group) for _, group in groupby((piece.position for piece in wal), key=lambda at: at.index)]
+    edges = lookup.headers([at for group in groups for at in (group[0], group[-1])])
+    found = []
+    for number, (first, last) in enumerate(zip(edges[::2], edges[1::2], strict=True)):
+        if number + 1 < len(groups):
+            _require_next(last, groups[number + 1][0])
+        if first.successor is not None:
+            continue
+        size = end.offset if last.index == end.index else cutter.reach(last)
+        stand_in = None
+        if last.sealed is not None and size > last.offset:
+            stand_in = SealedPiece(lookup.entry(last), last.offset, size, last.crc_total)
+        found.append((PlannedFile(first.index, first.file, size), stand_in))
+    return found
