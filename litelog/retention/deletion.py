@@ -38,6 +38,6 @@ def _delete(client: ReplicaClient, kind: Kind, step: Sequence[Removal]) -> None:
     if kind is Kind.WAL:
         client.delete_wal_segments(removal.position for removal in step if removal.position is not None)
     elif kind is Kind.SEALED:
-        client.delete_sealed_segments((removal.generation, removal.index) for removal in step)
+        client.delete_sealed_segments((removal.generation, removal.number) for removal in step)
     else:
-        client.delete_snapshots((removal.generation, removal.index) for removal in step)
+        client.delete_snapshots((removal.generation, removal.number) for removal in step)

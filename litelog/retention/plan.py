@@ -62,12 +62,12 @@ class Cause(StrEnum):
 
 
 class Removal(NamedTuple):
-    """An object that goes. ``index`` is a snapshot's or sealed segment's, ``position`` a WAL segment's."""
+    """An object that goes. ``number`` is its index, ``position`` a WAL segment's."""
 
     kind: Kind
     size: int
     generation: Generation
-    index: int
+    number: int
     position: Position | None = None
 
     @property
@@ -75,7 +75,7 @@ class Removal(NamedTuple):
         """The object's."""
         if self.position is not None:
             return wal_key(self.position)
-        return (snapshot_key if self.kind is Kind.SNAPSHOT else sealed_key)(self.generation, self.index)
+        return (snapshot_key if self.kind is Kind.SNAPSHOT else sealed_key)(self.generation, self.number)
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ def _deletion_order(removal: Removal) -> tuple[bool, bool, Generation, int, int]
         removal.kind is not Kind.WAL,
         removal.kind is Kind.SEALED,
         removal.generation,
-        removal.index,
+        removal.number,
         offset,
     )
 

@@ -179,7 +179,7 @@ def one(*snapshots: SnapshotFacts, drops: tuple[Drop, ...] = (), **changes: obje
 
 def gone(facts: ReplicaFacts, policy: RetentionPolicy) -> list[str]:
     """Kind and index of all that goes, in order."""
-    return [f"{removal.kind} {removal.index}" for removal in plan_retention(facts, policy, NOW).removals]
+    return [f"{removal.kind} {removal.number}" for removal in plan_retention(facts, policy, NOW).removals]
 
 
 DAY = RetentionPolicy(max_age=24 * HOURS)
