@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact
-from litelog.restore.write_back import begin_write_back
+from litelog.write_back import begin_write_back
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
 

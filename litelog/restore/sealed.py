@@ -22,8 +22,8 @@ from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
 from litelog.restore.pieces import Piece
 from litelog.restore.run import Part
-from litelog.restore.write_back import begin_write_back
 from litelog.sealed_frames import SealedRun, check_run, decode_run
+from litelog.write_back import begin_write_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
