@@ -96,6 +96,7 @@ def restore(
     with OutputFolder(output) as folder:
         run = _Run(client, plan, folder, log_format, parallelism, progress, donors)
         try:
+            folder.keep_only({file.name for file in plan.all_files})
             totals = run.restore()
             folder.publish()
         except OSError as error:
@@ -164,7 +165,9 @@ class _Run:
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
             writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors)
             mender = SealedMender(Substitutes(self.client, self.donors), self.log_format)
-            reader = SealedReader(self.client, files, self.log_format, partial(_check_stop, stopped), mender)
+            reader = SealedReader(
+                self.client, files, self.log_format, partial(_check_stop, stopped), mender, folder.journal
+            )
             schedule = Schedule(plan, writer, reader, pool, self.parallelism, link, totals.next)
             try:
                 for piece in schedule.run():

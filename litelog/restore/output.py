@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
+from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 MAX_LOCK_ATTEMPTS = 100
@@ -34,8 +35,9 @@ class OutputError(LitelogError):
 class OutputFolder:
     """A folder that appears under its name whole and durable, or not at all.
 
-    ``path`` may be absent or an empty folder. What a killed restore left under the temporary name is removed. Used as
-    a context: whatever was not published by its end is removed. ``create`` may be called from several threads.
+    ``path`` may be absent or an empty folder. What a killed restore left under the temporary name is kept as far as
+    ``journal`` speaks of it, until ``keep_only``. Used as a context: whatever was not published by its end is removed.
+    ``create`` may be called from several threads.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,13 +48,17 @@ class OutputFolder:
         self.temporary = os.path.join(self._parent, f".{name}.litelog-restoring")
         self._folder = -1
         self._published = False
+        self._kept: set[str] = set()
+        self.journal = Journal(-1)
+        """What is there of an earlier restore, and of this one."""
 
     def __enter__(self) -> OutputFolder:
         self._check_free()
         try:
             self._folder = self._lock()
             self._check_free()  # a restore that held the lock before us may have published
-            self.clear()
+            self.journal = Journal(self._folder, read_journal(self._folder))
+            self.keep_only(self.journal.files)
         except OSError as error:
             self._close()
             raise OutputError(self.temporary, error.strerror or str(error)) from error
@@ -69,12 +75,24 @@ class OutputFolder:
         self._close()
 
     def create(self, name: str) -> int:
-        """A descriptor to write the new file ``name`` with."""
+        """A descriptor to read and write ``name`` with: a new file, or the one that was kept."""
+        if name in self._kept:
+            return self.reopen(name)
         return os.open(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
 
     def reopen(self, name: str) -> int:
-        """A descriptor to write to ``name`` with, which was created before."""
+        """A descriptor to read and write ``name`` with, which was created before."""
         return os.open(name, _FILE_FLAGS & ~(os.O_CREAT | os.O_EXCL), dir_fd=self._folder)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Remove what an earlier restore left, but for the files of ``names`` that the journal speaks of."""
+        kept = names & self.journal.files
+        self._kept = set()
+        for name in os.listdir(self._folder):
+            if name in kept:
+                self._kept.add(name)
+            elif name != JOURNAL_NAME or not kept:
+                os.unlink(name, dir_fd=self._folder)
 
     def clear(self) -> None:
         """Remove all files that were created."""
@@ -87,6 +105,9 @@ class OutputFolder:
         OutputExistsError if something came to lie at the name; OutputError if the last sync fails, which leaves a whole
         output that a power cut may undo.
         """
+        self.journal.close()
+        with suppress(FileNotFoundError):
+            os.unlink(JOURNAL_NAME, dir_fd=self._folder)
         os.fsync(self._folder)
         try:
             os.rename(self.temporary, self.path)
@@ -160,6 +181,7 @@ class OutputFolder:
             ) from error
 
     def _close(self) -> None:
+        self.journal.close()
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1

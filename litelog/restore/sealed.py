@@ -20,6 +20,7 @@ from litelog.formats import Expectation
 from litelog.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
+from litelog.restore.journal import Verified
 from litelog.restore.pieces import Piece
 from litelog.restore.run import Part
 from litelog.sealed_frames import SealedRun, check_run, decode_run
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from typing_extensions import Buffer
+
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat, Scan
     from litelog.replica_client import ReplicaClient
+    from litelog.restore.journal import Journal
     from litelog.restore.mending import Mended
     from litelog.restore.planned import SealedPiece
     from litelog.restore.sealed_mending import SealedMender
@@ -78,6 +82,7 @@ class SealedReader:
         log_format: LogFormat,
         check_stop: Callable[[], None],
         mender: SealedMender,
+        journal: Journal,
     ) -> None:
         """``check_stop`` raises where the rest is to be given up."""
         self._client = client
@@ -85,6 +90,7 @@ class SealedReader:
         self._format = log_format
         self._check_stop = check_stop
         self._mender = mender
+        self._journal = journal
 
     def open(self, piece: SealedPiece, next_before: int | None) -> Opened | Broken:
         """Read a sealed segment's footer."""
@@ -116,6 +122,8 @@ class SealedReader:
             if not after.done():
                 after.set_result(None)  # the group behind goes on without; this one's error is told first
         self._files.done(opened.piece.entry.index)
+        if number == len(opened.groups) - 1:
+            self._journal.sync()
         return Piece(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
 
     def _write_group(
@@ -124,13 +132,16 @@ class SealedReader:
         piece, group = opened.piece, opened.groups[number]
         file = self._files.open(piece.entry.index, piece.entry.file)
         mended: list[Mended] = []
+        verified = _range_of(opened, group)
+        reused = None if not self._journal.holds(verified) else self._reuse(opened, group, file, verified)
         try:
-            parts, held = self._write(opened, group, file)
+            parts, held = reused or self._write(opened, group, file)
         except (CorruptionError, StoreError) as error:
             data, mended = self._mender.replace_group(opened.footer, piece, group, _named(piece, error))
             parts, held = self._write_runs(opened, group, file, data), [memoryview(data)]
-        if parts:
-            begin_write_back(file, opened.footer.frames.offsets[group[0].start], sum(part.written for part in parts))
+        if parts and reused is None:
+            begin_write_back(file, verified.start, verified.stop - verified.start)
+            self._journal.add(verified)
         if piece.is_whole:
             try:
                 self._add_digest(opened, number, held, before, after)
@@ -156,8 +167,28 @@ class SealedReader:
 
         return read_checked(lambda: self._read(opened, group), write)
 
-    def _write_runs(self, opened: Opened, group: Sequence[range], file: int, data: bytearray) -> list[Part]:
-        """Write a group from its bytes of the log segment, which its checksums allow."""
+    def _reuse(
+        self, opened: Opened, group: Sequence[range], file: int, verified: Verified
+    ) -> tuple[list[Part], list[memoryview]] | None:
+        """As ``_write``, of what an earlier restore left; None unless that still is what it should be."""
+        frames, piece = opened.footer.frames, opened.piece
+        if verified.start < piece.start or verified.stop > piece.stop:
+            return None
+        data = os.pread(file, verified.stop - verified.start, verified.start)
+        if len(data) != verified.stop - verified.start:
+            return None
+        view = memoryview(data)
+        for number in range(group[0].start, group[-1].stop):
+            at = frames.offsets[number] - verified.start
+            if crc32c(view[at : at + frames.lengths[number]]) != frames.crcs[number]:
+                return None
+        try:
+            return self._write_runs(opened, group, None, data), [view]
+        except CorruptionError:
+            return None
+
+    def _write_runs(self, opened: Opened, group: Sequence[range], file: int | None, data: Buffer) -> list[Part]:
+        """Write a group from its bytes of the log segment, which its checksums allow; None: they are there."""
         parts, frames = [], opened.footer.frames
         for run in group:
             start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
@@ -189,7 +220,7 @@ class SealedReader:
         name = generation(entry.generation)
         return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start))
 
-    def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int) -> Part:
+    def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int | None) -> Part:
         piece, scan = opened.piece, decoded.scan
         if run.start == 0 and piece.start == 0:
             self._check_continues(opened, decoded)
@@ -199,7 +230,7 @@ class SealedReader:
         if (start, stop) != (decoded.start, decoded.start + len(decoded.data)):
             scan = self._scan_part(opened, run, decoded, start, stop)
         data, at = decoded.data[start - decoded.start : stop - decoded.start], start
-        while data:
+        while data and file is not None:
             written = os.pwrite(file, data, at)
             data, at = data[written:], at + written
         return Part(piece.entry.key, stop - start, decoded.scan, scan)
@@ -222,6 +253,13 @@ class SealedReader:
         if stop < piece.entry.length:
             _require_end(piece, stop, scan.end)
         return scan
+
+
+def _range_of(opened: Opened, group: Sequence[range]) -> Verified:
+    """The bytes of the log segment that a group holds."""
+    entry, frames = opened.piece.entry, opened.footer.frames
+    start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
+    return Verified(entry.file, entry.digest, start, stop)
 
 
 def _named(piece: SealedPiece, error: LitelogError) -> LitelogError:

@@ -79,5 +79,12 @@ class SegmentFiles:
             return self._reopen(name)
         file = self._create(name)
         self._created.add(index)
-        allocate(file, self._sizes.get(index, 0))
+        try:
+            size = self._sizes.get(index, 0)
+            if os.fstat(file).st_size > size:  # an earlier restore left more
+                os.ftruncate(file, size)
+            allocate(file, size)
+        except OSError:
+            os.close(file)
+            raise
         return file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +22,11 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import encode_commit
 from litelog.layout import parse_wal, sealed_key, snapshot_key
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
+from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.plan import Target, find_plan
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import (
@@ -128,7 +131,6 @@ def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
 
 @pytest.mark.parametrize("size", [1, 3 << 20])
 def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
-    from litelog.formats.litelog import encode_commit
 
     segment = make_segment(0, [1])
     data, ends = segment.data, [*segment.ends]
@@ -419,3 +421,103 @@ def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, co
     restore_to(builder.client, tmp_path / "out", Target(timestamp=1_000 + SECOND * (commits + 1)), lines)
     found = b"".join(body for _, body in sorted(files_in(tmp_path / "out").items()))
     assert found == b"".join(b"%d\n" % number for number in range(commits))
+
+
+# --- a restore that was killed
+
+
+class Counted:
+    """A client that counts the bytes of sealed segments it gives, and ends the process after so many reads."""
+
+    def __init__(self, client, reads_left=1 << 30):
+        self.client, self.reads_left, self.given, self.lock = client, reads_left, 0, threading.Lock()
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def read_sealed_segment(self, *place):
+        with self.lock:
+            self.reads_left -= 1
+            if self.reads_left < 0:
+                os._exit(9)
+        body = self.client.read_sealed_segment(*place)
+        self.given += len(body)
+        return body
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
+    """Two log segments of 27 MB in several groups of frames each."""
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=2), start=False)
+    log, sequence = [], 0
+    for _ in range(2):
+        segment = make_segment(sequence, [1])
+        data, ends = segment.data, [*segment.ends]
+        for number in range(sequence + 1, sequence + 30):
+            data += bytes(encode_commit(number, 1, number, [os.urandom(900_000)]))
+            ends.append(len(data))
+        sequence += 30
+        log.append(LogSegment(segment.name, data, tuple(ends), sequence))
+    built.start([built.seal_unshipped(number, segment) for number, segment in enumerate(log)])
+    return builder, whole(log)
+
+
+def kill_restore(builder, output, reads):
+    """Restore in a process that ends, as by kill -9, at one of its reads."""
+    child = os.fork()
+    if child == 0:
+        restore_to(Counted(builder.client, reads), output, parallelism=1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+TEMPORARY = ".out.litelog-restoring"
+
+
+def test_a_killed_restore_goes_on_with_what_it_had_verified(large, tmp_path):
+    builder, expected = large
+    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    assert not (tmp_path / "out").exists()
+    counted, full = Counted(builder.client), Counted(builder.client)
+    result = restore_to(counted, tmp_path / "out")
+    restore_to(full, tmp_path / "full")
+    assert files_in(tmp_path / "out") == expected
+    assert (result.records, result.bytes) == (60, sum(map(len, expected.values())))
+    assert counted.given < full.given - (20 << 20)
+    assert sorted(os.listdir(tmp_path)) == ["full", "out"]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
+def test_what_is_left_of_a_killed_restore_is_believed_only_if_its_checksums_hold(large, tmp_path, damage):
+    builder, expected = large
+    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    left = tmp_path / TEMPORARY
+    first = left / min(expected)
+    if damage == "flipped":
+        with first.open("r+b") as file:
+            file.seek(5_000_000)
+            byte = file.read(1)
+            file.seek(5_000_000)
+            file.write(bytes([byte[0] ^ 4]))
+    elif damage == "cut":
+        os.truncate(first, 5_000_000)
+    elif damage == "gone":
+        first.unlink()
+    elif damage == "journal":
+        journal = left / JOURNAL_NAME
+        journal.write_bytes(journal.read_bytes()[:-20] + b"garbage\xff\n[]\n00000000 [1]\n")
+    else:
+        (left / "left.over").write_bytes(b"x")
+    restore_to(builder.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == expected
+
+
+def test_a_killed_restore_may_be_followed_by_one_to_another_point(large, tmp_path):
+    builder, expected = large
+    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    restore_to(builder.client, tmp_path / "out", Target(sequence=10))
+    (name, data), *more = files_in(tmp_path / "out").items()
+    assert not more
+    assert expected[name].startswith(data)
+    assert len(data) < 11_000_000
