@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -213,15 +214,16 @@ class KillingStore(CountingStore):
         super().__init__(inner)
         self.at = at
         self.after = after
+        self._numbers = itertools.count(1)
 
     def put(self, key: str, body: Iterable[bytes], *, create_only: bool = True) -> None:  # type: ignore[override]
-        self.at -= 1
-        if self.at == 0 and not self.after:
+        killed = next(self._numbers) == self.at  # puts come from several threads
+        if killed and not self.after:
             raise KilledError
         try:
             super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
         finally:
-            if self.at == 0:
+            if killed:
                 raise KilledError
 
 
