@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, SourceMissingError, StoreError
-from litelog.shipping.replica_task import MAX_DELAY_SECONDS, MAX_RETRY_AFTER_SECONDS, Phase, ReplicaTask
+from litelog.shipping.back_off import MAX_DELAY_SECONDS, MAX_RETRY_AFTER_SECONDS
+from litelog.shipping.replica_task import Phase, ReplicaTask
 
 
 def wait_after(error: LitelogError) -> float:
