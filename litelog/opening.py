@@ -16,6 +16,7 @@ from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import local_folder, open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
+from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
@@ -122,14 +123,16 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:
         return Opened(log.path, replica.url, client, task, error)
+    beginning = ObjectReplicaClient(RetryingStore(store, tools.stop_requested, BEGINNING))
     owner = Owner(
         source,
-        ObjectReplicaClient(RetryingStore(store, tools.stop_requested, BEGINNING)),
+        beginning,
         folder,
         clock=tools.clock,
         random=tools.random,
         host=place.host,
         takeover=log.takeover,
+        contact=FirstContact(source, beginning, tools.compressing, tools.listener, tools.clock),
         fencing=replica.fencing,
     )
     threads = tools.threads.sealing(client.url)
