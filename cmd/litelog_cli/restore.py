@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -116,6 +117,7 @@ def _restore(
     from litelog.compression import keep_freed_memory
     from litelog.restore.choice import choose, describe
     from litelog.restore.execution import restore as restore_log
+    from litelog.restore.plan import find_plan
 
     keep_freed_memory()
     with ExitStack() as stack:
@@ -150,6 +152,7 @@ def _restore(
                 parallelism=parallelism,
                 progress=report,
                 donors=choice.donors,
+                replan=partial(find_plan, choice.client, target, choice.log_format),
             )
     if as_json:
         print_json({**asdict(result), "end": str(result.end), "passed_over": _as_json(passed_over)})

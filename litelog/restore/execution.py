@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import CorruptObjectError, ReplicaGapError
+from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.layout import snapshot_key, wal_key
 from litelog.reading.wal_chain import Link
 from litelog.restore.mending import UNKNOWN, Mended
@@ -33,11 +34,17 @@ if TYPE_CHECKING:
     from litelog.restore.planned import RestorePlan
     from litelog.restore.run import Part
 
+_logger = logging.getLogger(__name__)
+
 PARALLELISM = 4
 """Workers, also on two cores: while some decompress, others wait on the disk."""
 
 MAX_PARALLELISM = 64
 """Each worker holds one object and its bytes: at most 112 MiB, if it is one commit of the largest size."""
+
+
+PLANS = 3
+"""How often a restore is planned at most, where objects go away while it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class RestoreResult:
     """What that replica lost, and where its bytes are from."""
 
 
-def restore(
+def restore(  # noqa: PLR0913 - each is a choice of its own
     client: ReplicaClient,
     plan: RestorePlan,
     output: str,
@@ -81,27 +88,47 @@ def restore(
     progress: Callable[[RestoreProgress], None] | None = None,
     clock: Clock | None = None,
     donors: Donors | None = None,
+    replan: Callable[[], RestorePlan] | None = None,
 ) -> RestoreResult:
     """Write the log that ``plan`` describes to the new folder ``output``: complete and synced, or not there.
 
     Raises CorruptObjectError by key and ReplicaGapError by position for whatever the replica's writer did not promise,
     CorruptCommitError and SequenceGapError for commits, OutputExistsError, OutputError, LockedError for the place to
     write to, StoreError for the store. ``progress`` is called after each object, on the caller's thread. ``donors``:
-    other replicas, from which what this one lost is taken; the result says what that was.
+    other replicas, from which what this one lost is taken; the result says what that was. ``replan`` makes the plan
+    anew where an object that it names is gone: retention may have removed it, and what is there now be named otherwise.
     """
     if not 1 <= parallelism <= MAX_PARALLELISM:
         raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
     clock = clock or SystemClock()
     started = clock.monotonic()
     with OutputFolder(output) as folder:
-        run = _Run(client, plan, folder, log_format, parallelism, progress, donors)
         try:
-            folder.keep_only({file.name for file in plan.all_files})
-            totals = run.restore()
+            for left in reversed(range(PLANS)):
+                folder.keep_only({file.name for file in plan.all_files})
+                try:
+                    totals = _Run(client, plan, folder, log_format, parallelism, progress, donors).restore()
+                    break
+                except ReplicaGapError as gap:
+                    plan = _plan_anew(plan, gap, replan if left else None)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
     return totals.result(plan, folder.path, clock.monotonic() - started)
+
+
+def _plan_anew(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:
+    """Another plan than ``plan``, which ``gap`` ended; raises ``gap`` where there is none."""
+    if replan is None:
+        raise gap
+    try:
+        anew = replan()
+    except NothingToRestoreError as error:
+        raise gap from error
+    if anew == plan:
+        raise gap
+    _logger.warning("%s: %s; planning again", plan.replica, gap)
+    return anew
 
 
 class _Totals:

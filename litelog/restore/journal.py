@@ -47,16 +47,18 @@ class Journal:
     @property
     def files(self) -> set[str]:
         """The names of the log segments of which anything is there."""
-        return {held.file for held in self._held}
+        with self._lock:
+            return {held.file for held in self._held}
 
     def holds(self, verified: Verified) -> bool:
-        """Whether an earlier restore left that range."""
+        """Whether that range is there, of this restore or an earlier one."""
         return verified in self._held
 
     def add(self, verified: Verified) -> None:
         """Note a range that was written."""
         line = encode_line(verified)
         with self._lock:
+            self._held.add(verified)
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
                 self._file = os.open(JOURNAL_NAME, flags, 0o666, dir_fd=self._folder)

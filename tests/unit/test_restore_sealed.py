@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,16 +20,19 @@ from litelog.errors import (
     CorruptObjectError,
     LitelogError,
     NothingToRestoreError,
+    ReplicaGapError,
     SequenceGapError,
     UnknownVersionError,
 )
 from litelog.formats.lines import LinesFormat
-from litelog.formats.litelog import encode_commit
+from litelog.formats.litelog import encode_commit, segment_name
 from litelog.layout import parse_wal, sealed_key, snapshot_key
+from litelog.reading.generation_base import Base
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.plan import Target, find_plan, plan_restore
+from litelog.snapshot import Snapshot
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import (
     FORMAT,
@@ -521,3 +526,117 @@ def test_a_killed_restore_may_be_followed_by_one_to_another_point(large, tmp_pat
     assert not more
     assert expected[name].startswith(data)
     assert len(data) < 11_000_000
+
+
+# --- objects that go away while a restore reads
+
+
+class Vanishing:
+    """A client that runs ``act`` before the first read of a sealed segment."""
+
+    def __init__(self, client, act):
+        self.client, self.act, self.lock = client, act, threading.Lock()
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def read_sealed_segment(self, *place):
+        with self.lock:
+            act, self.act = self.act, None
+            if act is not None:
+                act()
+        return self.client.read_sealed_segment(*place)
+
+
+def restore_vanishing(builder, output, act, *, replan=True):
+    client = Vanishing(builder.client, act)
+    plan = find_plan(client, Target(), FORMAT)
+    again = (lambda: find_plan(client, Target(), FORMAT)) if replan else None
+    return restore(client, plan, str(output), log_format=FORMAT, replan=again)
+
+
+def test_what_retention_removes_meanwhile_is_planned_around(kept, tmp_path):
+    built = kept.generations[0]
+
+    def retain():
+        built.ship(b"", LOG[3].name, final=True)
+        built.snapshot(4, first=1)
+        kept.client.delete_sealed_segments([(built.name, 0)])
+        built.prune(4)
+
+    restore_vanishing(kept, tmp_path / "out", retain)
+    assert files_in(tmp_path / "out") == whole(LOG[1:])
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_wal_segments_that_were_sealed_meanwhile_are_read_as_such(kept, tmp_path):
+    built = kept.generations[0]
+
+    def cover():
+        built.ship(b"", LOG[3].name, final=True)
+        built.snapshot(4)
+        built.prune(4)
+
+    restore_vanishing(kept, tmp_path / "out", cover)
+    assert files_in(tmp_path / "out") == whole(LOG)
+
+
+@pytest.mark.parametrize("replan", [True, False])
+def test_what_nothing_else_has_is_missing_by_name(tmp_path, replan):
+    builder = pruned()
+    name = builder.generations[0].name
+
+    def lose():
+        builder.client.delete_sealed_segments([(name, 1)])
+
+    with pytest.raises(ReplicaGapError) as caught:
+        restore_vanishing(builder, tmp_path / "out", lose, replan=replan)
+    assert caught.value.position == sealed_key(name, 1)
+    assert os.listdir(tmp_path) == []
+
+
+# --- large plans
+
+
+def calls_of(function) -> int:
+    """How many functions Python calls in it."""
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+class NoLookup:
+    """A plan that needs nothing but the snapshot asks for nothing."""
+
+    def headers(self, positions):
+        assert not positions
+        return []
+
+
+@pytest.mark.parametrize("target", [Target(), Target(index=7), Target(index=50)])
+def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed, target):
+    template = mixed.generations[0].entries[0]
+
+    def plan_of(count):
+        entries = tuple(
+            replace(template, index=number, sealed_index=number, first=number, next=number + 1, records=1,
+                    file=segment_name(number))
+            for number in range(count)
+        )  # fmt: skip
+        claim = replace(mixed.generations[0].claim, first=count)
+        snapshot = Snapshot(claim.log, claim.format, claim.generation, claim.owner, 0, count, 0, segments=entries)
+        return plan_restore("r", Base(claim, snapshot, "0" * 64), (), target, NoLookup(), FORMAT)
+
+    one, ten = (calls_of(lambda count=count: plan_of(count)) for count in (1_000, 10_000))
+    assert ten < 11 * one
+    plan = plan_of(1_000)
+    assert len(plan.sealed) == (1_000 if target.index is None else target.index + 1)
