@@ -77,19 +77,19 @@ class Opened:
 def open_logs(config: Config, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
     """Every replica of every log, in the configuration's order. ConfigError where one cannot be."""
     for log in config.logs:
-        source = Source(log.path, open_format(log.format, log.pattern))
-        truncator = _open_truncator(source, log, state_dir, tools)
+        replicas = ReplicaSet(log_state_folder(state_dir, log.path))
+        source = Source(log.path, open_format(log.format, log.pattern), replicas.agree_on_log_id)
+        truncator = _open_truncator(source, log, replicas, tools)
         for replica in log.replicas:
             yield _open_replica(source, log, replica, _Place(state_dir, host, truncator), tools)
 
 
-def _open_truncator(source: Source, log: LogConfig, state_dir: str, tools: Tools) -> LogTruncator:
+def _open_truncator(source: Source, log: LogConfig, replicas: ReplicaSet, tools: Tools) -> LogTruncator:
     if log.truncate is not None and not source.format.self_numbered:
         raise ConfigError(
             f"{log.path}: truncate: records of the format {source.format.name} are counted from the log's beginning, "
             "which may not go"
         )
-    replicas = ReplicaSet(log_state_folder(state_dir, log.path))
     return LogTruncator(source, replicas, log.truncate.policy() if log.truncate is not None else None, tools.clock)
 
 

@@ -1,7 +1,8 @@
 """What each replica of a log holds sealed and named by a durable snapshot, kept beside the daemon's state, for whoever
-truncates the log. And the set of replicas: each one is in it from its first start until it is forgotten.
+truncates the log. And the set of replicas: each one is in it from its first start until it is forgotten; with the log's
+id in all of them, where its files hold none.
 
-<state folder>/<log>/replicas.json               the set
+<state folder>/<log>/replicas.json               the set, and the id
 <state folder>/<log>/<replica>/replicated.json   what one of them holds
 Whatever cannot be read says that nothing is replicated.
 """
@@ -83,17 +84,32 @@ class ReplicaSet:
         if (self.names() or {}).get(name) == url:
             return
         with self._locked():
-            _save(self._folder, _SET, {"replicas": {**(self.names() or {}), name: url}})
+            self._save_names({**(self.names() or {}), name: url})
 
     def remove(self, name: str) -> None:
         """Take a replica out of the set, durably."""
         with self._locked():
-            names = {other: url for other, url in (self.names() or {}).items() if other != name}
-            _save(self._folder, _SET, {"replicas": names})
+            self._save_names({other: url for other, url in (self.names() or {}).items() if other != name})
+
+    def agree_on_log_id(self, proposed: str) -> str:
+        """The log's id, 32 hex digits: what the first replica proposed that had none to go by, durably."""
+        with self._locked():
+            agreed = self._log_id()
+            if agreed is None:
+                agreed = proposed
+                _save(self._folder, _SET, {"replicas": self.names() or {}, "log": agreed})
+            return agreed
 
     def held(self) -> list[Mapping[str, ReplicatedSegment]]:
         """What each replica of the set holds, by file name; empty where there is no set."""
         return [read_replicated(os.path.join(self._folder, name)) for name in self.names() or ()]
+
+    def _log_id(self) -> str | None:
+        found = (_load(os.path.join(self._folder, _SET)) or {}).get("log")
+        return found if isinstance(found, str) else None
+
+    def _save_names(self, names: Mapping[str, str]) -> None:
+        _save(self._folder, _SET, {"replicas": names, "log": self._log_id()})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

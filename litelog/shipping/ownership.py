@@ -329,12 +329,15 @@ class Owner:
     # --- which log
 
     def _choose_log(self, top: Claim | None, latest: tuple[Claim, Tip] | None, known: str) -> str:
-        """The log's id: its own, or the one that the replica knows it by; OtherLogError if that is another log."""
+        """The log's id: its own, or else what the replica knows it by, or else what its other replicas know it by.
+
+        OtherLogError where the replica is another log's.
+        """
         here = self._log_id()
         if here is None and not self._source.format.has_log_id:
             here = known or None
         if top is None:
-            return here or UUID(int=self._random.getrandbits(128), version=4).hex
+            return here or self._source.agree_on_id(UUID(int=self._random.getrandbits(128), version=4).hex)
         if top.format != self._source.format.name:
             raise OtherLogError(
                 self._client.url, f"one of format {self._source.format.name}", f"of format {top.format}"
@@ -343,6 +346,8 @@ class Owner:
             raise OtherLogError(self._client.url, f"the one in {self._source.folder}", top.log)
         if here is not None and here != top.log:
             raise OtherLogError(self._client.url, here, top.log)
+        if not self._source.format.has_log_id:
+            self._source.agree_on_id(top.log)
         return top.log
 
     def _log_id(self) -> str | None:

@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from litelog.shipping.settings import Settings
 
 
+def as_proposed(log_id: str) -> str:
+    """The id of a log that has one replica."""
+    return log_id
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A log to replicate, and how to read it."""
 
     folder: str
     format: LogFormat
+    agree_on_id: Callable[[str], str] = as_proposed
+    """The log's id in all of its replicas, where its files hold none: the one that is proposed, or an earlier one."""
 
 
 def do_at_once(work: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from random import Random
 from typing import TYPE_CHECKING
@@ -169,6 +170,7 @@ def make(tmp_path: Path, progress: Progress) -> Callable[..., Replicator]:
         poll: float = 0.02,
         interval: float = 0.01,
         timeout: float = 20.0,
+        takeover: bool = False,
         **more: object,
     ) -> Replicator:
         logs = tuple(
@@ -176,6 +178,7 @@ def make(tmp_path: Path, progress: Progress) -> Callable[..., Replicator]:
                 path=log.folder,
                 format=log.format.name,
                 poll_interval=poll,
+                takeover=takeover,
                 replicas=tuple(ReplicaConfig(url=url, sync_interval=interval, max_segment_bytes=4096) for url in urls),
             )
             for log, urls in pairs
@@ -237,6 +240,31 @@ def test_lines_and_raw_files_are_replicated_too(
     assert running.error is None
     for log in logs:
         assert held(FileStore(f"{tmp_path}/to-{log.format.name}")) == log.files()
+
+
+def test_a_log_without_an_id_has_one_in_all_of_its_replicas(make: Callable[..., Replicator], tmp_path: Path) -> None:
+    """Those that begin together, one that comes later, and, where a replica knew it before, the one that it knew."""
+    first, second = (make_log(tmp_path / name, "lines") for name in ("first", "second"))
+    for log in (first, second):
+        log.roll(3)
+    urls = [f"file://{tmp_path}/{name}" for name in "abcd"]
+    make((first, urls[:2])).run(once=True)
+    make((first, urls[:3]), random=Random(1)).run(once=True)
+    ids = [claim_log(url) for url in urls[:3]]
+    assert len(set(ids)) == 1
+
+    shutil.rmtree(tmp_path / "state")
+    make((first, urls[2:3]), random=Random(2), takeover=True).run(once=True)
+    make((first, urls[2:4]), random=Random(3)).run(once=True)
+    assert claim_log(urls[3]) == ids[0]
+
+    make((second, [f"file://{tmp_path}/other"]), random=Random(4)).run(once=True)
+    assert claim_log(f"file://{tmp_path}/other") not in ids, "another log has another id"
+
+
+def claim_log(url: str) -> str:
+    """The log's id that a replica's newest claim states."""
+    return str(list(read_replica(FileStore(url.removeprefix("file://"))).values())[-1].claim["log"])
 
 
 def test_the_first_bytes_ship_at_once_and_the_next_after_the_interval(

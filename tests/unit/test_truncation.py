@@ -226,6 +226,16 @@ def test_a_replica_that_was_forgotten_does_not_count(log, state):
         assert len(writer.truncate(50, state_dir=state).removed) == 3
 
 
+def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log, state):
+    replicas = ReplicaSet(log_state_folder(state, log))
+    assert replicas.agree_on_log_id("a" * 32) == "a" * 32
+    assert replicas.names() == {}
+    replicas.add("one", "memory://one")
+    assert replicas.agree_on_log_id("b" * 32) == "a" * 32
+    replicas.remove("one")
+    assert ReplicaSet(log_state_folder(state, log)).agree_on_log_id("c" * 32) == "a" * 32
+
+
 def test_a_closed_writer_truncates_nothing(log, state):
     writer = LogWriter(log)
     writer.close()
