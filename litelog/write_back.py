@@ -1,4 +1,4 @@
-"""Asks the kernel for room on the disk, and to begin writing, so that the sync at the end finds little left to do."""
+"""Linux calls that Python lacks: room on the disk, beginning to write before the sync, two folders exchanged."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _BEGIN = 2  # SYNC_FILE_RANGE_WRITE
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_CANNOT = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EINTR, errno.EPERM}
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def allocate(file: int, length: int) -> None:
@@ -24,8 +26,21 @@ def allocate(file: int, length: int) -> None:
     call = _fallocate()
     if call is not None and length > 0 and call(file, _KEEP_SIZE, 0, length):
         code = ctypes.get_errno()
-        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if code not in _CANNOT:
             raise OSError(code, os.strerror(code))
+
+
+def exchange(one: str, two: str) -> None:
+    """Exchange what lies under two names of one file system, at once: there is no moment at which either is missing.
+
+    OSError, also where the file system cannot.
+    """
+    call = _renameat2()
+    if call is None:
+        raise OSError(errno.ENOSYS, "this system cannot exchange two folders")
+    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(two), _EXCHANGE):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), one)
 
 
 def begin_write_back(file: int, offset: int, length: int) -> None:
@@ -55,5 +70,16 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
     if call is None:
         return None
     call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    call.restype = ctypes.c_int
+    return call  # type: ignore[no-any-return]
+
+
+@cache
+def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    library = ctypes.CDLL(None, use_errno=True)
+    call = getattr(library, "renameat2", None) if sys.platform == "linux" else None
+    if call is None:
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
     call.restype = ctypes.c_int
     return call  # type: ignore[no-any-return]

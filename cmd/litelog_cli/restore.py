@@ -45,6 +45,7 @@ Examples:
   litelog restore --dry-run file:///backup/events -o /var/lib/events
   litelog restore --sequence 41999 file:///backup/events -o /tmp/events
   litelog restore --timestamp 2026-11-21T10:00:00Z file:///backup/events -o /tmp/events
+  litelog restore --delta file:///backup/events -o /var/lib/events
   litelog restore --if-not-exists --if-replica-exists file:///backup/events -o /var/lib/events
   litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
   litelog restore --config /etc/litelog.yml /var/lib/events -o /var/lib/events
@@ -70,6 +71,9 @@ of that log's replicas.
     show_default=True,
     help="Objects that are read at a time.",
 )
+@click.option(
+    "--delta", is_flag=True, help="Replace an older copy in the output, and read only what it lacks."
+)
 @click.option("--if-not-exists", is_flag=True, help="Exit with 0 if the output exists already.")
 @click.option("--if-replica-exists", is_flag=True, help="Exit with 0 if there is nothing to restore.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
@@ -84,12 +88,15 @@ def restore(
     timestamp: str | None,
     pattern: str | None,
     parallelism: int,
+    delta: bool,
     if_not_exists: bool,
     if_replica_exists: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
+    if delta and if_not_exists:
+        raise click.UsageError("--delta replaces what --if-not-exists leaves alone; give one of them")
     target = _target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
         click.echo(f"litelog: {output}: exists already, nothing to do", err=True)
@@ -97,7 +104,7 @@ def restore(
     sources = find_sources(replica_urls, config_file)
     pattern = pattern or sources.pattern
     try:
-        _restore(sources.replicas, output, target, pattern, parallelism, if_replica_exists, dry_run, as_json)
+        _restore(sources.replicas, output, target, pattern, parallelism, delta, if_replica_exists, dry_run, as_json)
     except OutputExistsError as error:
         if not if_not_exists:
             raise
@@ -110,6 +117,7 @@ def _restore(
     target: Target,
     pattern: str | None,
     parallelism: int,
+    delta: bool,
     if_replica_exists: bool,
     dry_run: bool,
     as_json: bool,
@@ -139,7 +147,7 @@ def _restore(
             else:
                 click.echo(str(plan))
             return
-        if _is_taken(output):
+        if _is_taken(output) and not delta:
             raise OutputExistsError(os.path.abspath(output))
         if not as_json:
             click.echo(f"restoring {format_size(plan.size)} up to {plan.end} into {output}", err=True)
@@ -152,6 +160,7 @@ def _restore(
                 parallelism=parallelism,
                 progress=report,
                 donors=choice.donors,
+                delta=delta,
                 replan=partial(find_plan, choice.client, target, choice.log_format),
             )
     if as_json:

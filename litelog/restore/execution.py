@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from litelog.clock import SystemClock
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.layout import snapshot_key, wal_key
 from litelog.reading.wal_chain import Link
+from litelog.restore.delta import keep_whole, locked_copy
 from litelog.restore.mending import UNKNOWN, Mended
 from litelog.restore.output import OutputError, OutputFolder
 from litelog.restore.pieces import PieceWriter, StoppedError
@@ -24,6 +26,7 @@ from litelog.restore.substitutes import Substitutes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from litelog.clock import Clock
     from litelog.formats import LogFormat
@@ -89,8 +92,12 @@ def restore(  # noqa: PLR0913 - each is a choice of its own
     clock: Clock | None = None,
     donors: Donors | None = None,
     replan: Callable[[], RestorePlan] | None = None,
+    delta: bool = False,
 ) -> RestoreResult:
     """Write the log that ``plan`` describes to the new folder ``output``: complete and synced, or not there.
+
+    ``delta``: ``output`` may hold an older copy of the log. What of it is whole and in the plan is kept, the rest is
+    read; then the two folders are exchanged at once, and the older one is removed. Until then it stays as it is.
 
     Raises CorruptObjectError by key and ReplicaGapError by position for whatever the replica's writer did not promise,
     CorruptCommitError and SequenceGapError for commits, OutputExistsError, OutputError, LockedError for the place to
@@ -102,10 +109,12 @@ def restore(  # noqa: PLR0913 - each is a choice of its own
         raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
     clock = clock or SystemClock()
     started = clock.monotonic()
-    with OutputFolder(output) as folder:
+    with OutputFolder(output, replace=delta) as folder, _older(folder.path, delta) as old:
         try:
             for left in reversed(range(PLANS)):
                 folder.keep_only({file.name for file in plan.all_files})
+                if old >= 0:
+                    keep_whole(old, folder, plan, log_format, parallelism)
                 try:
                     totals = _Run(client, plan, folder, log_format, parallelism, progress, donors).restore()
                     break
@@ -115,6 +124,10 @@ def restore(  # noqa: PLR0913 - each is a choice of its own
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
     return totals.result(plan, folder.path, clock.monotonic() - started)
+
+
+def _older(path: str, delta: bool) -> AbstractContextManager[int]:
+    return locked_copy(path) if delta else nullcontext(-1)
 
 
 def _plan_anew(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:

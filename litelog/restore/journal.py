@@ -41,6 +41,7 @@ class Journal:
         """``folder``: the descriptor of the folder; ``held``: what an earlier restore left there."""
         self._folder = folder
         self._held = set(held)
+        self._adopted: set[tuple[str, str]] = set()
         self._file = -1
         self._lock = threading.Lock()
 
@@ -48,11 +49,15 @@ class Journal:
     def files(self) -> set[str]:
         """The names of the log segments of which anything is there."""
         with self._lock:
-            return {held.file for held in self._held}
+            return {held.file for held in self._held} | {name for name, _ in self._adopted}
 
     def holds(self, verified: Verified) -> bool:
         """Whether that range is there, of this restore or an earlier one."""
-        return verified in self._held
+        return verified in self._held or (verified.file, verified.digest) in self._adopted
+
+    def adopt(self, name: str, digest: str) -> None:
+        """Take all of a log segment for there, as long as this restore lasts."""
+        self._adopted.add((name, digest))
 
     def add(self, verified: Verified) -> None:
         """Note a range that was written."""

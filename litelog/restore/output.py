@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
+from litelog.write_back import exchange
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,7 +41,8 @@ class OutputFolder:
     ``create`` may be called from several threads.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, replace: bool = False) -> None:
+        """``replace``: ``path`` may hold an older copy, which this one is exchanged with at once."""
         self.path = os.path.abspath(path)
         self._parent, name = os.path.split(self.path)
         if not name:
@@ -48,6 +50,8 @@ class OutputFolder:
         self.temporary = os.path.join(self._parent, f".{name}.litelog-restoring")
         self._folder = -1
         self._published = False
+        self._replace = replace
+        self._adopted: set[str] = set()
         self._kept: set[str] = set()
         self.journal = Journal(-1)
         """What is there of an earlier restore, and of this one."""
@@ -89,10 +93,22 @@ class OutputFolder:
         kept = names & self.journal.files
         self._kept = set()
         for name in os.listdir(self._folder):
-            if name in kept:
+            linked = os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_nlink > 1
+            if name in self._adopted or (name in kept and not linked):
                 self._kept.add(name)
             elif name != JOURNAL_NAME or not kept:
                 os.unlink(name, dir_fd=self._folder)
+
+    def adopt(self, old: int, name: str, digest: str | None = None) -> None:
+        """Link a file of the folder with the descriptor ``old``: a log segment whose SHA-256 is ``digest``, which is
+        checked as if an earlier restore had left it; or, without one, any other file."""
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._folder)
+        os.link(name, name, src_dir_fd=old, dst_dir_fd=self._folder, follow_symlinks=False)
+        self._adopted.add(name)
+        self._kept.add(name)
+        if digest is not None:
+            self.journal.adopt(name, digest)
 
     def clear(self) -> None:
         """Remove all files that were created."""
@@ -109,6 +125,12 @@ class OutputFolder:
         with suppress(FileNotFoundError):
             os.unlink(JOURNAL_NAME, dir_fd=self._folder)
         os.fsync(self._folder)
+        if self._replace and os.path.isdir(self.path):
+            exchange(self.temporary, self.path)
+            self._published = True
+            self._sync_parent()
+            self._remove_old()
+            return
         try:
             os.rename(self.temporary, self.path)
         except OSError as error:
@@ -118,6 +140,14 @@ class OutputFolder:
         self._published = True
         self._sync_parent()
 
+    def _remove_old(self) -> None:
+        """Remove the copy that was replaced, now under the temporary name. What stays is removed by the next restore,
+        as what a killed one left is."""
+        with suppress(OSError):
+            for name in os.listdir(self.temporary):
+                os.unlink(os.path.join(self.temporary, name))
+            os.rmdir(self.temporary)
+
     def _check_free(self) -> None:
         """OutputExistsError unless the name is free, or an empty folder that a rename can replace."""
         try:
@@ -126,7 +156,7 @@ class OutputFolder:
                     raise OutputExistsError(self.path)
             elif os.path.ismount(self.path):
                 raise OutputError(self.path, "is a mount point, which nothing can be renamed to; name a folder in it")
-            elif os.listdir(self.path):
+            elif os.listdir(self.path) and not self._replace:
                 raise OutputExistsError(self.path)
             if not os.path.isdir(self._parent):
                 raise OutputError(self._parent, "no such folder; a restore makes only the last one of its path")

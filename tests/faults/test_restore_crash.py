@@ -13,6 +13,7 @@ import pytest
 
 from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
+from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
 from tests.faults.tracing import why_not_traced
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-CALLS = ("mkdir", "openat", "flock", "pwrite64", "fsync", "rename", "close", "unlinkat")
+CALLS = ("mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "rename", "close", "unlinkat")
 SCRIPT = """
 import sys
 from litelog.object_store import ObjectReplicaClient
@@ -40,8 +41,8 @@ try:
 except LitelogError as error:
     sys.exit(f"refused: {error}")
 """
-AT_LEAST = {"fsync": 4, "pwrite64": 3, "unlinkat": 0}
-"""Each file, the folder and the one that it lies in are synced; three pieces are written; nothing was left behind."""
+AT_LEAST = {"fsync": 6, "pwrite64": 4}
+"""Each file, the folder and the one that it lies in are synced; four pieces are written; nothing was left behind."""
 
 MOST_STEPS = 200
 """More than a restore of so small a log takes."""
@@ -52,10 +53,11 @@ pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_tra
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory) -> Path:
-    """Two log segments in three WAL segments, as files."""
+    """A sealed log segment, and two in three WAL segments, as files."""
     builder = ReplicaBuilder()
-    built = builder.add()
-    first, second = make_log([[2, 1], [3]])
+    built = builder.add(builder.claim(first=1), start=False)
+    sealed, first, second = LOG
+    built.start([built.seal_unshipped(0, sealed)])
     built.ship_segment(first, cuts=[0])
     built.ship_segment(second, final=None)
     folder = tmp_path_factory.mktemp("replica")
@@ -65,7 +67,8 @@ def replica(tmp_path_factory) -> Path:
     return folder
 
 
-EXPECTED = {segment.name: segment.data for segment in make_log([[2, 1], [3]])}
+LOG = make_log([[1, 2], [2, 1], [3]])
+EXPECTED = {segment.name: segment.data for segment in LOG}
 
 
 def held(output: Path) -> dict[str, bytes] | None:
@@ -73,7 +76,7 @@ def held(output: Path) -> dict[str, bytes] | None:
 
 
 TEMPORARY = ".out.litelog-restoring"
-TOUCHED = (".", "out", TEMPORARY, *(f"{TEMPORARY}/{name}" for name in EXPECTED))
+TOUCHED = (".", "out", TEMPORARY, *(f"{TEMPORARY}/{name}" for name in (*EXPECTED, JOURNAL_NAME)))
 """What a restore touches, below the place it writes to. strace counts calls for each thread on its own, so each path is
 walked by itself: one is always the same thread's."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
     LitelogError,
+    LockedError,
     NothingToRestoreError,
     ReplicaGapError,
     SequenceGapError,
@@ -31,6 +33,7 @@ from litelog.reading.generation_base import Base
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME
+from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan, plan_restore
 from litelog.snapshot import Snapshot
 from tests.unit.random_replicas import SHAPES, draw_replica
@@ -640,3 +643,62 @@ def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed, target):
     assert ten < 11 * one
     plan = plan_of(1_000)
     assert len(plan.sealed) == (1_000 if target.index is None else target.index + 1)
+
+
+# --- over an older copy
+
+
+@pytest.fixture
+def copy(kept, tmp_path) -> Path:
+    """What a restore left some time ago, with a file of the owner's beside."""
+    restore_to(kept.client, tmp_path / "out", Target(index=1))
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    (tmp_path / "out" / ".lock").touch()
+    return tmp_path / "out"
+
+
+def test_a_delta_reads_only_what_is_not_there(kept, copy):
+    inodes = {path.name: path.stat().st_ino for path in copy.iterdir()}
+    counted = Counted(kept.client)
+    result = restore_to(counted, copy, delta=True)
+    assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
+    assert {name: (copy / name).stat().st_ino for name in inodes} == inodes
+    assert (result.commits, result.bytes) == (len(COMMITS), sum(len(segment.data) for segment in LOG))
+    assert os.listdir(copy.parent) == ["out"]
+
+
+def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(kept, copy):
+    (copy / LOG[0].name).write_bytes(LOG[0].data[:-1] + b"?")
+    (copy / LOG[1].name).write_bytes(LOG[1].data + b"more")
+    (copy / segment_name(999)).write_bytes(b"diverged")
+    restore_to(kept.client, copy, delta=True)
+    assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
+
+
+def test_a_delta_that_fails_leaves_the_older_copy_as_it_was(kept, copy):
+    before = files_in(copy)
+    objects = {key: body for key, body in kept.objects().items() if "/segments/0000000000000002" not in key}
+    objects = {key: body for key, body in objects.items() if "/wal/0000000000000002" not in key}
+    with pytest.raises(ReplicaGapError):
+        restore_to(client_of(objects), copy, delta=True)
+    assert files_in(copy) == before
+    assert os.listdir(copy.parent) == ["out"]
+
+
+def test_a_delta_leaves_a_log_alone_that_a_writer_has_open(kept, copy):
+    with (copy / ".lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LockedError):
+            restore_to(kept.client, copy, delta=True)
+
+
+def test_a_delta_to_nothing_is_a_restore(kept, tmp_path):
+    restore_to(kept.client, tmp_path / "new", delta=True)
+    assert files_in(tmp_path / "new") == whole(LOG)
+
+
+def test_a_delta_refuses_what_it_cannot_keep(kept, copy):
+    (copy / "folder").mkdir()
+    with pytest.raises(OutputError, match="folder"):
+        restore_to(kept.client, copy, delta=True)
+    assert (copy / "folder").is_dir()

@@ -1,0 +1,86 @@
+"""Restoring over an older copy of a log: its log segments that are whole are kept, and the folder is exchanged."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from litelog.errors import LockedError
+from litelog.restore.output import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.formats import LogFormat
+    from litelog.restore.output import OutputFolder
+    from litelog.restore.planned import RestorePlan, SealedPiece
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_CHUNK_BYTES = 1 << 20
+_LOCK = ".lock"
+"""What a writer of the log holds locked."""
+
+
+@contextmanager
+def locked_copy(path: str) -> Iterator[int]:
+    """The descriptor of an older copy's folder, in which no writer can be at work; -1 where there is none.
+
+    LockedError where one is.
+    """
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield -1
+        return
+    lock = -1
+    try:
+        try:
+            lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            pass
+        except BlockingIOError as error:
+            raise LockedError(os.path.join(path, _LOCK), f"{path}: a writer's log") from error
+        yield folder
+    finally:
+        if lock >= 0:
+            os.close(lock)
+        os.close(folder)
+
+
+def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: LogFormat, parallelism: int) -> None:
+    """Link into ``folder`` the log segments of an older copy whose SHA-256 is the one that the plan names, and all its
+    files that are no log segments. OutputError for what can be neither."""
+    wanted = {piece.entry.file: piece for part in plan.parts for piece in part.sealed if piece.is_whole}
+    names = os.listdir(old)
+    others = [name for name in names if log_format.segment_order(name) is None]
+    for name in others:
+        if not stat.S_ISREG(os.stat(name, dir_fd=old, follow_symlinks=False).st_mode):
+            raise OutputError(folder.path, f"holds {name!r}, which is neither a log segment nor a file")
+    same = [(name, wanted[name]) for name in names if name in wanted]
+    with ThreadPoolExecutor(parallelism, "compare") as pool:
+        kept = [name for name, holds in pool.map(lambda pair: (pair[0], _holds(old, *pair)), same) if holds]
+    for name in kept:
+        folder.adopt(old, name, wanted[name].entry.digest)
+    for name in others:
+        folder.adopt(old, name)
+
+
+def _holds(old: int, name: str, piece: SealedPiece) -> bool:
+    file = os.open(name, _READ, dir_fd=old)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != piece.entry.length:
+            return False
+        digest, at = hashlib.sha256(), 0
+        while data := os.pread(file, _CHUNK_BYTES, at):
+            digest.update(data)
+            at += len(data)
+        return digest.hexdigest() == piece.entry.digest
+    finally:
+        os.close(file)
