@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
 CALLS = ("write,writev", "linkat,link", "rename", "fsync,fdatasync", "mkdir")
-MOST_STEPS = 100
+MOST_STEPS = 200
 """More than it takes to ship so small a log."""
 
 SCRIPT = """
@@ -50,12 +50,14 @@ clock = SystemClock()
 source, client, folder = Source(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
 owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here")
 workers = Workers(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
-replica = Replica(source, client, folder, owner, workers, clock, Teller(), Settings(max_segment_bytes=4096))
+replica = Replica(source, client, folder, owner, workers, clock, Teller(), Settings(max_segment_bytes=4096, snapshot_segments=1))
 while replica.sync():
     pass
+assert replica.archive.status.error is None, replica.archive.status.error
 replica.close()
 """
-"""One sync after the other in one thread: strace counts calls thread by thread, and none is to be left out."""
+"""One sync after the other, with what it seals and its snapshots, in one thread: strace counts calls thread by thread,
+and none is to be left out."""
 
 
 def append(log: Path, first: int, stop: int) -> None:
