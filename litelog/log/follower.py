@@ -55,6 +55,7 @@ class Follower:
         self._finished: OpenSegment | None = None
         self._newer: OpenSegment | None = None
         self._rest: int | None = None
+        self._awaited: list[str] = []
         self._names = SegmentNames(folder, log_format, clock)
         self._seen: tuple[tuple[int, ...], ...] | None = None
         self.settled = False
@@ -115,6 +116,7 @@ class Follower:
 
     def rewind(self, place: Place) -> None:
         """Go to ``place``; what was opened for another log segment is let go."""
+        self._awaited = []
         if self._current is not None and self._current.name != place.file:
             self._current.close()
             self._current = None
@@ -345,7 +347,9 @@ class Follower:
     def _successor_name(self, expect: Expectation) -> str | None:
         """The next log segment, once it (or one behind it) holds a whole commit that continues."""
         unfinished: str | None = None
+        self._awaited = []
         for name in self._names.after(self._place.file or self._place.behind):
+            self._awaited.append(name)
             scan, size = self._probe(name, expect)
             if size == 0:
                 continue  # left empty: writers come back to the one before, or to this one
@@ -405,5 +409,7 @@ class Follower:
         """What changes when the log does: sizes and times of change, the time last; None before it is open."""
         if self._current is None:
             return None
-        parts = (self._names.signature(), self._current.signature())
-        return parts if self._finished is None else (*parts, self._finished.signature())
+        parts = [self._names.signature(), self._current.signature()]
+        if self._finished is not None:
+            parts.append(self._finished.signature())
+        return (*parts, *map(self._names.signature_of, self._awaited))

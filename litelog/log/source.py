@@ -137,8 +137,15 @@ class SegmentNames:
     def inode(self) -> int:
         return self._status().st_ino
 
-    def signature(self) -> tuple[int]:
+    def signature(self) -> tuple[int, ...]:
         return (self._status().st_mtime_ns,)
+
+    def signature_of(self, name: str) -> tuple[int, ...]:
+        """What changes when a log segment does that is not open."""
+        with suppress(FileNotFoundError):
+            status = os.stat(os.path.join(self._folder, name))
+            return (status.st_size, status.st_mtime_ns)
+        return (-1, 0)
 
     def require_folder(self) -> None:
         """Raise SourceMissingError if the folder is not there: an unmounted disk is no rewind."""

@@ -298,6 +298,26 @@ def test_zeros_where_a_commit_should_start_are_waited_for(log: LogBuilder, clock
     assert [(len(run.data), run.final) for run in runs] == [(0, True), (len(log.texts[log.name]), False)]
 
 
+@pytest.mark.parametrize("format_name", ["litelog", "lines"])
+def test_a_log_segment_that_was_begun_long_ago_is_seen_when_it_gets_its_first_commit(
+    tmp_path: Path, clock: ManualClock, format_name: str
+) -> None:
+    log = make_log(tmp_path / "log", format_name)
+    log.roll(1)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    log.roll(0)
+    for _ in range(3):
+        clock.advance(10)
+        collect(drain(follower), found)
+    assert follower.settled
+    assert not follower.changed()
+    log.append(1)
+    assert follower.changed()
+    collect(drain(follower), found)
+    assert found == log.texts
+
+
 def test_commits_written_through_memory_are_seen_where_files_keep_their_times(clock: ManualClock) -> None:
     """A file system in memory notes the first write to a page, and none after it."""
     shared = Path("/dev/shm")
