@@ -50,7 +50,8 @@ clock = SystemClock()
 source, client, folder = Source(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
 owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here")
 workers = Workers(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
-replica = Replica(source, client, folder, owner, workers, clock, Teller(), Settings(max_segment_bytes=4096, snapshot_segments=1))
+settings = Settings(max_segment_bytes=4096, snapshot_segments=1)
+replica = Replica(source, client, folder, owner, workers, clock, Teller(), settings)
 while replica.sync():
     pass
 assert replica.archive.status.error is None, replica.archive.status.error

@@ -8,6 +8,9 @@ import pytest
 
 from litelog.errors import StoreError
 from litelog.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
+from litelog.object_store import ObjectReplicaClient
+from litelog.shipping.archive_state import Covered
+from litelog.shipping.covered import delete_covered
 from litelog.shipping.settings import Settings
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
@@ -179,6 +182,20 @@ def test_the_last_wal_segment_stays_and_tells_the_tip(
         assert [key for key in keys(store) if name in key]
     assert held(store) == log.files()
     assert len(keys(store, parse_claim)) == 2
+
+
+def test_a_generation_that_ended_keeps_its_last_wal_segment_and_its_terminal(
+    log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    daemon = Daemon(log, store, str(tmp_path / "state"), clock=clock, settings=EACH)
+    daemon.sync()
+    grow(daemon, clock, 2)
+    Daemon(log, store, str(tmp_path / "other"), clock=clock, seed=1, takeover=True).sync()
+    mine = [key for key in keys(store) if daemon.generation in key]
+    everything = Covered(daemon.generation, 99, 0.0)
+    deleted, done = delete_covered(ObjectReplicaClient(store), everything, lambda: True)
+    assert (deleted, done) == (len(mine) - 2, True)
+    assert [key for key in keys(store) if daemon.generation in key] == mine[-2:]
 
 
 def test_a_missing_permission_is_told_once_and_shipping_goes_on(
