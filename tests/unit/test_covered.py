@@ -193,7 +193,7 @@ def test_a_generation_that_ended_keeps_its_last_wal_segment_and_its_terminal(
     Daemon(log, store, str(tmp_path / "other"), clock=clock, seed=1, takeover=True).sync()
     mine = [key for key in keys(store) if daemon.generation in key]
     everything = Covered(daemon.generation, 99, 0.0)
-    deleted, done = delete_covered(ObjectReplicaClient(store), everything, lambda: True)
+    deleted, done = delete_covered(ObjectReplicaClient(store.inner), everything, lambda: True)
     assert (deleted, done) == (len(mine) - 2, True)
     assert [key for key in keys(store) if daemon.generation in key] == mine[-2:]
 
