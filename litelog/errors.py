@@ -49,9 +49,9 @@ class UnknownSchemeError(ConfigError):
         self.scheme = scheme
         self.known = known
         self.hint = hint
-        install = f"; for {scheme}:// run: pip install 'litelog[{extra}]'" if extra else ""
-        detail = f"; {hint}" if hint else ""
-        super().__init__(f"no replica client for {scheme}:// (known: {', '.join(known)}){install}{detail}")
+        install = f"for {scheme}:// run: pip install 'litelog[{extra}]'" if extra else ""
+        advice = f"; {hint or install}" if hint or install else ""
+        super().__init__(f"no replica client for {scheme}:// (known: {', '.join(known)}){advice}")
 
 
 class UnknownFormatError(ConfigError):
@@ -101,7 +101,7 @@ class StoreError(LitelogError):
         self.reason = reason
         self.retryable = retryable
         self.retry_after = retry_after
-        super().__init__(f"{operation} {key}: {reason}")
+        super().__init__(f"{f'{operation} {key}'.rstrip()}: {reason}")
 
 
 class NotFoundError(StoreError):

@@ -81,6 +81,8 @@ def prune(
         "min_snapshots": min_snapshots,
     }
     policy = _given_policy({name: value for name, value in given.items() if value is not None})
+    from litelog.registry import redact
+
     config = _load(config_file)
     replicas = list(_find(config, place, config_file is not None))
     kept_in = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
@@ -88,7 +90,7 @@ def prune(
         chosen = policy or replica.policy
         if chosen is None or not chosen.limits:
             raise ConfigError(
-                f"{replica.url}: no retention is configured: give --max-age, --max-bytes or --max-snapshots"
+                f"{redact(replica.url)}: no retention is configured: give --max-age, --max-bytes or --max-snapshots"
             )
         _prune(replica, chosen, kept_in, confirm, as_json)
     return ExitCode.DONE

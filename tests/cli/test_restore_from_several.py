@@ -129,6 +129,14 @@ def test_one_whose_driver_is_missing_is_passed_over(litelog: Command, replicas: 
     assert litelog("restore", "nosuch://bucket/x", "-o", "out2").code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize("more", [[], ["--if-replica-exists"]], ids=" ".join)
+def test_there_is_not_nothing_where_a_replica_could_not_be_asked(litelog: Command, more: list[str]) -> None:
+    done = litelog("restore", "nosuch://bucket/x", "nowhere", "-o", "out", *more)
+    assert done.code == ExitCode.USAGE
+    assert "passed over nosuch://bucket/x: no replica client for nosuch://" in done.err
+    assert "nowhere: holds no claim" in done.err
+
+
 def test_diverged_replicas_are_not_chosen_between(litelog: Command, replicas: tuple[str, str]) -> None:
     shutil.copytree(litelog.folder / "two", litelog.folder / "old")
     assert litelog("restore", "one", "--sequence", "1999", "-o", "again").code == 0

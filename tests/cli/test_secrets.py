@@ -156,6 +156,13 @@ VERBS = [
     ["generations", "--json", "URL"],
     ["wal", "URL"],
     ["cat", "URL"],
+    ["snapshots", "--json", "URL"],
+    ["segments", "URL"],
+    ["verify", "--json", "--against", "log", "--state-dir", "other", "URL"],
+    ["verify", "--restore-drill", "URL"],
+    ["prune", "--max-age", "1h", "URL"],
+    ["prune", "--max-age", "1h", "--confirm", "--state-dir", "other", "URL"],
+    ["snapshot", "--json", "--state-dir", "other", "log", "URL"],
 ]
 
 
@@ -227,6 +234,32 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(litelog: Command, url: st
     assert not (litelog.folder / "out").exists()
     files = [path for path in (litelog.folder / "state").rglob("*") if path.is_file()]
     assert_kept(*(str(path) for path in files))
+
+
+OTHER_VERBS = [
+    ["restore", "URL", "URL", "-o", "out"],
+    ["generations", "URL"],
+    ["snapshots", "URL"],
+    ["segments", "--json", "URL"],
+    ["wal", "URL"],
+    ["cat", "URL"],
+    ["verify", "--against", "log", "URL"],
+    ["prune", "URL"],
+    ["prune", "--max-age", "1h", "--confirm", "URL"],
+    ["snapshot", "log", "URL"],
+    ["forget", "log", "URL"],
+]
+
+
+@pytest.mark.parametrize("verb", OTHER_VERBS, ids=lambda verb: "-".join(verb[:2]))
+def test_no_verb_repeats_a_secret_in_a_url(litelog: Command, verb: list[str]) -> None:
+    litelog.lines(1)
+    litelog("replicate", "--once", "log", "replica")
+    for url in (f"s3://bucket/logs?secret-access-key={PASSWORD}", f"sftp://me:{PASSWORD}@127.0.0.1/logs"):
+        done = litelog("-v", *(url if word == "URL" else word for word in verb))
+        assert done.code == ExitCode.USAGE
+        assert done.err
+        assert_kept(done.out, done.err)
 
 
 @pytest.mark.parametrize(

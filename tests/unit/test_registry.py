@@ -122,10 +122,13 @@ def test_options_that_a_backend_does_not_know_are_refused(tmp_path: Path) -> Non
     ],
 )
 def test_an_unknown_scheme_lists_the_known_ones_and_what_to_install(url: str, extra: str | None) -> None:
+    """The extra, or, where that is installed, what the scheme itself needs."""
     with pytest.raises(UnknownSchemeError) as caught:
         open_client(url)
     assert "file, memory" in str(caught.value)
-    assert (f"pip install 'litelog[{extra}]'" in str(caught.value)) == (extra is not None)
+    lacks_extra = extra is not None and not caught.value.hint
+    assert (f"pip install 'litelog[{extra}]'" in str(caught.value)) == lacks_extra
+    assert str(caught.value).endswith(caught.value.hint)
     assert caught.value.exit_code is ExitCode.USAGE
 
 
