@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ from litelog.quantities import format_duration, format_size
 from litelog_cli.configured import find_sources
 from litelog_cli.output import print_json
 from litelog_cli.places import GENERATION, open_stored_format, opened_replica
+from litelog_cli.signals import acting_on_signals
 from litelog_cli.start import Kind, parse_start
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
+    from litelog.restore.choice import Choice
     from litelog.restore.execution import RestoreProgress, RestoreResult
     from litelog.restore.mending import Mended
     from litelog.restore.planned import RestorePlan, Target
@@ -45,6 +48,7 @@ Examples:
   litelog restore --dry-run file:///backup/events -o /var/lib/events
   litelog restore --sequence 41999 file:///backup/events -o /tmp/events
   litelog restore --timestamp 2026-11-21T10:00:00Z file:///backup/events -o /tmp/events
+  litelog restore --follow file:///backup/events -o /var/lib/events-copy
   litelog restore --delta file:///backup/events -o /var/lib/events
   litelog restore --if-not-exists --if-replica-exists file:///backup/events -o /var/lib/events
   litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
@@ -71,8 +75,10 @@ of that log's replicas.
     show_default=True,
     help="Objects that are read at a time.",
 )
+@click.option("--delta", is_flag=True, help="Replace an older copy in the output, and read only what it lacks.")
+@click.option("--follow", is_flag=True, help="Then keep the copy up to date, until a signal.")
 @click.option(
-    "--delta", is_flag=True, help="Replace an older copy in the output, and read only what it lacks."
+    "--poll-interval", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Seconds (--follow)."
 )
 @click.option("--if-not-exists", is_flag=True, help="Exit with 0 if the output exists already.")
 @click.option("--if-replica-exists", is_flag=True, help="Exit with 0 if there is nothing to restore.")
@@ -89,6 +95,8 @@ def restore(
     pattern: str | None,
     parallelism: int,
     delta: bool,
+    follow: bool,
+    poll_interval: float,
     if_not_exists: bool,
     if_replica_exists: bool,
     dry_run: bool,
@@ -101,10 +109,23 @@ def restore(
     if if_not_exists and _is_taken(output):
         click.echo(f"litelog: {output}: exists already, nothing to do", err=True)
         return
+    if follow and target != _target(None, None, None, None):
+        raise click.UsageError("--follow goes on behind the end: give no --generation and no bound")
     sources = find_sources(replica_urls, config_file)
     pattern = pattern or sources.pattern
     try:
-        _restore(sources.replicas, output, target, pattern, parallelism, delta, if_replica_exists, dry_run, as_json)
+        _restore(
+            sources.replicas,
+            output,
+            target,
+            pattern,
+            parallelism,
+            delta,
+            if_replica_exists,
+            dry_run,
+            as_json,
+            poll_interval if follow else None,
+        )
     except OutputExistsError as error:
         if not if_not_exists:
             raise
@@ -121,7 +142,9 @@ def _restore(
     if_replica_exists: bool,
     dry_run: bool,
     as_json: bool,
+    follow: float | None,
 ) -> None:
+    """``follow``: the seconds between polls."""
     from litelog.compression import keep_freed_memory
     from litelog.restore.choice import choose
     from litelog.restore.execution import restore as restore_log
@@ -143,10 +166,7 @@ def _restore(
         passed_over = [*unopened, *choice.passed_over]
         _print_passed_over(choice.passed_over)
         if dry_run:
-            if as_json:
-                print_json({**plan.as_json(), "passed_over": _as_json(passed_over)})
-            else:
-                click.echo(str(plan))
+            _print_plan(plan, passed_over, as_json)
             return
         if _is_taken(output) and not delta:
             raise OutputExistsError(os.path.abspath(output))
@@ -164,6 +184,19 @@ def _restore(
                 delta=delta,
                 replan=partial(find_plan, choice.client, target, choice.log_format),
             )
+        _report(result, passed_over, as_json)
+        if follow is not None:
+            _follow(choice, result.output, follow)
+
+
+def _print_plan(plan: RestorePlan, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:
+    if as_json:
+        print_json({**plan.as_json(), "passed_over": _as_json(passed_over)})
+    else:
+        click.echo(str(plan))
+
+
+def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:
     if as_json:
         print_json({**asdict(result), "end": str(result.end), "passed_over": _as_json(passed_over)})
         return
@@ -173,6 +206,17 @@ def _restore(
         f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
         f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
     )
+
+
+def _follow(choice: Choice, output: str, poll_interval: float) -> None:
+    from litelog.restore.following import CopyFollower
+
+    stop = Event()
+    with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
+        click.echo(f"following {choice.client.url}", err=True)
+        with acting_on_signals(lambda _: stop.set()):
+            follower.run(stop, poll_interval)
+        click.echo(f"followed up to {follower.position}, {format_size(follower.appended)} more", err=True)
 
 
 def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
