@@ -19,6 +19,7 @@ from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from litelog.replicator import Replicator
 from litelog.shipping.replica_task import Phase
 from tests.faults.figures import report
+from tests.faults.s3_replicas import SYNC_SECONDS
 from tests.servers import REGION
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ WAIT_SECONDS = 60
 """What nothing here takes."""
 
 INTERVAL_SECONDS = 0.3
+SYNCS_AN_HOUR = 60
 POLLS = 20
 """Looks at an idle log, none of which may cost a request."""
 
@@ -132,6 +134,57 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_two_gets(benc
         load_intervals=round(intervals, 1),
         restart_gets=restart["GET"],
     )
+
+
+def test_what_finished_log_segments_and_snapshots_add_to_steady_load_and_that_it_ends(bench: Bench) -> None:
+    """One upload a minute, for hours: a snapshot each, and WAL segments that go an hour after they were covered."""
+    daemon = bench.daemon()
+    bench.append()
+    bench.sync(daemon)
+
+    def spend_an_hour(*, loaded: bool) -> Counter[str]:
+        bench.proxy.reset_counts()
+        for _ in range(SYNCS_AN_HOUR):
+            if loaded:
+                bench.append(50, 200)
+            bench.sync(daemon)
+            bench.clock.advance(3600 / SYNCS_AN_HOUR - SYNC_SECONDS)
+        return Counter(f"{request.operation} {_kind(request.key)}" for request in bench.proxy.requests)
+
+    for _ in range(2):
+        spend_an_hour(loaded=True)
+    before, taken = len(bench.written()), len(daemon.snapshots)
+    hour = spend_an_hour(loaded=True)
+    finished = len(bench.written()) - before
+    assert finished >= 3
+    assert len(daemon.snapshots) == taken + 1
+    deleted = hour.pop("DELETE wal")
+    assert SYNCS_AN_HOUR <= deleted <= SYNCS_AN_HOUR + finished + 1, "each that an hour's snapshot covers, and no other"
+    assert hour == {
+        "PUT wal": SYNCS_AN_HOUR + finished,  # the end of one log segment and the start of the next are two
+        "PUT segments": finished,
+        **dict.fromkeys(("PUT snapshots", "GET snapshots", "LIST snapshots", "LIST wal"), 1),
+    }
+
+    after = spend_an_hour(loaded=False) + spend_an_hour(loaded=False)
+    assert after.pop("DELETE wal", 0) <= 2 * deleted, "of two hours at most"
+    assert set(after) <= {"PUT snapshots", "GET snapshots", "LIST snapshots", "GET epochs", "LIST wal"}
+    assert set(after.values()) == {1}, "one snapshot, of what was finished last"
+    assert not spend_an_hour(loaded=False)
+    report(
+        "s3_requests_of_sealing",
+        uploads=SYNCS_AN_HOUR,
+        finished=finished,
+        puts=sum(count for kind, count in hour.items() if kind.startswith("PUT")),
+        gets_and_lists=3,
+        deletes=deleted,
+        afterwards=after.total(),
+    )
+
+
+def _kind(key: str) -> str:
+    """What sort of object a key, or the prefix of a listing, is of."""
+    return next(kind for kind in ("epochs", "snapshots", "segments", "wal", "generations") if f"/{kind}/" in f"{key}/")
 
 
 def test_a_follower_gets_and_never_lists(bench: Bench) -> None:
