@@ -9,6 +9,8 @@ import click
 
 from litelog.errors import ExitCode
 from litelog.layout import Fencing
+from litelog_cli.configured import Replica, find_sources
+from litelog_cli.listed import print_heading
 from litelog_cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,35 +24,46 @@ Examples:
   litelog check 's3://bucket/events?region=eu-west-1'
   litelog check --json s3://bucket/events
   litelog check --fencing isolated sftp://backup/events
+  litelog check --config /etc/litelog.yml /var/lib/events
 """
 )
-@click.argument("replica_url")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.option(
+    "--config", "config_file", type=click.Path(), help="The configuration file with LOG_DIR, or the replica's options."
+)
 @click.option(
     "--fencing",
     type=click.Choice([mode.value for mode in Fencing]),
-    default=Fencing.REQUIRED.value,
-    show_default=True,
-    help="How the replica is fenced; isolated needs no create-only put.",
+    help="How the replica is fenced; isolated needs no create-only put.  [default: as configured, or required]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, and one for the result.")
-def check(replica_url: str, fencing: str, as_json: bool) -> int:
-    """Try, step by step, all that replication does at REPLICA_URL, with objects of its own.
+def check(place: str, config_file: str | None, fencing: str | None, as_json: bool) -> int:
+    """Try, step by step, all that replication does at REPLICA_URL, or at each replica of a configured log, with objects
+    of its own.
 
     Writes one small object, reads, lists and overwrites it (which must be refused), deletes another one on a condition,
     and deletes it. Says what each step took, what is missing, what that means, and with which fencing a replica there
     can be used. Exit code 1 if something is missing that replication needs. The daemon needs no such check: its claim,
     put twice, is one.
     """
+    replicas = find_sources((place,), config_file).replicas
+    modes = [Fencing(fencing) if fencing is not None else replica.fencing for replica in replicas]
+    checked = [_check(*pair, len(replicas) > 1, as_json) for pair in zip(replicas, modes, strict=True)]
+    return ExitCode.DONE if all(checked) else ExitCode.FAILURE
+
+
+def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> bool:
+    """Whether a replica can be used with that fencing."""
     from random import SystemRandom
 
     from litelog.clock import SystemClock
     from litelog.probe import run_probe
     from litelog.registry import open_store
 
-    store = open_store(replica_url)
+    store = open_store(replica.url, replica.options)
     steps = []
     try:
-        for step in run_probe(store, SystemClock(), SystemRandom(), Fencing(fencing)):
+        for step in run_probe(store, SystemClock(), SystemRandom(), fencing):
             steps.append(step)
             if as_json:
                 print_json(dataclasses.asdict(step))
@@ -58,11 +71,12 @@ def check(replica_url: str, fencing: str, as_json: bool) -> int:
         store.close()
     usable = _usable_fencing(steps)
     if as_json:
-        print_json({"fencing": fencing, "usable": fencing in usable, "usable_fencing": usable})
+        print_json({"replica": store.url, "fencing": fencing, "usable": fencing in usable, "usable_fencing": usable})
     else:
+        print_heading(store.url if heading else None, click.echo)
         print_table(("step", "result", "ms", ""), [_row(step) for step in steps], numbers=("ms",))
-        print_table(("usable with fencing",), [(f"{' or '.join(usable) or 'none'} (asked for: {fencing})",)])
-    return ExitCode.DONE if fencing in usable else ExitCode.FAILURE
+        click.echo(f"usable with fencing: {' or '.join(usable) or 'none'} (asked for: {fencing})")
+    return fencing in usable
 
 
 def _usable_fencing(steps: list[Step]) -> list[Fencing]:

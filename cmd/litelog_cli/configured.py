@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from litelog.layout import Fencing
 from litelog_cli.places import is_replica
 from litelog_cli.replicate import DEFAULT_CONFIG
 
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from litelog.config import Config
-    from litelog.config.models import LogConfig
+    from litelog.config.models import LogConfig, ReplicaConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica to read: its URL, and its backend's own options."""
+    """A replica: its URL, its backend's own options, and how it is configured to be fenced."""
 
     url: str
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    fencing: Fencing = Fencing.REQUIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Sources:
 def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     """The replicas that ``places`` name: URLs, folders of replicas, and folders of configured logs.
 
-    A place that is a replica is that replica, whatever the configuration says. Without any, the only log of the
-    configuration. UsageError; ConfigError for a configuration that does not fit.
+    A place that is a replica is that replica, with the options that the configuration has for it if ``config_file`` is
+    given. Without any, the only log of the configuration. UsageError; ConfigError for one that does not fit.
     """
     config = _load(places, config_file)
     if not places:
@@ -50,8 +52,10 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     for place in places:
         log = None if config is None or is_replica(place) else _log_at(config, place)
         if log is not None:
-            replicas += [Replica(replica.url, replica.options) for replica in log.replicas]
+            replicas += [_configured(replica) for replica in log.replicas]
             pattern = pattern or log.pattern
+        elif (known := _replica_at(config, place)) is not None:
+            replicas.append(known)
         elif config_file is not None and not is_replica(place):
             raise click.UsageError(f"{place}: neither a replica nor a log of {config_file} ({_known(config)})")
         else:
@@ -76,7 +80,16 @@ def _only_log(config: Config | None) -> Sources:
     if len(config.logs) > 1:
         raise click.UsageError(f"which log? give its folder ({_known(config)})")
     (log,) = config.logs
-    return Sources(tuple(Replica(replica.url, replica.options) for replica in log.replicas), log.pattern)
+    return Sources(tuple(_configured(replica) for replica in log.replicas), log.pattern)
+
+
+def _configured(replica: ReplicaConfig) -> Replica:
+    return Replica(replica.url, replica.options, replica.fencing)
+
+
+def _replica_at(config: Config | None, place: str) -> Replica | None:
+    replicas = (replica for log in config.logs for replica in log.replicas) if config is not None else ()
+    return next((_configured(replica) for replica in replicas if replica.url == place), None)
 
 
 def _log_at(config: Config, place: str) -> LogConfig | None:

@@ -37,7 +37,7 @@ def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Comma
             assert "nothing in litelog needs it" in row
         else:
             assert re.fullmatch(r"\d+\.\d\d", row.split()[-1])
-    assert rows[-2:] == ["usable with fencing", "required or isolated (asked for: required)"]
+    assert rows[-1] == "usable with fencing: required or isolated (asked for: required)"
     assert not any(files for _, _, files in os.walk(litelog.folder / "replica"))
 
 
@@ -48,7 +48,8 @@ def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:
     assert [step["name"] for step in steps if step["required"]] == [
         step for step in STEPS[:-1] if step not in ("create-only put refused", "conditional delete")
     ]
-    assert result == {"fencing": "isolated", "usable": True, "usable_fencing": ["required", "isolated"]}
+    url = f"file://{litelog.folder}/replica"
+    assert result == {"replica": url, "fencing": "isolated", "usable": True, "usable_fencing": ["required", "isolated"]}
 
 
 def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Command) -> None:
@@ -58,8 +59,31 @@ def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Comma
     *steps, result = done.lines
     assert [step["outcome"] for step in steps] == ["failed"] + ["skipped"] * (len(STEPS) - 1)
     assert "nothing can be replicated there" in steps[0]["meaning"]
-    assert result == {"fencing": "required", "usable": False, "usable_fencing": []}
+    url = f"file://{litelog.folder}/replica"
+    assert result == {"replica": url, "fencing": "required", "usable": False, "usable_fencing": []}
     assert "none (asked for: isolated)" in litelog("check", "--fencing", "isolated", "replica").out
+
+
+def test_replicas_of_the_configuration_are_tried_with_its_options_and_fencing(litelog: Command) -> None:
+    (litelog.folder / "litelog.yml").write_text(
+        "logs: [{path: log, replicas: [{url: one}, {url: two, fencing: isolated}]}]"
+    )
+    litelog.lines(1)
+    done = litelog("check", "--json", "--config", "litelog.yml", "two")
+    assert (done.code, done.lines[-1]["fencing"]) == (ExitCode.DONE, "isolated")
+    one = litelog("check", "--json", "--config", "litelog.yml", "--fencing", "required", "two")
+    assert one.lines[-1]["fencing"] == "required"
+    config = (litelog.folder / "litelog.yml").read_text()
+    (litelog.folder / "litelog.yml").write_text(config.replace("{url: one}", "{url: one, options: {colour: red}}"))
+    done = litelog("check", "--config", "litelog.yml", "one")
+    assert done.code == ExitCode.USAGE
+    assert "colour" in done.err, "its options are passed on"
+    (litelog.folder / "litelog.yml").write_text("logs: [{path: log, replicas: [{url: one}, {url: two}]}]")
+    done = litelog("check", "--config", "litelog.yml", "log")
+    assert done.code == ExitCode.DONE
+    assert [line for line in done.out.splitlines() if line.endswith(":")] == [
+        f"file://{litelog.folder}/{name}:" for name in ("one", "two")
+    ]
 
 
 @pytest.mark.parametrize("verb", [["check"], ["replicate", "--once", "log"]])

@@ -153,6 +153,7 @@ def test_check_tells_which_fencing_it_is_good_for(bench: Bench) -> None:
     done = run("check", "--json", url(bench))
     *steps, result = lines(done.stdout)
     assert done.returncode == ExitCode.FAILURE
+    assert result.pop("replica").startswith("s3://")
     assert result == {"fencing": "required", "usable": False, "usable_fencing": ["isolated"]}
     outcomes = {step["name"]: step["outcome"] for step in steps}
     assert outcomes.pop("create-only put refused") == "failed"
@@ -164,5 +165,6 @@ def test_check_tells_which_fencing_it_is_good_for(bench: Bench) -> None:
     *steps, result = lines(done.stdout)
     assert done.returncode == ExitCode.DONE
     assert {step["outcome"] for step in steps} == {"passed"}
+    assert result.pop("replica").startswith("s3://")
     assert result == {"fencing": "required", "usable": True, "usable_fencing": ["required", "isolated"]}
     assert not list(bench.open(direct=True).list(""))
