@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 from base64 import b64decode
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
@@ -167,13 +168,21 @@ def _resolve(generations: dict[str, Generation], generation: Generation) -> None
     document = generation.snapshots[generation.covered]
     columns = document["segments"]
     names = chain.from_iterable([name] * times for name, times in columns["generation"])
-    digests = b64decode(columns["digest"])
-    for number, (name, index) in enumerate(zip(names, accumulate(columns["sealed_index"]), strict=True)):
+    digests, lengths = b64decode(columns["digest"]), _column(columns["length"])
+    for number, (name, index) in enumerate(zip(names, accumulate(_column(columns["sealed_index"])), strict=True)):
         file, data = generations[name].stored[index]
         assert hashlib.sha256(data).digest() == digests[32 * number : 32 * number + 32]
-        assert columns["length"][number] == len(data)
+        assert lengths[number] == len(data)
         generation.sealed[document["first"] + number] = file, data
     assert len(generation.sealed) == document["next"] - document["first"]
+
+
+def _column(written: list[Any]) -> list[int]:
+    """Numbers as they are written: as they are, or, where they are many, the first and the others packed, as i32."""
+    if len(written) == 2 and isinstance(written[1], str):
+        packed = b64decode(written[1])
+        return [written[0], *struct.unpack(f"<{len(packed) // 4}i", packed)]
+    return written
 
 
 def _add(generation: Generation, key: str, body: bytes, index: int, offset: int) -> None:
