@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from litelog_cli.configured import find_replica
+from litelog_cli.listed import replica_config_option
 from litelog_cli.output import format_time, json_bytes
 from litelog_cli.places import GENERATION, is_replica
 from litelog_cli.sources import log_batches, replica_batches
@@ -48,6 +50,7 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @click.option("--format", "format_name", help="A log's format; a replica knows its own.  [default: litelog]")
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Which generation of a replica.  [default: the latest]")
+@replica_config_option
 def cat(
     place: str,
     start_text: str,
@@ -57,6 +60,7 @@ def cat(
     format_name: str | None,
     pattern: str | None,
     name: Generation | None,
+    config_file: str | None,
 ) -> None:
     """Print the records of a log or a replica.
 
@@ -70,10 +74,10 @@ def cat(
         if is_replica(place):
             if format_name is not None:
                 raise click.UsageError("a replica knows its format; --format is for logs")
-            batches = replica_batches(stack, place, name, pattern, start, end, follow)
+            batches = replica_batches(stack, find_replica(place, config_file), name, pattern, start, end, follow)
         else:
-            if name is not None:
-                raise click.UsageError("--generation is for replicas")
+            if name is not None or config_file is not None:
+                raise click.UsageError(f"{'--config' if name is None else '--generation'} is for replicas")
             batches = log_batches(stack, place, format_name or DEFAULT_FORMAT, pattern, start, end, follow)
         for columns in batches:
             write(columns)

@@ -63,6 +63,14 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     return Sources(tuple(replicas), pattern)
 
 
+def find_replica(place: str, config_file: str | None) -> Replica:
+    """The one replica that ``place`` names, with its options if ``config_file`` is given. UsageError for several."""
+    replicas = find_sources((place,), config_file).replicas
+    if len(replicas) > 1:
+        raise click.UsageError(f"which replica of {place}? give its URL: {', '.join(each.url for each in replicas)}")
+    return replicas[0]
+
+
 def _load(places: Sequence[str], config_file: str | None) -> Config | None:
     """The configuration, if anybody gave one and it may be needed."""
     from litelog.config import load_config

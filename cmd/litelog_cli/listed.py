@@ -21,6 +21,11 @@ config_option = click.option(
 )
 
 
+replica_config_option = click.option(
+    "--config", "config_file", type=click.Path(), help="The configuration file that has the replica's own options."
+)
+
+
 def each_replica(place: str, config_file: str | None) -> Iterator[tuple[str | None, ReplicaClient]]:
     """The replicas that ``place`` names, each open until the next one is asked for, and its URL where there are
     several."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
+    from litelog_cli.configured import Replica
 
 _LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
 
@@ -38,17 +39,17 @@ def log_batches(
 
 def replica_batches(
     stack: ExitStack,
-    url: str,
+    replica: Replica,
     name: Generation | None,
     pattern: str | None,
     start: Start,
     end: Start | None,
     follow: bool,
 ) -> Iterator[Columns]:
-    """The records of the replica at ``url``. What is opened is closed by ``stack``."""
+    """The records of a replica. What is opened is closed by ``stack``."""
     from litelog.reading.replica_reader import ReplicaReader
 
-    client = stack.enter_context(opened_replica(url))
+    client = stack.enter_context(opened_replica(replica.url, replica.options))
     sequence = start.value if start.kind is Kind.SEQUENCE else None
     if start.kind in (Kind.LAST, Kind.END) and (reached := _next_sequence(client, name)) is not None:
         sequence = max(0, reached - 1) if start.kind is Kind.LAST else reached

@@ -11,6 +11,8 @@ import click
 
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
 from litelog.quantities import format_duration, format_size
+from litelog_cli.configured import find_replica
+from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.places import open_stored_format, opened_replica
 from litelog_cli.replicate import default_state_dir
@@ -58,6 +60,7 @@ Examples:
   litelog verify file:///backup/events --against /var/lib/events
   litelog verify s3://bucket/events --sample 5%
   litelog verify file:///backup/events --restore-drill --temp-dir /scratch
+  litelog verify --config /etc/litelog.yml s3://bucket/events
   litelog verify file:///backup/events --json
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
@@ -80,6 +83,7 @@ that nobody needs) is reported and is no anomaly but with --strict.
     show_default=True,
     help="Objects that are read at a time.",
 )
+@replica_config_option
 @click.option("--strict", is_flag=True, help="What only lies about is an anomaly, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 def verify(
@@ -92,6 +96,7 @@ def verify(
     temp_dir: str | None,
     pattern: str | None,
     parallelism: int,
+    config_file: str | None,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -115,9 +120,10 @@ def verify(
         raise click.UsageError(f"--against {against}: no such folder")
     keep_freed_memory()
     scope = Scope(share, SystemRandom().getrandbits(SEED_BITS) if seed is None else seed)
-    with opened_replica(replica_url) as opened:
+    replica = find_replica(replica_url, config_file)
+    with opened_replica(replica.url, replica.options) as opened:
         client = cast("ObjectReplicaClient", opened)
-        known = _acknowledged(state_dir or default_state_dir(), against, replica_url, client.url)
+        known = _acknowledged(state_dir or default_state_dir(), against, replica.url, client.url)
         with _progress(quiet=as_json) as progress:
             report = verify_replica(
                 client.store,
