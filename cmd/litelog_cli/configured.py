@@ -73,12 +73,12 @@ def find_replica(place: str, config_file: str | None) -> Replica:
 
 def _load(places: Sequence[str], config_file: str | None) -> Config | None:
     """The configuration, if anybody gave one and it may be needed."""
-    from litelog.config import load_config
-
     path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
     needed = not places or any(not is_replica(place) for place in places)
     if config_file is None and (not needed or not os.path.exists(path)):
         return None
+    from litelog.config import load_config
+
     return load_config(Path(path), os.environ)
 
 
