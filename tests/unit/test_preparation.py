@@ -57,6 +57,8 @@ def test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path: Path, good:
 @pytest.mark.parametrize("segment_bytes", [3000, 10_000, 1 << 20])
 def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int) -> None:
     with LogWriter(str(tmp_path / "log"), segment_bytes=segment_bytes) as writer:
+        writer.append(b"what is there when the replica is met goes up sealed, but for its newest log segment")
+        ship(tmp_path)
         for number in range(60):
             writer.append(b"%d" % number * 300)
     ship(tmp_path)
