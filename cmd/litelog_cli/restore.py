@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -18,16 +17,17 @@ from litelog.quantities import format_duration, format_size
 from litelog_cli.configured import find_sources
 from litelog_cli.output import print_json
 from litelog_cli.places import GENERATION, open_stored_format, opened_replica
+from litelog_cli.progress import showing_progress
 from litelog_cli.signals import acting_on_signals
 from litelog_cli.start import Kind, parse_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
     from litelog.restore.choice import Choice
-    from litelog.restore.execution import RestoreProgress, RestoreResult
+    from litelog.restore.execution import RestoreResult
     from litelog.restore.mending import Mended
     from litelog.restore.planned import RestorePlan, Target
     from litelog_cli.configured import Replica
@@ -36,9 +36,6 @@ DEFAULT_PARALLELISM = 4
 
 MAX_PARALLELISM = 64
 """What the library takes."""
-
-PLAIN_STEPS = 10
-"""How many lines of progress a restore prints where there is no terminal."""
 
 
 @click.command(
@@ -172,14 +169,14 @@ def _restore(
             raise OutputExistsError(os.path.abspath(output))
         if not as_json:
             click.echo(f"restoring {format_size(plan.size)} up to {plan.end} into {output}", err=True)
-        with _progress(plan, quiet=as_json) as report:
+        with showing_progress("restore", quiet=as_json, total=plan.size) as show:
             result = restore_log(
                 choice.client,
                 plan,
                 output,
                 log_format=choice.log_format,
                 parallelism=parallelism,
-                progress=report,
+                progress=None if show is None else lambda progress: show(progress.restored, plan.size),
                 donors=choice.donors,
                 delta=delta,
                 replan=partial(find_plan, choice.client, target, choice.log_format),
@@ -300,34 +297,3 @@ def _is_taken(output: str) -> bool:
         return bool(os.listdir(output))
     except OSError:
         return os.path.lexists(output)  # a file, or nothing
-
-
-@contextmanager
-def _progress(plan: RestorePlan, quiet: bool) -> Iterator[Callable[[RestoreProgress], None] | None]:
-    """Shows how far a restore is, on standard error: a bar on a terminal, a few lines otherwise."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("restore", total=plan.size)
-            yield lambda progress: bar.update(task, completed=progress.restored)
-    else:
-        yield _PlainProgress(plan.size)
-
-
-class _PlainProgress:
-    """A line whenever another tenth is done."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._steps = 0
-
-    def __call__(self, progress: RestoreProgress) -> None:
-        steps = progress.restored * PLAIN_STEPS // max(self._size, 1)
-        if self._steps < steps < PLAIN_STEPS:
-            click.echo(f"{format_size(progress.restored)} of {format_size(self._size)}", err=True)
-        self._steps = steps

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -15,14 +13,14 @@ from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.places import open_stored_format, opened_replica
+from litelog_cli.progress import showing_progress
 from litelog_cli.replicate import default_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from litelog.object_store import ObjectReplicaClient
     from litelog.verify.execution import Acknowledged
-    from litelog.verify.findings import VerifyProgress
     from litelog.verify.report import Report
     from litelog.verify.scope import Scope
     from litelog_cli.drill import DrillResult
@@ -31,8 +29,8 @@ DEFAULT_PARALLELISM = 4
 MAX_PARALLELISM = 64
 """What the library takes."""
 
-PLAIN_STEPS = 10
-"""How many lines of progress are printed where there is no terminal."""
+WORTH_LINES_BYTES = 16 << 20
+"""Less is done before anybody has read a line of progress."""
 
 SEED_BITS = 32
 
@@ -124,7 +122,7 @@ def verify(
     with opened_replica(replica.url, replica.options) as opened:
         client = cast("ObjectReplicaClient", opened)
         known = _acknowledged(state_dir or default_state_dir(), against, replica.url, client.url)
-        with _progress(quiet=as_json) as progress:
+        with showing_progress("verify", quiet=as_json, worth_bytes=WORTH_LINES_BYTES) as show:
             report = verify_replica(
                 client.store,
                 formats=lambda name: open_stored_format(name, pattern),
@@ -132,7 +130,7 @@ def verify(
                 parallelism=parallelism,
                 acknowledged=known,
                 against=against,
-                watch=Watch(progress),
+                watch=Watch(None if show is None else lambda progress: show(progress.bytes, progress.total_bytes)),
             )
         if report.is_empty:
             raise NothingToRestoreError(f"{client.url}: holds no replica")
@@ -234,37 +232,3 @@ def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterato
         yield f"no anomaly was found, but {report.failed} objects could not be read"
     else:
         yield "all is well" + (f" (that nobody needs: {lying})" if lying else "")
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[VerifyProgress], None] | None]:
-    """Shows how far it is, on standard error: a bar on a terminal, a few lines otherwise."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("verify", total=None)
-            yield lambda progress: bar.update(task, completed=progress.bytes, total=progress.total_bytes)
-    else:
-        yield _PlainProgress()
-
-
-class _PlainProgress:
-    """A line whenever another tenth is done of what takes longer than a moment."""
-
-    def __init__(self) -> None:
-        self._steps = 0
-
-    def __call__(self, progress: VerifyProgress) -> None:
-        steps = progress.bytes * PLAIN_STEPS // max(progress.total_bytes, 1)
-        if self._steps < steps < PLAIN_STEPS and progress.total_bytes >= _WORTH_LINES:
-            click.echo(f"{format_size(progress.bytes)} of {format_size(progress.total_bytes)}", err=True)
-        self._steps = steps
-
-
-_WORTH_LINES = 16 << 20
-"""Bytes; less is done before anybody has read a line."""
