@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
+from litelog.linux_calls import begin_write_back
 from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact
-from litelog.write_back import begin_write_back
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
+from litelog.linux_calls import exchange
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
-from litelog.write_back import exchange
 
 if TYPE_CHECKING:
     from types import TracebackType

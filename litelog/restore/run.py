@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.compression import MAX_FRAME_BYTES
 from litelog.errors import CorruptObjectError
-from litelog.write_back import begin_write_back
+from litelog.linux_calls import begin_write_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

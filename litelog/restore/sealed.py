@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.checksum import combine, crc32c
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
 from litelog.formats import Expectation
+from litelog.linux_calls import begin_write_back
 from litelog.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
@@ -24,7 +25,6 @@ from litelog.restore.journal import Verified
 from litelog.restore.pieces import Piece
 from litelog.restore.run import Part
 from litelog.sealed_frames import SealedRun, check_run, decode_run
-from litelog.write_back import begin_write_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,10 +7,12 @@ import errno
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    _Call = Callable[..., int]
 
 _BEGIN = 2  # SYNC_FILE_RANGE_WRITE
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
@@ -48,38 +50,34 @@ def begin_write_back(file: int, offset: int, length: int) -> None:
 
     Errors are left to the sync that must follow. Does nothing where the system has no such call.
     """
-    call = _system_call()
+    call = _sync_file_range()
     if call is not None:
         call(file, offset, length, _BEGIN)
 
 
 @cache
-def _system_call() -> Callable[[int, int, int, int], int] | None:
-    call = getattr(ctypes.CDLL(None), "sync_file_range", None) if sys.platform == "linux" else None
-    if call is None:
-        return None
-    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    call.restype = ctypes.c_int
-    return call  # type: ignore[no-any-return]
+def _sync_file_range() -> _Call | None:
+    return _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 @cache
-def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    library = ctypes.CDLL(None, use_errno=True)
-    call = getattr(library, "fallocate", None) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
-    if call is None:
+def _fallocate() -> _Call | None:
+    if sys.maxsize <= 1 << 32:
         return None
-    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    call.restype = ctypes.c_int
-    return call  # type: ignore[no-any-return]
+    return _find("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 @cache
-def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    library = ctypes.CDLL(None, use_errno=True)
-    call = getattr(library, "renameat2", None) if sys.platform == "linux" else None
+def _renameat2() -> _Call | None:
+    return _find("renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+
+
+def _find(name: str, *argument_types: type[Any]) -> _Call | None:
+    """A function of the C library, which sets ctypes' own errno; None where there is none."""
+    library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    call = getattr(library, name, None)
     if call is None:
         return None
-    call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    call.argtypes = argument_types
     call.restype = ctypes.c_int
     return call  # type: ignore[no-any-return]
