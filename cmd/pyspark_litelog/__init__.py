@@ -1,0 +1,1 @@
+"""What Spark finds by itself: the data source ``litelog``."""

@@ -1,0 +1,1 @@
+"""The daemon over HTTP: metrics, health, status, the sync barrier and a page."""

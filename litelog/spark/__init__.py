@@ -1,0 +1,1 @@
+"""Spark reads and writes replicas: data source, fast path, jobs."""
