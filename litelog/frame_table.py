@@ -19,9 +19,11 @@ from litelog.deltas import (
     read_differences,
     read_gapped,
     read_plain,
+    read_words,
     write_column,
     write_differences,
     write_gapped,
+    write_words,
 )
 from litelog.formats import MAX_COMMIT_BYTES
 
@@ -57,6 +59,8 @@ class SealedFrame(NamedTuple):
     highest: int | None
     crc: int
     """CRC-32C of the uncompressed bytes."""
+    hash: int
+    """XXH3, 64 bits, of the uncompressed bytes: what ties the frame to the footer, and so to the digest there."""
 
     @property
     def stop(self) -> int:
@@ -82,6 +86,7 @@ class FrameTable:
     lowests: Gapped
     highests: Gapped
     crcs: Column
+    hashes: Column
     inner: Column = ()
     """The numbers of the frames that end inside a commit, ascending."""
 
@@ -105,6 +110,7 @@ class FrameTable:
             self.lowests[number],
             self.highests[number],
             self.crcs[number],
+            self.hashes[number],
         )
 
     def runs(self, frames: range | None = None) -> Iterator[range]:
@@ -174,6 +180,7 @@ class FrameTable:
             "lowests": write_gapped(self.lowests),
             "highests": write_gapped(self.highests),
             "crcs": write_column(self.crcs),
+            "hashes": write_words(self.hashes),
             "inner": write_differences(self.inner),
         }
 
@@ -198,6 +205,7 @@ class FrameTable:
             lowests=read_gapped("lowests", written.get("lowests"), count),
             highests=read_gapped("highests", written.get("highests"), count),
             crcs=read_plain("crcs", written.get("crcs"), count),
+            hashes=read_words("hashes", written.get("hashes"), count),
             inner=read_differences("inner", written.get("inner")),
         )
         table._check()

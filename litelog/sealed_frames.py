@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.checksum import crc32c, xxh3
 from litelog.compression import FrameError, decompress_frame, walk_frames
 from litelog.errors import CorruptObjectError
 from litelog.formats import Expectation, FinishedTail, Scan
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.formats import LogFormat
+    from litelog.frame_table import SealedFrame
     from litelog.sealed_segment import SealedFooter
 
 
@@ -30,7 +31,7 @@ class SealedRun:
 
 
 def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> bytes:
-    """What frame ``number`` holds, from its bytes in the object: length, content checksum and CRC-32C are checked.
+    """What frame ``number`` holds, from its bytes in the object. Checked: length, content checksum, CRC-32C, XXH3.
 
     CorruptObjectError names ``key`` and what is wrong. The commits in it are checked by ``decode_run``.
     """
@@ -50,7 +51,17 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> b
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
     if (crc := crc32c(data)) != frame.crc:
         raise CorruptObjectError(key, f"CRC-32C of {what}", f"{frame.crc:#010x}", f"{crc:#010x}")
+    check_hash(key, frame, data)
     return data
+
+
+def check_hash(key: str, frame: SealedFrame, data: Buffer) -> None:
+    """That ``data`` is what the footer's writer put into a frame; CorruptObjectError.
+
+    The footer is bound to the snapshot by the log segment's SHA-256, and the frame to the footer by this.
+    """
+    if (found := xxh3(data)) != frame.hash:
+        raise CorruptObjectError(key, f"XXH3 of the frame at {frame.start}", f"{frame.hash:#018x}", f"{found:#018x}")
 
 
 def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> SealedRun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -86,7 +85,6 @@ class _Fetched:
 
     opened: _Opened
     runs: list[tuple[SealedRun, Columns]]
-    is_last: bool
 
 
 def read_sealed(
@@ -98,24 +96,14 @@ def read_sealed(
 ) -> Iterator[SealedBatch]:
     """The records of sealed segments, in order, a run of frames at a time; from ``start`` on in the first one.
 
-    Every promise of the footer is checked, that it is the one which the snapshot names, and the digest of those that
-    are read whole: CorruptObjectError, once all of it was given. BrokenEntryError for all else, with what is wrong:
-    all before it was given. Memory: AHEAD_BYTES of ``prefetch``, and as much compressed.
+    Every promise of the footer is checked, and that it is the one which the snapshot names: BrokenEntryError, with what
+    is wrong, once all before it was given. Memory: AHEAD_BYTES of ``prefetch``, and as much compressed.
     """
     opened = ahead(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
-    digest, at = hashlib.sha256(), 0
     for fetched in ahead(executor, _fetches(client, opened, log_format)):
         entry, begin = fetched.opened.entry, fetched.opened.start
         for run, columns in fetched.runs:
-            if run.start == 0:
-                digest, at = hashlib.sha256(), 0
-            if run.start == at:
-                digest.update(run.data)
-                at += len(run.data)
             yield SealedBatch(entry, max(run.start, begin), run.start + len(run.data), columns)
-        if fetched.is_last and at == entry.length and digest.hexdigest() != entry.digest:
-            raise CorruptObjectError(entry.key, "SHA-256 of its log segment", entry.digest, digest.hexdigest())
-        at = -1 if fetched.is_last else at
 
 
 def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFooter, bytes | None]:
@@ -172,11 +160,9 @@ def _fetches(
     """What to read of each, a few runs of frames at a time."""
     for opened in openings:
         frames = opened.footer.frames
-        groups = list(_groups(opened))
-        for number, runs in enumerate(groups):
+        for runs in _groups(opened):
             held = sum(frames.lengths[runs[0].start : runs[-1].stop])
-            is_last = number == len(groups) - 1
-            yield held, partial(_fetch, client, opened, runs, log_format, is_last)
+            yield held, partial(_fetch, client, opened, runs, log_format)
 
 
 def _groups(opened: _Opened) -> Iterator[list[range]]:
@@ -194,7 +180,7 @@ def _groups(opened: _Opened) -> Iterator[list[range]]:
         yield group
 
 
-def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format: LogFormat, is_last: bool) -> _Fetched:
+def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format: LogFormat) -> _Fetched:
     entry, footer, frames = opened.entry, opened.footer, opened.footer.frames
     first, stop = frames.starts[runs[0].start], frames[runs[-1].stop - 1].stop
 
@@ -213,7 +199,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
         return found
 
     try:
-        return _Fetched(opened, read_checked(read, decode), is_last)
+        return _Fetched(opened, read_checked(read, decode))
     except (CorruptionError, NotFoundError) as error:
         raise BrokenEntryError(entry, error) from error
 

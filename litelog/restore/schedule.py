@@ -6,7 +6,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from litelog.reading.prefetch import ahead
 from litelog.restore.pieces import Step
@@ -85,8 +85,5 @@ class Schedule:
             yield 0, partial(self.reader.open, piece, next_before)
 
     def _sealed_jobs(self, opened: Opened | Broken) -> Iterator[_Job]:
-        before: Future[Any] = Future()
         for number in range(len(opened.groups)):
-            after: Future[Any] = Future()
-            yield 0, partial(self.reader.write, opened, number, before, after)
-            before = after
+            yield 0, partial(self.reader.write, opened, number)

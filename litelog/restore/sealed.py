@@ -1,20 +1,18 @@
 """The work on sealed segments in a restore: footers ahead, then runs of frames side by side, each at its place.
 
-What is checked: the footer against what names the sealed segment, each frame's own checksum and CRC-32C, the commits
-and what the footer says of them, and the SHA-256 of the log segment. That is one sequence of bytes, and frames are not
-read in sequence: each group of frames waits, once it is written, for the one before it, and adds its bytes. Of a log
-segment of which only a part is restored there is no SHA-256; there the frames' CRC-32C, put together, must be the log
-segment's as the snapshot states it. What is damaged is taken from elsewhere (``sealed_mending``).
+What is checked: the footer against what names the sealed segment, its SHA-256 included; each frame against the footer
+by its own checksum, CRC-32C and XXH3; the commits, and what the footer says of them. So no bytes pass but those that
+were sealed under that SHA-256, and frames are read in any order, whole log segments or parts. What is damaged is taken
+from elsewhere (``sealed_mending``).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from litelog.checksum import combine, crc32c
+from litelog.checksum import combine, crc32c, xxh3
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
 from litelog.formats import Expectation
 from litelog.linux_calls import begin_write_back
@@ -28,7 +26,6 @@ from litelog.sealed_frames import SealedRun, check_run, decode_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
     from typing_extensions import Buffer
 
@@ -98,78 +95,61 @@ class SealedReader:
         opened: Opened | Broken
         try:
             footer, body = open_sealed(self._client, piece.entry)
-            if not piece.is_whole:
-                _check_crc(piece, footer)
             opened = Opened(piece, footer, body, tuple(_groups(piece, footer)), next_before)
         except (CorruptionError, StoreError) as error:
             opened = Broken(piece, _named(piece, error))
         self._files.expect(piece.entry.index, len(opened.groups))
         return opened
 
-    def write(self, opened: Opened | Broken, number: int, before: Future[Any], after: Future[Any]) -> Piece:
-        """Restore a group. ``before`` and ``after`` give the SHA-256 of what lies before it, and behind.
-
-        CorruptionError where nothing else has what is damaged.
-        """
-        try:
-            if isinstance(opened, Broken):
-                entry = opened.piece.entry
-                file = self._files.open(entry.index, entry.file)
-                parts, mended = self._mender.replace_all(opened.piece, file, opened.error)
-            else:
-                parts, mended = self._write_group(opened, number, before, after)
-        finally:
-            if not after.done():
-                after.set_result(None)  # the group behind goes on without; this one's error is told first
-        self._files.done(opened.piece.entry.index)
+    def write(self, opened: Opened | Broken, number: int) -> Piece:
+        """Restore a group. CorruptionError where nothing else has what is damaged."""
+        entry = opened.piece.entry
+        file = self._files.open(entry.index, entry.file)
+        if isinstance(opened, Broken):
+            parts, mended = self._mender.replace_all(opened.piece, file, opened.error)
+        else:
+            parts, mended = self._write_group(opened, opened.groups[number], file)
+        self._files.done(entry.index)
         if number == len(opened.groups) - 1:
             self._journal.sync()
         return Piece(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
 
-    def _write_group(
-        self, opened: Opened, number: int, before: Future[Any], after: Future[Any]
-    ) -> tuple[list[Part], list[Mended]]:
-        piece, group = opened.piece, opened.groups[number]
-        file = self._files.open(piece.entry.index, piece.entry.file)
+    def _write_group(self, opened: Opened, group: Sequence[range], file: int) -> tuple[list[Part], list[Mended]]:
         mended: list[Mended] = []
         verified = _range_of(opened, group)
-        reused = None if not self._journal.holds(verified) else self._reuse(opened, group, file, verified)
+        if self._journal.holds(verified):
+            reused = self._reuse(opened, group, file, verified)
+            if reused is not None:
+                return reused, mended
         try:
-            parts, held = reused or self._write(opened, group, file)
+            parts = self._write(opened, group, file)
         except (CorruptionError, StoreError) as error:
+            piece = opened.piece
             data, mended = self._mender.replace_group(opened.footer, piece, group, _named(piece, error))
-            parts, held = self._write_runs(opened, group, file, data), [memoryview(data)]
-        if parts and reused is None:
+            parts = self._write_runs(opened, group, file, data)
+        if parts:
             begin_write_back(file, verified.start, verified.stop - verified.start)
             self._journal.add(verified)
-        if piece.is_whole:
-            try:
-                self._add_digest(opened, number, held, before, after)
-            except CorruptObjectError as error:
-                mended += self._mender.replace_all(piece, file, error)[1]
         return parts, mended
 
-    def _write(self, opened: Opened, group: Sequence[range], file: int) -> tuple[list[Part], list[memoryview]]:
-        """What was written of a group, and its bytes."""
+    def _write(self, opened: Opened, group: Sequence[range], file: int) -> list[Part]:
+        """What was written of a group."""
         entry, frames = opened.piece.entry, opened.footer.frames
 
-        def write(body: memoryview) -> tuple[list[Part], list[memoryview]]:
-            held, parts = [], []
+        def write(body: memoryview) -> list[Part]:
+            parts = []
             first = frames.starts[group[0].start] if group else 0
             for run in group:
                 self._check_stop()
                 stored = _stored(opened.footer, run)
                 part = body[stored.start - first : stored.stop - first]
                 decoded = decode_run(entry.key, opened.footer, run, part, self._format)
-                held.append(decoded.data)
                 parts.append(self._write_run(opened, run, decoded, file))
-            return parts, held
+            return parts
 
         return read_checked(lambda: self._read(opened, group), write)
 
-    def _reuse(
-        self, opened: Opened, group: Sequence[range], file: int, verified: Verified
-    ) -> tuple[list[Part], list[memoryview]] | None:
+    def _reuse(self, opened: Opened, group: Sequence[range], file: int, verified: Verified) -> list[Part] | None:
         """As ``_write``, of what an earlier restore left; None unless that still is what it should be."""
         frames, piece = opened.footer.frames, opened.piece
         if verified.start < piece.start or verified.stop > piece.stop:
@@ -180,10 +160,10 @@ class SealedReader:
         view = memoryview(data)
         for number in range(group[0].start, group[-1].stop):
             at = frames.offsets[number] - verified.start
-            if crc32c(view[at : at + frames.lengths[number]]) != frames.crcs[number]:
+            if xxh3(view[at : at + frames.lengths[number]]) != frames.hashes[number]:
                 return None
         try:
-            return self._write_runs(opened, group, None, data), [view]
+            return self._write_runs(opened, group, None, data)
         except CorruptionError:
             return None
 
@@ -196,19 +176,6 @@ class SealedReader:
             scan = check_run(opened.piece.entry.key, opened.footer, run, view, self._format)
             parts.append(self._write_run(opened, run, SealedRun(view, scan), file))
         return parts
-
-    def _add_digest(
-        self, opened: Opened, number: int, held: Sequence[memoryview], before: Future[Any], after: Future[Any]
-    ) -> None:
-        digest = before.result() if number else hashlib.sha256()
-        if digest is None:
-            return
-        for data in held:
-            digest.update(data)
-        entry = opened.piece.entry
-        if number == len(opened.groups) - 1 and digest.hexdigest() != entry.digest:
-            raise CorruptObjectError(entry.key, "SHA-256 of its log segment", entry.digest, digest.hexdigest())
-        after.set_result(digest)
 
     def _read(self, opened: Opened, group: Sequence[range]) -> memoryview:
         if not group:
@@ -288,13 +255,6 @@ def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, .
         group.append(run)
         stored, held = stored + more, held + longer
     yield tuple(group)
-
-
-def _check_crc(piece: SealedPiece, footer: SealedFooter) -> None:
-    """The frames' CRC-32C, put together, are the log segment's."""
-    total = _crc_of(footer, len(footer.frames))
-    if total != piece.entry.crc:
-        raise CorruptObjectError(piece.entry.key, "CRC-32C of its frames", f"{piece.entry.crc:#x}", f"{total:#x}")
 
 
 def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: memoryview) -> None:

@@ -7,7 +7,7 @@ import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.checksum import xxh3
 from litelog.errors import CorruptObjectError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.restore.donors import NoDonorError
@@ -35,16 +35,16 @@ class SealedMender:
     def replace_group(
         self, footer: SealedFooter, piece: SealedPiece, group: Sequence[range], why: LitelogError
     ) -> tuple[bytearray, list[Mended]]:
-        """The bytes of some frames, which their CRC-32C allow, and where they are from; raises ``why``."""
+        """The bytes of some frames, which their checksums allow, and where they are from; raises ``why``."""
         frames, mended = footer.frames, []
         start, last = frames.offsets[group[0].start], frames[group[-1].stop - 1]
         data = bytearray(last.end - start)
-        for chunk in self._chunks(piece, start, last.end, why, proven=not piece.is_whole):
+        for chunk in self._chunks(piece, start, last.end, why):
             data[chunk.start - start : chunk.end - start] = chunk.data
             mended.append(_mended(piece, chunk, why))
         for number in range(group[0].start, group[-1].stop):
             frame = frames[number]
-            if crc32c(memoryview(data)[frame.offset - start : frame.end - start]) != frame.crc:
+            if xxh3(memoryview(data)[frame.offset - start : frame.end - start]) != frame.hash:
                 raise why
         return data, mended
 
@@ -53,7 +53,7 @@ class SealedMender:
         entry, digest = piece.entry, hashlib.sha256()
         parts, mended, expect = [], [], Expectation(entry.first)
         try:
-            for chunk in self._chunks(piece, 0, entry.length, why, proven=False):
+            for chunk in self._chunks(piece, 0, entry.length, why):
                 digest.update(chunk.data)
                 for start, data in _cut(chunk, piece):
                     scan = self._format.scan(entry.file, data, start, expect)
@@ -67,11 +67,11 @@ class SealedMender:
             raise why
         return parts, mended
 
-    def _chunks(self, piece: SealedPiece, start: int, stop: int, why: LitelogError, *, proven: bool) -> Iterator[Chunk]:
+    def _chunks(self, piece: SealedPiece, start: int, stop: int, why: LitelogError) -> Iterator[Chunk]:
         if isinstance(why, UnknownVersionError):
             raise why
         try:
-            yield from self._substitutes.chunks(piece.entry, start, stop, proven=proven)
+            yield from self._substitutes.chunks(piece.entry, start, stop, proven=False)
         except (NoDonorError, StoreError) as error:
             raise why from error
 
