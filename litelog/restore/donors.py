@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, NotFoundError
+from litelog.event_fields import fields
 from litelog.reading.lineage import read_claim
 from litelog.restore.agreement import Verdict, agreed_place
 from litelog.restore.history import History, Place
@@ -50,7 +51,7 @@ class Donors:
         """Bytes [start, stop) of a log segment, without a hole. NoDonorError where nobody has them (any more).
 
         ``proven``: only from where the histories are known to be one up to ``stop``. Else they may part before: for
-        callers who have the SHA-256 of what they look for.
+        callers who have a digest of what they look for.
         """
         order = self._format.segment_order(name)
         wanted = None if order is None else Place(order, name, stop)
@@ -64,7 +65,8 @@ class Donors:
                     yield chunk
                     start = chunk.end
             except LitelogError as error:
-                _logger.warning("%s: cannot help out: %s", history.url, error)
+                extra = fields("donor-failed", replica=history.url, file=name)
+                _logger.warning("%s: cannot help out: %s", history.url, error, extra=extra)
         if start < stop:
             raise NoDonorError(f"{name}: no other replica has bytes {start} to {stop}")
 
@@ -106,7 +108,8 @@ class Donors:
             try:
                 yield from self._agreeing(client)
             except LitelogError as error:
-                _logger.warning("%s: cannot help out: %s", client.url, error)
+                extra = fields("donor-failed", replica=client.url)
+                _logger.warning("%s: cannot help out: %s", client.url, error, extra=extra)
 
     def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, Place]]:
         """The generations of a replica that hold the chosen history, newest first."""
@@ -125,7 +128,8 @@ def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
         try:
             yield read_claim(client, name)
         except (CorruptionError, NotFoundError) as error:
-            _logger.warning("%s: %s", client.url, error)
+            extra = fields("claim-damaged", replica=client.url, claim=str(name))
+            _logger.warning("%s: %s", client.url, error, extra=extra)
 
 
 def same_log(one: Claim, two: Claim, log_format: LogFormat) -> bool:

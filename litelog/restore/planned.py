@@ -58,7 +58,7 @@ class SealedPiece:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the log segment is read: then its SHA-256 is checked."""
+        """Whether all of the log segment is read."""
         return self.start == 0 and self.stop == self.entry.length
 
 
