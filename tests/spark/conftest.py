@@ -1,0 +1,76 @@
+"""One Spark session for all tests of a process, and all Spark tests in one process."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import ConfigError
+from litelog.spark.java import java_home
+from litelog.spark.session import require_spark, session
+from tests.servers import s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.servers import S3Server
+
+CONFIG = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+IGNORED = (
+    "ignore::ResourceWarning",  # Py4J leaves sockets to the collector
+    "ignore:PySpark does not yet:FutureWarning",  # where pandas 3 happens to be installed; nothing here uses it
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM takes seconds to start and most of a GiB: with ``-n`` there is one, as ``--dist loadgroup`` has it."""
+    for item in items:
+        if "tests/spark/" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            for ignored in IGNORED:
+                item.add_marker(pytest.mark.filterwarnings(ignored))
+
+
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Spark's event log."""
+    return tmp_path_factory.mktemp("spark-events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real session, ``local[2]``. Skips with the reason where there is no Java or no pyspark."""
+    try:
+        require_spark()
+        java_home()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    folders = {
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+    }
+    started = session("tests", master="local[2]", driver_memory="1g", config={**CONFIG, **folders})
+    started.sparkContext.setLogLevel("ERROR")
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server over real HTTP, for the driver and its workers."""
+    with ExitStack() as stack:
+        yield stack.enter_context(s3_server())

