@@ -16,6 +16,7 @@ from litelog.errors import ConfigError, FinalSyncError, LitelogError, SourceErro
 from litelog.opening import Tools, open_logs
 from litelog.registry import redact
 from litelog.shipping.back_off import is_worth_saying, needs_help
+from litelog.shipping.barrier import Barrier, Unreached
 from litelog.shipping.replica_status import ReplicaStatus, status_of
 from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.shipping.requests import Answer, Requests
@@ -107,6 +108,7 @@ class Replicator:
         self._stop_requested = threading.Event()  # the same, for waits that do not hold the lock
         self._final = False
         self._deadline: float | None = None
+        self._last_turn = self._clock.monotonic()
         self._bug: BaseException | None = None
         self._scrubs = Scrubs(self._threads, self._listener, self._stop_requested, self._guard, self._look_again)
 
@@ -147,6 +149,40 @@ class Replicator:
         """Where every replica stands."""
         with self._changed:  # no thread begins to use a replica that is asked here
             return [status_of(task) for task in self._tasks]
+
+    @property
+    def last_turn(self) -> float:
+        """When the main loop took its last turn, in the clock's monotonic seconds: it takes one a second at least."""
+        return self._last_turn
+
+    def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
+        """Wait until all that the logs hold now is durable in the replicas, for ``timeout`` seconds at most.
+
+        ``log``, a folder, and ``replica``, a URL as ``status`` tells it, choose among them; None: all. Nothing is sent
+        sooner for it: it rides the next batch. ConfigError where they name none.
+        """
+        with self._changed:
+            tasks = [t for t in self._tasks if log in (None, t.log) and replica in (None, t.url)]
+            if not tasks:
+                raise ConfigError("no such log and replica here")
+            now = self._clock.monotonic()
+            for task in tasks:
+                if task.phase is Phase.IDLE:
+                    task.due = now
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: all(t.caught_up >= now or t.phase in OVER for t in tasks), timeout)
+            behind = [task for task in tasks if task.caught_up < now]
+            return Barrier(
+                len(tasks),
+                tuple(
+                    Unreached(t.log, t.url, t.phase.value, None if t.error is None else str(t.error)) for t in behind
+                ),
+            )
+
+    def reload(self, config: Config) -> None:
+        """Replicate what ``config`` says from now on. What did not change is not disturbed. ConfigError, and nothing
+        has changed, where that cannot be."""
+        raise NotImplementedError
 
     def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
         """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
@@ -220,7 +256,8 @@ class Replicator:
                 if task.phase not in OVER and task.phase is not Phase.SYNCING:
                     task.due = now
             while not self._is_over():
-                self._changed.wait(self._serve_due())
+                self._last_turn = self._clock.monotonic()
+                self._changed.wait(min(1.0, self._serve_due()))
 
     def _is_over(self) -> bool:
         if self._bug is not None or (self._stopping and not self._final):
@@ -281,6 +318,7 @@ class Replicator:
     def _poll(self, tasks: list[ReplicaTask]) -> None:
         """Look at idle logs without an event: polling is the truth, an event only a hint."""
         dirty = set()
+        looked = self._clock.monotonic()
         for task in tasks:
             assert task.replica is not None
             try:
@@ -294,6 +332,7 @@ class Replicator:
                 if task in dirty or task.woken or self._final:
                     self._submit(task)
                 else:
+                    task.caught_up = looked
                     task.rest(now)
             self._changed.notify_all()
 
@@ -324,6 +363,8 @@ class Replicator:
             if task.failures:
                 _logger.info("%s to %s: goes on after %d failures", task.log, task.url, task.failures)
             task.succeed()
+            if not cut:
+                task.caught_up = started
             self._note_archive(task)
             if self._final and final and not cut:
                 task.phase = Phase.DONE

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 1 << 20
 """What a configuration file may hold: thousands of logs."""
 
+SECRET_KEYS = frozenset(("options", "heartbeat-url"))
+"""Keys whose values are not shown: secrets are among them."""
+
 MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
@@ -98,7 +101,7 @@ def _describe(document: Document, detail: ErrorDetails) -> Problem:
     if kind == "missing":
         return Problem(location, document.places.get(location[:-1], Place(1, 1)), "is required")
     message = _message(detail)
-    if (shown := document.shown.get(location)) and "options" not in location:  # secrets are among those
+    if (shown := document.shown.get(location)) and not SECRET_KEYS.intersection(location):
         message += f" (found {_shorten(shown)!r})"
     return Problem(location, place or Place(1, 1), message)
 

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -20,6 +21,7 @@ from litelog.config.archiving import SnapshotInterval, SnapshotMode, SnapshotSeg
 from litelog.config.document import Expanded
 from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab, read_bytes, read_seconds
 from litelog.config.limits import RetentionConfig, TruncateConfig
+from litelog.config.serving import MAX_LAG, Addr, HeartbeatInterval, HeartbeatUrl, MaxLag, TokenFile
 from litelog.layout import Fencing
 from litelog.shipping.settings import Settings
 from litelog.wal_segment import MAX_LENGTH_BYTES
@@ -211,7 +213,26 @@ class Config(BaseModel):
     wal_retention: WalRetention = DEFAULTS.wal_retention
     scrub_interval: ScrubInterval = 0.0
     scrub_rate: ScrubRate = SCRUB_RATE
+    addr: Addr | None = None
+    """Where the daemon listens: ``HOST:PORT``, ``unix:/path`` or ``off``; None: DEFAULT_ADDR, if it can listen."""
+    token_file: TokenFile | None = None
+    """The file whose first line whoever asks from elsewhere must bring."""
+    heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
+    """What is asked for as long as no replica lags more than ``max_lag``. May be secret."""
+    heartbeat_interval: HeartbeatInterval = 60.0
+    """Seconds between two heartbeats."""
     logs: Annotated[tuple[LogConfig, ...], AfterValidator(_at_least_one)]
+    max_lag: MaxLag = Field(default=None, validate_default=True)
+    """Seconds that a replica may lag before the daemon is not healthy; unsaid, a minute, or twice the longest
+    ``sync_interval`` if that is longer."""
+
+    @field_validator("max_lag", mode="wrap")
+    @classmethod
+    def _fill_max_lag(cls, value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if value is not None:
+            return read(value)
+        intervals = [replica.sync_interval for log in info.data.get("logs", ()) for replica in log.replicas]
+        return max(MAX_LAG, 2 * max(intervals, default=0.0))
 
     @field_validator("logs")
     @classmethod

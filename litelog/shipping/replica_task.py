@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -76,6 +77,8 @@ class ReplicaTask:
     """Whether a file-system event will wake it."""
     woken: bool = False
     """Something happened while a thread had it."""
+    caught_up: float = -math.inf
+    """When, monotonic, a look or a sync began that found nothing left to ship: what was there then is acknowledged."""
     error: LitelogError | None = None
     failures: int = 0
     """How often it failed in a row."""

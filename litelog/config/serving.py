@@ -1,0 +1,84 @@
+"""The configuration of what the daemon tells others: where it listens, and when it is to be believed."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
+
+from litelog.config.fields import read_seconds
+
+DEFAULT_ADDR = "127.0.0.1:9977"
+"""Where the daemon listens if nobody says, and what it takes to listen is installed."""
+
+OFF = "off"
+"""The address of a daemon that listens nowhere."""
+
+MAX_LAG = 60.0
+"""Seconds."""
+
+MAX_LAG_LIMIT = 366 * 86400.0
+"""Seconds. More than that is a mistake in the unit."""
+
+_HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
+
+
+def _addr(text: str) -> str:
+    if text == OFF:
+        return text
+    if text.startswith("unix:"):
+        if not os.path.isabs(text.removeprefix("unix:")):
+            raise ValueError("a unix socket is written unix:/an/absolute/path")
+        return text
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError("must be HOST:PORT, [IPV6]:PORT, unix:/path or off")
+    if match[1]:
+        ipaddress.IPv6Address(match[1])
+    return text
+
+
+def _off_word(value: Any) -> Any:
+    """``off`` is a bool in YAML."""
+    return OFF if value is False else value
+
+
+def _max_lag(seconds: float) -> float:
+    if not 1 <= seconds <= MAX_LAG_LIMIT:
+        raise ValueError("must be from 1s to 366d")
+    return seconds
+
+
+def _heartbeat_interval(seconds: float) -> float:
+    if not 1 <= seconds <= 86400:
+        raise ValueError("must be from 1s to 1d")
+    return seconds
+
+
+def _http_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or re.search(r"[\s\x00-\x1f\x7f]", text):
+        raise ValueError("must be a URL that starts with http:// or https://")
+    return text
+
+
+def _absolute(path: str) -> str:
+    if "\0" in path or not os.path.isabs(path):
+        raise ValueError("must be an absolute path")
+    return path
+
+
+_Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
+Addr = Annotated[_Filled, BeforeValidator(_off_word), AfterValidator(_addr)]
+MaxLag = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_max_lag)]
+TokenFile = Annotated[_Filled, AfterValidator(_absolute)]
+HeartbeatUrl = Annotated[_Filled, AfterValidator(_http_url)]
+HeartbeatInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_heartbeat_interval)]
