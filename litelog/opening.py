@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError
+from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.looking_store import LookingStore
@@ -176,7 +177,8 @@ def _open_store(replica: ReplicaConfig) -> ObjectStore:
     store = open_store(replica.url, replica.options)
     if replica.fencing is Fencing.REQUIRED:
         return store
-    _logger.warning("%s: fencing isolated: nothing stops another daemon that writes there, too", store.url)
+    said = "%s: fencing isolated: nothing stops another daemon that writes there, too"
+    _logger.warning(said, store.url, extra=fields("fencing-isolated", replica=store.url))
     return LookingStore(store)
 
 

@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from litelog.errors import ConfigError
+from litelog.event_fields import fields
 from replica_clients.quiet import silence_secrets
 from replica_clients.s3_errors import FAILURES, STALE_CREDENTIALS, S3Failures
 
@@ -71,7 +72,9 @@ class S3Connection:
             try:
                 self._client = make_client(self.settings)
             except ConfigError as error:
-                _logger.warning("%s: the credentials cannot be looked up again: %s", self.settings.url, error)
+                said = "%s: the credentials cannot be looked up again: %s"
+                extra = fields("credentials-failed", replica=self.settings.url)
+                _logger.warning(said, self.settings.url, error, extra=extra)
             return _access_key(self._client) != _access_key(stale)
 
 

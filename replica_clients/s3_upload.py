@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from litelog.errors import StoreError
+from litelog.event_fields import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,7 +136,9 @@ class S3Upload:
         try:
             self._request("abort", key, "abort_multipart_upload", UploadId=upload)
         except StoreError as error:
-            _logger.warning("%s: parts may be left, for a lifecycle rule to remove: %s", self._settings.url, error)
+            said = "%s: parts may be left, for a lifecycle rule to remove: %s"
+            extra = fields("upload-not-aborted", replica=self._settings.url, key=key)
+            _logger.warning(said, self._settings.url, error, extra=extra)
 
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._settings.prefix + key, **parameters)

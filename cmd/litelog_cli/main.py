@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 import threading
-import time
 import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog.event_fields import fields
+from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, set_up_logging
 from litelog_cli.version import installed_version
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ VERBS = (
 )
 """Each is a module of this package with a click command of the same name."""
 
+DAEMONS = ("replicate",)
+"""The verbs whose log lines are collected where nobody looks on."""
+
 INTERRUPTED = 130
 """128 + SIGINT, as a shell says it."""
 
@@ -53,6 +57,9 @@ EXIT_CODES = """\b
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
 4 final sync failed, 5 fenced (another owner writes there), 6 corruption.
 """
+
+
+_logger = logging.getLogger(__name__)
 
 
 class OutputGoneError(Exception):
@@ -98,6 +105,21 @@ Examples:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log in detail, and show where an unexpected error comes from.")
 @click.option(
+    "--log-format",
+    type=click.Choice([each.value for each in LogFormat]),
+    default=LogFormat.AUTO.value,
+    envvar="LITELOG_LOG_FORMAT",
+    show_envvar=True,
+    help="Log lines as text or JSON; auto is JSON for replicate without a terminal or the journal.  [default: auto]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    envvar="LITELOG_LOG_LEVEL",
+    show_envvar=True,
+    help="Log what is so important, or more.  [default: info]",
+)
+@click.option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -105,9 +127,12 @@ Examples:
     callback=_print_version,
     help="Print the version and exit.",
 )
-def litelog(verbose: bool) -> None:
+@click.pass_context
+def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str | None) -> None:
     """Replicate append-only logs as they grow, and restore them byte for byte."""
-    set_up_logging(logging.DEBUG if verbose else logging.INFO)
+    level = logging.getLevelNamesMapping()[log_level.upper()] if log_level is not None else logging.INFO
+    daemon = ctx.invoked_subcommand in DAEMONS
+    set_up_logging(logging.DEBUG if verbose else level, LogFormat(log_format), daemon=daemon)
 
 
 def main() -> None:
@@ -130,6 +155,8 @@ def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # n
     except click.exceptions.Abort:
         return INTERRUPTED
     except click.ClickException as error:
+        if logs_json():
+            return _fail(error.format_message(), error.exit_code)
         error.show()
         return error.exit_code
     except LitelogError as error:
@@ -147,13 +174,16 @@ def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # n
 
 
 def _fail(message: str, code: int = ExitCode.FAILURE, *, trace: bool = False) -> int:
-    if trace:
+    if trace and not logs_json():
         traceback.print_exc()
     try:
         sys.stdout.flush()
     except OSError:
         _give_up_output()
-    click.echo(f"litelog: {message}", err=True)
+    if logs_json():
+        _logger.error("%s", message, exc_info=trace, extra=fields("failed", exit_code=int(code)))
+    else:
+        click.echo(f"litelog: {message}", err=True)
     return int(code)
 
 
@@ -167,22 +197,3 @@ def _give_up_output() -> int:
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
     return BROKEN_PIPE
-
-
-class _OneLine(logging.Formatter):
-    """One line per event, times in UTC."""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
-        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
-
-    def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).replace("\n", " | ")
-
-
-def set_up_logging(level: int) -> None:
-    """Log to standard error from now on."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level)

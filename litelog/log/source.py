@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.checksum import crc32c
 from litelog.durability import sync_folder
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
+from litelog.event_fields import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,5 +250,7 @@ class SegmentNames:
 
     def _report(self) -> None:
         for name in sorted(self._foreign - self._reported):
-            _logger.warning("%s: not a %s log segment, passed over: %s", self._folder, self._format.name, name)
+            said = "%s: not a %s log segment, passed over: %s"
+            extra = fields("file-passed-over", log=self._folder, file=name)
+            _logger.warning(said, self._folder, self._format.name, name, extra=extra)
         self._reported |= self._foreign

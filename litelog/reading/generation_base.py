@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog import snapshot as snapshots
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
+from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
@@ -135,7 +136,8 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
         except UnknownVersionError:
             raise
         except CorruptObjectError as error:
-            _logger.warning("%s: %s; taking the snapshot before it", client.url, error)
+            extra = fields("snapshot-damaged", replica=client.url, generation=claim.generation, index=index)
+            _logger.warning("%s: %s; taking the snapshot before it", client.url, error, extra=extra)
             damage = damage or error
         except NotFoundError as error:
             raise ReplicaGapError(error.key) from error

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, NotFoundError, PrunedError, ReplicaGapError, UnknownVersionError
+from litelog.event_fields import fields
 from litelog.position import Position
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
@@ -61,7 +62,8 @@ def read_history(
             if entries[number].key != key:
                 start = SealedStart(at)
                 continue
-        _logger.warning("%s: %s; reading its WAL segments", client.url, damage)
+        extra = fields("sealed-segment-damaged", replica=client.url)
+        _logger.warning("%s: %s; reading its WAL segments", client.url, damage, extra=extra)
         yield from _read_unsealed(client, entries[number], at, log_format, damage)
         number, start = number + 1, SealedStart()
 

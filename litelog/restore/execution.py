@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
+from litelog.event_fields import fields
 from litelog.layout import snapshot_key, wal_key
 from litelog.reading.wal_chain import Link
 from litelog.restore.delta import keep_whole, locked_copy
@@ -140,7 +141,7 @@ def _plan_anew(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], Res
         raise gap from error
     if anew == plan:
         raise gap
-    _logger.warning("%s: %s; planning again", plan.replica, gap)
+    _logger.warning("%s: %s; planning again", plan.replica, gap, extra=fields("planned-again", replica=plan.replica))
     return anew
 
 

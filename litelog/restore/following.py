@@ -13,6 +13,7 @@ from litelog.checksum import crc32c
 from litelog.clock import SystemClock
 from litelog.durability import sync_folder
 from litelog.errors import CorruptObjectError, DivergedError, LockedError, NotFoundError, ReplicaGapError, StoreError
+from litelog.event_fields import fields, is_worth_saying
 from litelog.formats import Expectation, FinishedTail
 from litelog.layout import wal_key
 from litelog.reading.checked_read import read_checked
@@ -97,30 +98,38 @@ class CopyFollower:
         writer did not promise; OutputError for the copy; StoreError that will not pass.
         """
         steady = SystemClock().monotonic
-        idle, failures, news = 0, 0, steady()
+        idle, failures, refusals, news = 0, 0, 0, steady()
         while not stop.is_set():
             try:
                 if self._slot is None or steady() - news >= LOOK_SECONDS:
                     self.catch_up()
                     news = steady()
                 if self.step():
-                    idle, failures, news = 0, 0, steady()
+                    idle, failures, refusals, news = 0, 0, 0, steady()
                     continue
                 idle += 1
                 if idle % POLLS_PER_LOOK == 0 and find_begun(self._client, self._claim) is not None:
                     self.catch_up()
-                failures = 0
+                failures = refusals = 0
             except StoreError as error:
                 if not error.retryable:
                     raise
-                _logger.warning("%s: %s; trying again", self._client.url, error)
+                refusals += 1
+                self._tell(error, refusals)
             except ReplicaGapError as error:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
                 self._slot = None
-                _logger.warning("%s: %s; looking again", self._client.url, error)
+                extra = fields("gap", replica=self._client.url, failures=failures)
+                _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
             stop.wait(poll_interval)
+
+    def _tell(self, error: StoreError, refusals: int) -> None:
+        if is_worth_saying(refusals):
+            said = "%s: failure %d in a row, trying again: %s"
+            extra = fields("follow-failed", replica=self._client.url, position=self._slot, failures=refusals)
+            _logger.warning(said, self._client.url, refusals, error, extra=extra)
 
     def step(self) -> bool:
         """Take what lies at the next slot; False if there is nothing yet."""

@@ -16,6 +16,7 @@ from litelog.errors import (
     ReplicaGapError,
     StoreError,
 )
+from litelog.event_fields import fields
 from litelog.layout import wal_key
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_chain import check_run, expectation, link_behind_sealed, next_link
@@ -213,7 +214,8 @@ class PieceWriter:
                 break
             link = self._write_unlisted(segment, link, behind, position.index, work)
         if link.slot < position and self._mender is not None:
-            _logger.warning("%s: %s", self._plan.replica, gap)
+            extra = fields("gap", replica=self._plan.replica, position=position)
+            _logger.warning("%s: %s", self._plan.replica, gap, extra=extra)
             link = self._mender.fill(replace(link, digest=UNKNOWN), position, position.index, gap, work)
         return link
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog import wal_segment
 from litelog.errors import CorruptionError, StoreError
+from litelog.event_fields import fields
 from litelog.layout import wal_key
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
@@ -45,7 +46,7 @@ class Substitutes:
                 yield chunk
                 start = chunk.end
         except (CorruptionError, StoreError) as error:
-            _logger.warning("%s: %s", self._client.url, error)
+            self._tell(entry, error)
         if start < stop:
             if self._donors is None:
                 raise NoDonorError(f"{entry.file}: nothing else has bytes {start} to {stop}")
@@ -57,7 +58,11 @@ class Substitutes:
             for position in self._positions(entry):
                 yield self._read(position).header
         except (CorruptionError, StoreError) as error:
-            _logger.warning("%s: %s", self._client.url, error)
+            self._tell(entry, error)
+
+    def _tell(self, entry: SnapshotEntry, error: CorruptionError | StoreError) -> None:
+        extra = fields("substitute-damaged", replica=self._client.url, file=entry.file)
+        _logger.warning("%s: %s", self._client.url, error, extra=extra)
 
     def _wal_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[Chunk]:
         positions = self._positions(entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
+from litelog.event_fields import is_worth_saying as is_worth_saying  # noqa: PLC0414 - whoever backs off asks it here
 
 if TYPE_CHECKING:
     from random import Random
@@ -14,9 +15,6 @@ MAX_DELAY_SECONDS = 30.0
 """A store that comes back is noticed within this time, and one that is down gets few requests."""
 MAX_RETRY_AFTER_SECONDS = 300.0
 """A store that asks to be left alone for longer is asked again after this time: it may not have meant it."""
-
-REMINDER_FAILURES = 64
-"""After how many failures in a row it is said again, besides after 1, 2, 4, 8, ...: every half an hour, or sooner."""
 
 
 class BackOff:
@@ -42,11 +40,6 @@ class BackOff:
     def worth_saying(self) -> bool:
         """Whether the last failure is one that is told."""
         return is_worth_saying(self.failures)
-
-
-def is_worth_saying(failures: int) -> bool:
-    """Whether so many failures in a row are told: not each of them."""
-    return failures & (failures - 1) == 0 or failures % REMINDER_FAILURES == 0
 
 
 def needs_help(error: LitelogError) -> bool:

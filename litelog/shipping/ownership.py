@@ -20,6 +20,7 @@ from litelog.errors import (
     OtherLogError,
     SourceMissingError,
 )
+from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
@@ -221,8 +222,13 @@ class Owner:
         state = replace(state, closed=True, digest=digest, last=None, promised=promised, archive=archive)
         self._folder.save(state)
         self._unsettled = None
-        _logger.info("%s: generation %s begins (%s)", self._client.url, claim.generation, _describe(claim))
+        self._tell(claim)
         return state
+
+    def _tell(self, claim: Claim) -> None:
+        log, replica, name = self._source.folder, self._client.url, claim.generation
+        extra = fields("generation-begins", log=log, replica=replica, generation=name, reason=claim.reason)
+        _logger.info("%s: generation %s begins (%s)", replica, name, _describe(claim), extra=extra)
 
     def _predecessor_tip(self, claim: Claim, tips: dict[str, Tip]) -> Tip | None:
         if claim.predecessor is None:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, StoreError
+from litelog.event_fields import fields
 from litelog.quantities import format_size
 from litelog.retention.deletion import delete_planned
 from litelog.retention.gathering import Gathering
@@ -15,11 +16,12 @@ from litelog.shipping.back_off import needs_help
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.replica_client import ReplicaClient
     from litelog.retention.facts import Drop
-    from litelog.retention.plan import Removal
     from litelog.retention.policy import RetentionPolicy
+    from litelog.retention.removal import Removal
 
 _logger = logging.getLogger(__name__)
 
@@ -49,8 +51,9 @@ class CautiousTime:
 class Pruner:
     """Prunes one replica, for one generation's owner. Used by one thread at a time, but for ``due``."""
 
-    def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock) -> None:
+    def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock, claim: Claim) -> None:
         self._client = client
+        self._claim = claim
         self._policy = policy
         self._clock = clock
         self._time = CautiousTime(clock)
@@ -82,7 +85,7 @@ class Pruner:
         """
         try:
             if not self._left:
-                facts = self._gathering.gather(drops, upto)
+                facts = self._gathering.gather(drops, upto, self._claim)
                 if facts is not None:
                     self._left = list(plan_retention(facts, self._policy, self.now).removals)
             self._delete(may_go_on)
@@ -99,7 +102,8 @@ class Pruner:
     def _report(self, error: LitelogError) -> None:
         reason = error.reason if isinstance(error, StoreError) else str(error)
         if reason != self._reported:
-            _logger.error("%s: what retention lets go stays there: %s", self._client.url, error)
+            extra = fields("prune-failed", replica=self._client.url)
+            _logger.error("%s: what retention lets go stays there: %s", self._client.url, error, extra=extra)
         self._reported = reason
 
     def _delete(self, may_go_on: Callable[[], bool]) -> None:
@@ -111,4 +115,6 @@ class Pruner:
                 freed += sum(removal.size for removal in step)
         finally:
             if deleted:
-                _logger.info("%s: retention deleted %d objects, %s", self._client.url, deleted, format_size(freed))
+                said = "%s: retention deleted %d objects, %s"
+                extra = fields("pruned", replica=self._client.url, objects=deleted, bytes=freed)
+                _logger.info(said, self._client.url, deleted, format_size(freed), extra=extra)

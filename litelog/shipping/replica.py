@@ -17,6 +17,7 @@ from litelog.errors import (
     LitelogError,
     NotYetAvailableError,
 )
+from litelog.event_fields import fields
 from litelog.log.follower import Follower, GapError
 from litelog.position import Position, generation
 from litelog.replica_client import WalSegmentInfo
@@ -210,7 +211,9 @@ class Replica:
 
     def _begin_anew(self, fork: DivergedError) -> None:
         """The fork is kept in mind until the new generation has begun: the old one may be closed by then."""
-        _logger.warning("%s: %s; a new generation begins in %s", self._source.folder, fork.reason, self._client.url)
+        log, replica = self._source.folder, self._client.url
+        extra = fields("diverged", log=log, replica=replica, position=self.position, reason=fork.reason)
+        _logger.warning("%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, _LostSegmentError)
         if self._archive is not None:

@@ -7,6 +7,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.event_fields import fields
 from litelog.shipping.listener import Scrubbed
 from litelog.shipping.replica_task import OVER
 
@@ -80,14 +81,19 @@ class Scrubs:
             self._wake()
 
     def _tell(self, task: ReplicaTask, verified: Verified, new: list[Anomaly]) -> None:
+        where = {"log": task.log, "replica": task.url}
         for anomaly in new:
             level = logging.ERROR if anomaly.harmful else logging.WARNING
-            _logger.log(level, "%s to %s: the replica is not as it should be: %s", task.log, task.url, anomaly)
+            said = "%s to %s: the replica is not as it should be: %s"
+            extra = fields("anomaly", **where, kind=str(anomaly.kind), key=anomaly.key)
+            _logger.log(level, said, task.log, task.url, anomaly, extra=extra)
         if verified.error is not None:
-            _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error)
+            extra = fields("verify-failed", **where)
+            _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error, extra=extra)
         else:
             said = "%s to %s: verified %d objects: %d anomalies"
-            _logger.info(said, task.log, task.url, verified.objects, verified.anomalies)
+            extra = fields("verified", **where, objects=verified.objects, anomalies=verified.anomalies)
+            _logger.info(said, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
         self._listener.scrubbed(Scrubbed(task.log, task.url, verified, tuple(new)))
 
     def _count(self, change: int) -> None:

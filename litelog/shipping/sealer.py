@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, DivergedError, ExistsError, NotFoundError
+from litelog.event_fields import fields
 from litelog.formats import Expectation
 from litelog.frame_table import Marks
 from litelog.layout import sealed_key
@@ -53,12 +54,16 @@ class Sealer:
             with self._names.open(segment.file) as opened:
                 return self._put(described, opened.read)
         except FileNotFoundError:
-            _logger.info("%s: is gone; it is sealed from its WAL segments", described.path)
+            said = "%s: is gone; it is sealed from its WAL segments"
+            _logger.info(said, described.path, extra=self._fields(segment))
         except (DivergedError, CorruptionError) as error:
             if isinstance(error, CorruptObjectError):
                 raise
-            _logger.warning("%s; it is sealed from its WAL segments", error)
+            _logger.warning("%s; it is sealed from its WAL segments", error, extra=self._fields(segment))
         return self._put(described, WalBytes(self._client, self._name, segment.index).read)
+
+    def _fields(self, segment: ShippedSegment) -> dict[str, object]:
+        return fields("sealed-from-wal", log=self._folder, replica=self._client.url, file=segment.file)
 
     def _put(self, segment: FinishedSegment, read: Read) -> SnapshotEntry:
         sealing = Sealing(segment, read, self._format)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog import snapshot as snapshots
 from litelog.errors import CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
+from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.log.source import SegmentNames
 from litelog.position import generation
@@ -42,7 +43,8 @@ def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
         except UnknownVersionError:
             raise
         except (CorruptObjectError, NotFoundError) as error:
-            _logger.warning("%s: %s; an older snapshot is taken", client.url, error)
+            extra = fields("snapshot-damaged", replica=client.url, generation=name, index=info.index)
+            _logger.warning("%s: %s; an older snapshot is taken", client.url, error, extra=extra)
     return None
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, LockedError
+from litelog.event_fields import fields
 from litelog.log.disk import LocalDisk
 from litelog.log.replicated import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import Truncation
@@ -86,11 +87,12 @@ class LogTruncator:
             self._tell(f"{self._folder}: not truncated: {error}")
             return
         if done.removed:
-            _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1])
+            extra = fields("truncated", log=self._folder, file=done.removed[-1])
+            _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1], extra=extra)
         if done.kept is not None:
             self._tell(f"{self._folder}: not truncated further: {done.kept}")
 
     def _tell(self, message: str) -> None:
         if message != self._told:
-            _logger.warning("%s", message)
+            _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
         self._told = message

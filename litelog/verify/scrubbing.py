@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
+from litelog.event_fields import fields
 from litelog.verify.execution import verify
 from litelog.verify.findings import VerifyStoppedError, Watch
 from litelog.verify.throttled_store import ThrottledStore
@@ -164,7 +165,8 @@ class Scrub:
                 json.dump({"last": asdict(self.last), "said": list(self._said)}, file)
             os.rename(temporary, self._path)
         except OSError as error:
-            _logger.warning("%s: cannot be kept: %s", self._path, error.strerror)
+            extra = fields("state-not-kept", path=self._path)
+            _logger.warning("%s: cannot be kept: %s", self._path, error.strerror, extra=extra)
 
 
 def _name(anomaly: Anomaly) -> str:

@@ -43,6 +43,7 @@ class Command:
         self.folder = folder
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LITELOG")}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
+        self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto is for collectors here
         self.processes: list[subprocess.Popen[str]] = []
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
@@ -97,7 +98,8 @@ def litelog(tmp_path: Path) -> Iterator[Command]:
 
 
 @pytest.fixture(autouse=True)
-def _logging_stays_as_it_was() -> Iterator[None]:
+def _logging_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LITELOG_LOG_FORMAT", "text")
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

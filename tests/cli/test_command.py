@@ -14,7 +14,8 @@ import pytest
 
 import litelog.errors
 from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
-from litelog_cli.main import BROKEN_PIPE, INTERRUPTED, VERBS, VerbGroup, run, set_up_logging
+from litelog_cli import logging_setup
+from litelog_cli.main import BROKEN_PIPE, INTERRUPTED, VERBS, VerbGroup, run
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -134,7 +135,7 @@ def test_a_reader_that_went_away_ends_the_command_quietly(litelog: Command) -> N
 
 
 def test_what_is_logged_is_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logging(logging.INFO)
+    logging_setup.set_up_logging(logging.INFO)
     logging.getLogger("litelog.test").info("two\nlines")
     logging.getLogger("litelog.test").debug("unseen")
     (line,) = capsys.readouterr().err.splitlines()

@@ -1,0 +1,120 @@
+"""How log lines look: text for people and for the journal, JSON for collectors; one line an event."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from litelog.event_fields import NAMED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_RENAMED = {"levelname": "level", "name": "logger"}
+_PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
+"""The journal's, which are syslog's: err, warning, info, debug."""
+
+
+class LogFormat(StrEnum):
+    """How a log line is written."""
+
+    AUTO = "auto"
+    """JSON for a daemon whose standard error is a file or a pipe; else text."""
+    TEXT = "text"
+    JSON = "json"
+
+
+def set_up_logging(level: int, chosen: LogFormat = LogFormat.AUTO, *, daemon: bool = False) -> LogFormat:
+    """Log to standard error from now on; the format that was chosen. ``daemon``: whether somebody collects the lines
+    rather than reads them, if no terminal is there."""
+    journal = is_journal(os.environ)
+    if chosen is LogFormat.AUTO:
+        chosen = LogFormat.JSON if daemon and not journal and not _is_terminal() else LogFormat.TEXT
+    handler = _Lines(chosen)
+    handler.setFormatter(_json_lines() if chosen is LogFormat.JSON else _JournalLine() if journal else _TextLine())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    return chosen
+
+
+def logs_json() -> bool:
+    """Whether all that is said on standard error is to be JSON."""
+    return any(isinstance(handler, _Lines) and handler.chosen is LogFormat.JSON for handler in logging.root.handlers)
+
+
+def is_journal(environment: Mapping[str, str]) -> bool:
+    """Whether standard error goes straight to systemd's journal, which has its own times."""
+    device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return bool(device) and (device, inode) == (str(status.st_dev), str(status.st_ino))
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", "").replace("\n", " | ")
+
+
+def _utc(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
+    """Standard error, and how it is written."""
+
+    def __init__(self, chosen: LogFormat) -> None:
+        super().__init__(sys.stderr)
+        self.chosen = chosen
+
+
+class _TextLine(logging.Formatter):
+    """Time in UTC, level, message; and in brackets where it happened, as far as the message does not say it."""
+
+    def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
+        super().__init__(form)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+        return _utc(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        where = ((name, getattr(record, name, None)) for name in NAMED)
+        unsaid = [f"{name}={value}" for name, value in where if value is not None and str(value) not in record.message]
+        return super().formatMessage(record) + (f" [{' '.join(unsaid)}]" if unsaid else "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _one_line(super().format(record))
+
+
+class _JournalLine(_TextLine):
+    """A line that begins with the priority that the journal files it under."""
+
+    def __init__(self) -> None:
+        super().__init__("%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        return f"<{priority}>{super().format(record)}"
+
+
+def _json_lines() -> logging.Formatter:
+    """JSON lines: time, level, logger, message, and the event's fields."""
+    from pythonjsonlogger.json import JsonFormatter
+
+    class Lines(JsonFormatter):
+        def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+            return _utc(record)
+
+    names = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    return Lines(names, rename_fields={**_RENAMED, "asctime": "time"}, json_ensure_ascii=False)
