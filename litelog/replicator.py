@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,9 @@ class _Silent:
     def scrubbed(self, event: Scrubbed) -> None: ...
 
 
+def _do_nothing() -> None: ...
+
+
 class Replicator:
     """All logs of a configuration and their replicas. ``run`` blocks; the rest is called from other threads."""
 
@@ -84,7 +88,10 @@ class Replicator:
         random: Random | None = None,
         listener: Listener | None = None,
         watcher: Watcher | None = None,
+        on_turn: Callable[[], None] | None = None,
     ) -> None:
+        """``on_turn``: called by the main loop at each of its turns, a second apart at most; must neither block nor
+        fail."""
         self._config = config
         self._state_dir = state_dir
         self._host = host
@@ -92,6 +99,7 @@ class Replicator:
         self._random = random or SystemRandom()
         self._listener = listener or _Silent()
         self._watcher = watcher or Watcher()
+        self._on_turn = on_turn or _do_nothing
         self._changed = threading.Condition()
         self._tasks: list[ReplicaTask] = []
         self._by_place: dict[tuple[str, str], ReplicaTask] = {}
@@ -154,6 +162,13 @@ class Replicator:
     def last_turn(self) -> float:
         """When the main loop took its last turn, in the clock's monotonic seconds: it takes one a second at least."""
         return self._last_turn
+
+    def is_ready(self) -> bool:
+        """Whether the first sync is done: every log is whole in a replica, and the other replicas were tried."""
+        with self._changed:
+            synced = {task.log for task in self._tasks if task.caught_up > -math.inf}
+            tried = all(task.log in synced and (task.caught_up > -math.inf or task.failures) for task in self._tasks)
+            return tried and bool(self._tasks)
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
         """Wait until all that the logs hold now is durable in the replicas, for ``timeout`` seconds at most.
@@ -222,7 +237,7 @@ class Replicator:
                 if task.phase is Phase.BACKING_OFF:
                     raise opened.error
                 if not self._has_one_replica():
-                    _logger.error("%s", opened.error)
+                    _logger.error("%s", opened.error, extra=task.fields("not-opened"))
             if task.replica is not None:
                 task.replica.on_change = partial(self._archive_changed, task)
 
@@ -243,7 +258,7 @@ class Replicator:
                 try:
                     task.replica.close()
                 except LitelogError as error:
-                    _logger.warning("%s", error)
+                    _logger.warning("%s", error, extra=task.fields("not-closed"))
         for client in self._clients:
             client.close()
 
@@ -257,6 +272,7 @@ class Replicator:
                     task.due = now
             while not self._is_over():
                 self._last_turn = self._clock.monotonic()
+                self._on_turn()
                 self._changed.wait(min(1.0, self._serve_due()))
 
     def _is_over(self) -> bool:
@@ -361,7 +377,8 @@ class Replicator:
             return
         with self._changed:
             if task.failures:
-                _logger.info("%s to %s: goes on after %d failures", task.log, task.url, task.failures)
+                said, extra = "%s to %s: goes on after %d failures", task.fields("recovered", task.failures)
+                _logger.info(said, task.log, task.url, task.failures, extra=extra)
             task.succeed()
             if not cut:
                 task.caught_up = started
@@ -389,11 +406,13 @@ class Replicator:
             if self._has_one_replica() and (task.phase in OVER or (self._deadline is None and self._final)):
                 pass  # the run ends with this error, and whoever called it says so
             elif task.phase in OVER:
-                _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error)
+                extra = task.fields(task.phase.value, task.failures)
+                _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
             elif is_worth_saying(task.failures):
                 level = logging.ERROR if needs_help(error) else logging.WARNING
                 said = "%s to %s: failure %d in a row, tried again in %.1f s: %s"
-                _logger.log(level, said, task.log, task.url, task.failures, task.due - now, error)
+                extra = task.fields("sync-failed", task.failures)
+                _logger.log(level, said, task.log, task.url, task.failures, task.due - now, error, extra=extra)
             if self._final and task.phase is Phase.BACKING_OFF:
                 late = self._deadline is not None and task.due >= self._deadline
                 hopeless = self._deadline is None and task.failures >= MAX_ONCE_FAILURES

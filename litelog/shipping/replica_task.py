@@ -15,6 +15,7 @@ from litelog.errors import (
     OtherLogError,
     SourceSyncError,
 )
+from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, asked_delay, needs_help, next_delay
 from litelog.shipping.fencing import NotCreateOnlyError
@@ -22,7 +23,9 @@ from litelog.shipping.fencing import NotCreateOnlyError
 if TYPE_CHECKING:
     from random import Random
 
+    from litelog.shipping.lag import LagMeter
     from litelog.shipping.replica import Replica
+    from litelog.shipping.tallies import Tallies
     from litelog.verify.scrubbing import Scrub
 
 
@@ -82,17 +85,28 @@ class ReplicaTask:
     error: LitelogError | None = None
     failures: int = 0
     """How often it failed in a row."""
+    failing_since: float | None = None
+    """When the first of these was, monotonic; None where there is none."""
     delay: float = field(default=FIRST_DELAY_SECONDS)
     fencing: Fencing = Fencing.REQUIRED
     state_folder: str = ""
     """Relative to the daemon's."""
     scrub: Scrub | None = None
     """None where it is not verified in the background."""
+    lag: LagMeter | None = None
+    """None where the replica is None."""
+    tallies: Tallies | None = None
+
+    def fields(self, event: str, failures: int | None = None) -> dict[str, object]:
+        """What a log line about this pair says beside its message."""
+        position = self.replica.position if self.replica is not None else None
+        return fields(event, log=self.log, replica=self.url, position=position, failures=failures)
 
     def succeed(self) -> None:
         """Forget the failures before."""
         self.error = None
         self.failures = 0
+        self.failing_since = None
         self.delay = FIRST_DELAY_SECONDS
 
     def rest(self, now: float) -> None:
@@ -108,6 +122,9 @@ class ReplicaTask:
         """Take note of a failure: for good, or until a capped, jittered delay is over."""
         self.error = error
         self.failures += 1
+        self.failing_since = now if self.failing_since is None else self.failing_since
+        if self.tallies is not None:
+            self.tallies.failed(error)
         self.phase = lasting_phase(error) or Phase.BACKING_OFF
         self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, random)
         self.due = now + max(self.delay, asked_delay(error))
