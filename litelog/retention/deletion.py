@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from litelog.retention.plan import Kind
+from litelog.retention.removal import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from litelog.replica_client import ReplicaClient
-    from litelog.retention.plan import Removal
+    from litelog.retention.removal import Removal
 
 AT_ONCE = 100
 """How many snapshots or sealed segments one request deletes: within it, stores keep no order, and none is needed."""

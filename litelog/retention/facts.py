@@ -65,15 +65,19 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """All of a replica, generations in their order."""
+    """All of a replica, generations in their order; with isolated fencing, all that is one owner's."""
 
     generations: tuple[GenerationFacts, ...]
+    """What may go is of these."""
     latest: Generation
     """The one that readers take: no newer one has reached its end."""
     drops: tuple[Drop, ...] = ()
     """In the order of time; those of the newest generation."""
     upto: int | None = None
     """In the newest generation, only snapshots up to this index count: those durable before ownership was proved."""
+    others: tuple[SnapshotFacts, ...] = ()
+    """Snapshots of other isolated owners, who write on: what they name stays. Of a generation that has none yet, one
+    that cannot be read: its owner may be making it, from what is there now."""
 
 
 def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> SnapshotFacts:

@@ -33,8 +33,13 @@ class Gathering:
         self._predecessor_ends: dict[Generation, str] = {}
         self._ended: dict[Position, int] = {}
 
-    def gather(self, drops: Sequence[Drop] = (), upto: int | None = None) -> ReplicaFacts | None:
+    def gather(
+        self, drops: Sequence[Drop] = (), upto: int | None = None, mine: Claim | None = None
+    ) -> ReplicaFacts | None:
         """The facts as they are now, with what the source dropped; None where there is nothing to restore.
+
+        ``mine`` is the claim of whoever wants to delete, by default the latest generation's. If it is isolated, what
+        may go is of its owner's generations alone: nothing keeps the others' owners from writing on.
 
         A listing of each kind for each generation, and a GET for each claim, and for each snapshot that is new.
         Raises StoreError, ReplicaGapError for a claim that is missing, and UnknownVersionError for a snapshot that only
@@ -42,14 +47,24 @@ class Gathering:
         """
         claims = {generation(name): claim for name, claim in read_claims(self._client).items()}
         try:
-            latest = generation(find_latest(self._client).generation)
+            latest = find_latest(self._client)
         except NothingToRestoreError:
             return None
+        mine = mine or latest
         names = sorted({*claims, *self._client.generations()})
-        gathered = tuple(self._gather(name, claims.get(name), is_newest=name == names[-1]) for name in names)
-        there = {(one.generation, one.next, one.size) for held in gathered for one in held.snapshots}
+        foreign = {name for name in names if mine.is_isolated and _owner(claims.get(name)) != mine.owner}
+        own = [name for name in names if name not in foreign]
+        # The claims before the snapshots: whoever claims later names nothing that is not named or newer now.
+        others = tuple(facts for name in sorted(foreign) for facts in self._gather_other(name))
+        gathered = tuple(self._gather(name, claims.get(name), is_newest=name == own[-1]) for name in own)
+        there = {_place(one) for one in (*others, *(one for held in gathered for one in held.snapshots))}
         self._described = {place: facts for place, facts in self._described.items() if place in there}
-        return ReplicaFacts(gathered, latest, tuple(drops), upto)
+        return ReplicaFacts(gathered, generation(latest.generation), tuple(drops), upto, others)
+
+    def _gather_other(self, name: Generation) -> tuple[SnapshotFacts, ...]:
+        """What another owner's generation names."""
+        described = tuple(self._describe(info) for info in self._client.snapshots(name))
+        return described or (SnapshotFacts(name, 0, 0, names=None),)
 
     def _gather(self, name: Generation, claim: Claim | None, *, is_newest: bool) -> GenerationFacts:
         # In this order: what is sealed, and then named, between two listings only gives reasons to stay.
@@ -93,3 +108,11 @@ class Gathering:
             return 0
         ends = [Position.parse(text) for text in (claim.predecessor_end, self._predecessor_ends.get(name)) if text]
         return max((end.index + claim.shift + (end.offset > 0) for end in ends), default=0)
+
+
+def _owner(claim: Claim | None) -> str | None:
+    return None if claim is None else claim.owner
+
+
+def _place(snapshot: SnapshotFacts) -> tuple[Generation, int, int]:
+    return snapshot.generation, snapshot.next, snapshot.size

@@ -79,7 +79,7 @@ class PruningSession:
 
     def _plan(self, state: ReplicaState | None) -> RetentionPlan | None:
         archive = _archive_of(state)
-        facts = Gathering(self._client).gather(() if archive is None else archive.drops)
+        facts = Gathering(self._client).gather(() if archive is None else archive.drops, mine=_claim_of(state))
         return None if facts is None else plan_retention(facts, self._policy, self._clock.now())
 
     def _prove(self, state: ReplicaState | None) -> Callable[[], bool]:

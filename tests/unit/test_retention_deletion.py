@@ -228,7 +228,7 @@ class RefusingStore(CountingStore):
 
 
 def pruner_of(builder: ReplicaBuilder, store: CountingStore, clock: ManualClock) -> Pruner:
-    return Pruner(ObjectReplicaClient(store), NEWEST, clock)
+    return Pruner(ObjectReplicaClient(store), NEWEST, clock, builder.generations[-1].claim)
 
 
 def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog):
@@ -283,14 +283,14 @@ def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away():
 
 def test_without_limits_nothing_is_ever_due():
     builder = mirrored()
-    pruner = Pruner(builder.client, RetentionPolicy(), ManualClock())
+    pruner = Pruner(builder.client, RetentionPolicy(), ManualClock(), builder.generations[-1].claim)
     pruner.hasten()
     assert pruner.due is None
 
 
 def test_a_snapshot_makes_it_due():
     clock = ManualClock()
-    pruner = Pruner(mirrored().client, NEWEST, clock)
+    pruner = pruner_of(builder := mirrored(), CountingStore(builder.store), clock)
     assert pruner.due == clock.monotonic() + PRUNE_SECONDS
     pruner.hasten()
     assert pruner.due == clock.monotonic()

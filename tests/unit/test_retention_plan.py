@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from litelog.layout import sealed_key, snapshot_key
 from litelog.position import Position, generation, new_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
+from litelog.retention.cut import Cause
 from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts
-from litelog.retention.plan import Cause, Why, plan_retention
+from litelog.retention.plan import plan_retention
 from litelog.retention.policy import RetentionPolicy
+from litelog.retention.removal import Why
 from litelog.retention.trimming import note_drop
 from tests.unit.retention_model import HOUR, SECOND, Model, Point
 
@@ -334,6 +336,20 @@ def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
     ]
     last = one(snapshot(FIRST, 4, 90), SnapshotFacts(FIRST, 10, 10, names=None))
     assert gone(last, RetentionPolicy(max_snapshots=1)) == []
+
+
+def test_what_other_isolated_owners_name_or_may_name_stays_and_nothing_else_for_their_sake():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5))
+    names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRun(FIRST, 1, 3), SealedRun(SECOND_ONE, 3, 9)))
+    expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]
+    assert gone(replace(facts, others=(names,)), DAY) == expected
+    assert plan_retention(replace(facts, others=(names,)), DAY, NOW).stays[Why.OTHERS].count == 2
+    begins = SnapshotFacts(SECOND_ONE, 0, 0, names=None)
+    assert gone(replace(facts, others=(begins,)), DAY) == [one for one in gone(facts, DAY) if "sealed" not in one]
+    older = SnapshotFacts(new_generation(0, 9), 0, 0, names=None)
+    assert gone(replace(facts, others=(older,)), DAY) == gone(facts, DAY)
+    least = plan_retention(replace(facts, others=(begins,)), RetentionPolicy(max_bytes=1), NOW)
+    assert least.beyond == least.left - 1
 
 
 def test_a_clock_that_went_back_within_the_replica_makes_no_point_older():

@@ -1,0 +1,170 @@
+"""What each object of a replica is needed by: the last cut, as the retention plan has them, that it stays with."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from heapq import heappop, heappush
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from litelog.position import Position
+from litelog.retention.removal import Kind, Removal, Why
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.position import Generation
+    from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts
+
+LASTING = 1 << 62
+"""From here on: the last cuts with which something stays whatever is cut."""
+
+BY_OTHERS = LASTING
+"""The last cut of what other isolated owners name, or may name."""
+
+ALWAYS = LASTING + 1
+"""The last cut of what always stays."""
+
+
+class Needs:
+    """All snapshots in their one order; a cut is a number in it. What each object is needed by is a cut, too: the last
+    one that it stays with."""
+
+    def __init__(self, facts: ReplicaFacts) -> None:
+        self.facts = facts
+        self.snapshots: list[SnapshotFacts] = [one for held in facts.generations for one in held.snapshots]
+        self.reached = list(self._reached())
+        self._starts: dict[Generation, int] = {}
+        start = 0
+        for held in facts.generations:
+            self._starts[held.name] = start
+            start += len(held.snapshots)
+        self.newest = self._newest()
+        """The last snapshot that may be a cut."""
+        self._kept_upto = list(self._snapshots_kept())
+        self._caught_up = {held.name: held.caught_up for held in facts.generations}
+        self._begins_unknown = max((other.generation for other in facts.others if other.names is None), default="")
+        self._hides = any(snapshot.names is None for snapshot in self.snapshots)
+
+    def can_cut(self, number: int) -> bool:
+        """Whether a snapshot is readable, and holds all that its generation continues."""
+        snapshot = self.snapshots[number]
+        return snapshot.names is not None and snapshot.next >= self._caught_up[snapshot.generation]
+
+    def _reached(self) -> Iterator[int]:
+        """When the log had come to each snapshot, never going back."""
+        latest = 0
+        for held in self.facts.generations:
+            for snapshot in held.snapshots:
+                latest = max(latest, snapshot.reached)
+                yield latest
+            latest = max(latest, held.ended)
+
+    def _snapshots_kept(self) -> Iterator[int]:
+        """The last cut that each snapshot stays with: itself, or that of the WAL segment whose chain begins with it."""
+        for held in self.facts.generations:
+            start = self._starts[held.name]
+            for number, snapshot in enumerate(held.snapshots, start):
+                begins = snapshot.next == held.first and bool(held.wal)
+                if begins and held.wal[0].position == Position(held.name, held.first, 0):
+                    yield start + bisect_right(_rising(held), snapshot.next) - 1
+                else:
+                    yield number
+
+    def _newest(self) -> int:
+        facts = self.facts
+        last = 0
+        for held in facts.generations:
+            if held.name > facts.latest:
+                break
+            is_newest = held is facts.generations[-1]
+            for number, snapshot in enumerate(held.snapshots, self._starts[held.name]):
+                if not (is_newest and facts.upto is not None and snapshot.next > facts.upto):
+                    last = number
+        return last
+
+    def floor(self, cut: int, start: int) -> int:
+        """The log segments below this index of the cut's generation were in no state of the log since ``start``."""
+        snapshot = self.snapshots[cut]
+        drops: Iterable[int] = ()
+        if snapshot.generation == self.facts.generations[-1].name:
+            drops = (drop.first for drop in self.facts.drops if drop.time <= start)
+        return max((snapshot.first, *drops))
+
+    def objects(self) -> Iterator[tuple[Removal, int]]:
+        """Each object, and the last cut that it stays with."""
+        named = self._named()
+        unknown = [self._kept_upto[n] for n, snapshot in enumerate(self.snapshots) if snapshot.names is None]
+        for held in self.facts.generations:
+            start = self._starts[held.name]
+            firsts = _rising(held)
+            before = ALWAYS if held is self.facts.generations[-1] else start - 1
+            hidden = max((number for number in unknown if number >= start), default=-1)
+            for number, snapshot in enumerate(held.snapshots, start):
+                upto = self._kept_upto[number]
+                yield Removal(Kind.SNAPSHOT, snapshot.size, held.name, snapshot.next), upto
+            for info in held.sealed:
+                upto = start + bisect_right(firsts, info.index) - 1 if firsts else before
+                upto = max(upto, named.get((held.name, info.index), -1), hidden)
+                if held.name <= self._begins_unknown:
+                    upto = max(upto, BY_OTHERS)
+                yield Removal(Kind.SEALED, info.size, held.name, info.index), upto
+            for number, wal in enumerate(held.wal):
+                at = wal.position
+                upto = start + bisect_right(firsts, at.index) - 1 if firsts else before
+                upto = ALWAYS if number >= len(held.wal) - 2 else upto
+                yield Removal(Kind.WAL, wal.size, held.name, at.index, at), upto
+
+    def _named(self) -> dict[tuple[Generation, int], int]:
+        """The last cut that each sealed segment stays with, by those that name it."""
+        by_generation: dict[Generation, list[tuple[int, int, int]]] = {}
+        naming = chain(
+            zip(self.snapshots, self._kept_upto, strict=True), ((other, BY_OTHERS) for other in self.facts.others)
+        )
+        for snapshot, upto in naming:
+            for run in snapshot.names or ():
+                by_generation.setdefault(run.generation, []).append((run.start, run.stop, upto))
+        named: dict[tuple[Generation, int], int] = {}
+        for held in self.facts.generations:
+            runs = by_generation.get(held.name)
+            if runs:
+                named.update(((held.name, index), number) for index, number in _cover(held, runs))
+        return named
+
+    def reason(self, removal: Removal, needed_upto: int) -> Why:
+        if needed_upto == ALWAYS and removal.kind is Kind.WAL:
+            return Why.LAST
+        if needed_upto == BY_OTHERS:
+            return Why.OTHERS
+        if needed_upto >= len(self.snapshots) - 1 and removal.kind is not Kind.WAL:
+            return Why.NEWEST
+        if removal.kind is Kind.SEALED and self._hides:
+            return Why.UNKNOWN
+        return Why.WINDOW
+
+
+def _rising(held: GenerationFacts) -> list[int]:
+    """The first index of each snapshot of a generation, never going back; what cannot be read is as the one before."""
+    firsts: list[int] = []
+    for snapshot in held.snapshots:
+        before = firsts[-1] if firsts else 0
+        firsts.append(before if snapshot.names is None else max(before, snapshot.first))
+    return firsts
+
+
+def _cover(held: GenerationFacts, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """For each sealed segment that lies in one of ``runs`` (start, stop, number), the highest number of those.
+
+    A sweep with one stack: numbers that a higher one hides until its end are not looked at again.
+    """
+    runs = sorted(runs)
+    at = 0
+    covering: list[tuple[int, int]] = []
+    for info in held.sealed:
+        while at < len(runs) and runs[at][0] <= info.index:
+            heappush(covering, (-runs[at][2], runs[at][1]))
+            at += 1
+        while covering and covering[0][1] <= info.index:
+            heappop(covering)
+        if covering:
+            yield info.index, -covering[0][0]
