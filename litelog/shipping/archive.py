@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from litelog.errors import FencedError, LitelogError, SourceError, StoreError
+from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.position import generation
 from litelog.retention.facts import Drop
@@ -79,7 +80,7 @@ class Archive:
         self._snapshots = Snapshots(source.folder, source.format, client, claim, clock, pair.settings.snapshot_policy)
         self._newest: Snapshot | None = None
         self._marks = MarkLog()
-        self._pruner = Pruner(client, pair.settings.retention, clock)
+        self._pruner = Pruner(client, pair.settings.retention, clock, claim)
         self._put_after: int | None = None
         self._proved: int | None = None
         self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
@@ -240,7 +241,8 @@ class Archive:
                 level = logging.ERROR if needs_help(error) else logging.WARNING
                 said = "%s to %s: sealing failed %d times in a row, tried again in %.1f s: %s"
                 where = (self._pair.source.folder, self._pair.client.url)
-                _logger.log(level, said, *where, self._back_off.failures, delay, error)
+                extra = fields("sealing-failed", log=where[0], replica=where[1], failures=self._back_off.failures)
+                _logger.log(level, said, *where, self._back_off.failures, delay, error, extra=extra)
 
     def _due(self) -> float | None:
         if self._running or self._stopped:
@@ -347,19 +349,25 @@ class Archive:
             self._name,
             self._state.snapshot,
             before,
+            extra=self._fields("snapshot-replaced"),
         )
+
+    def _fields(self, event: str, objects: int | None = None) -> dict[str, object]:
+        return fields(event, log=self._pair.source.folder, replica=self._pair.client.url, objects=objects)
 
     def _delete(self, covered: Covered) -> None:
         done = False
         try:
             deleted, done = delete_covered(self._pair.client, covered, self._may_delete)
             if deleted:
-                _logger.debug("%s: deleted %d covered WAL segments", self._pair.client.url, deleted)
+                extra = self._fields("covered-deleted", objects=deleted)
+                _logger.debug("%s: deleted %d covered WAL segments", self._pair.client.url, deleted, extra=extra)
         except StoreError as error:
             if not needs_help(error):
                 raise
             if not self._delete_refused:
-                _logger.error("%s: covered WAL segments stay there: %s", self._pair.client.url, error)
+                extra = self._fields("delete-refused")
+                _logger.error("%s: covered WAL segments stay there: %s", self._pair.client.url, error, extra=extra)
             self._delete_refused = done = True
         with self._changed:
             if done:
