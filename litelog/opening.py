@@ -14,16 +14,19 @@ from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.looking_store import LookingStore
+from litelog.metered_store import MeteredStore
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import local_folder, open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
 from litelog.shipping.first_contact import FirstContact
+from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
+from litelog.shipping.tallies import Tallies
 from litelog.shipping.truncating import LogTruncator
 from litelog.verify.execution import Acknowledged
 from litelog.verify.scrubbing import Scrub, ScrubSettings
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from litelog.clock import Clock
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.destination_threads import DestinationThreads
+    from litelog.log.place import Place
+    from litelog.metered_store import RequestMeter
     from litelog.object_store import ObjectStore
     from litelog.replica_client import ReplicaClient
     from litelog.shipping.listener import Listener
@@ -80,9 +85,10 @@ def open_logs(config: Config, state_dir: str, host: str, tools: Tools) -> Iterat
     for log in config.logs:
         replicas = ReplicaSet(log_state_folder(state_dir, log.path))
         source = Source(log.path, open_format(log.format, log.pattern), replicas.agree_on_log_id)
+        end = SourceEnd(source.folder, source.format, tools.clock)
         truncator = _open_truncator(source, log, replicas, tools)
         for replica in log.replicas:
-            yield _open_replica(source, log, replica, _Place(state_dir, host, truncator), tools)
+            yield _open_replica(source, log, replica, _Place(state_dir, host, truncator, end), tools)
 
 
 def _open_truncator(source: Source, log: LogConfig, replicas: ReplicaSet, tools: Tools) -> LogTruncator:
@@ -109,14 +115,17 @@ class _Place:
     state_dir: str
     host: str
     truncator: LogTruncator
+    end: SourceEnd
 
 
 def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place: _Place, tools: Tools) -> Opened:
-    store = _open_store(replica)
+    tallies = Tallies(tools.listener, tools.clock)
+    store = _open_store(replica, tallies.requests)
     client = ObjectReplicaClient(store)
     _require_outside(log.path, client.url)
     task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
     task.fencing = replica.fencing
+    task.tallies = tallies
     try:
         path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
         ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url)
@@ -133,7 +142,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         random=tools.random,
         host=place.host,
         takeover=log.takeover,
-        contact=FirstContact(source, beginning, tools.compressing, tools.listener, tools.clock),
+        contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock),
         fencing=replica.fencing,
     )
     threads = tools.threads.sealing(client.url)
@@ -148,7 +157,8 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         wal_retention=replica.wal_retention,
         retention=replica.retention.policy(),
     )
-    task.replica = Replica(source, client, folder, owner, workers, tools.clock, tools.listener, settings)
+    task.replica = Replica(source, client, folder, owner, workers, tools.clock, tallies, settings)
+    task.lag = LagMeter(place.end, partial(_place_of, task.replica))
     task.replica.on_replicated = place.truncator.run
     if replica.scrub_interval:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
@@ -173,8 +183,12 @@ def _make_scrub(
     )
 
 
-def _open_store(replica: ReplicaConfig) -> ObjectStore:
-    store = open_store(replica.url, replica.options)
+def _place_of(replica: Replica) -> Place | None:
+    return replica.place
+
+
+def _open_store(replica: ReplicaConfig, meter: RequestMeter) -> ObjectStore:
+    store = MeteredStore(open_store(replica.url, replica.options), meter)
     if replica.fencing is Fencing.REQUIRED:
         return store
     said = "%s: fencing isolated: nothing stops another daemon that writes there, too"

@@ -18,7 +18,7 @@ from litelog.opening import Tools, open_logs
 from litelog.registry import redact
 from litelog.shipping.back_off import is_worth_saying, needs_help
 from litelog.shipping.barrier import Barrier, Unreached
-from litelog.shipping.replica_status import ReplicaStatus, status_of
+from litelog.shipping.replica_status import ReplicaStatus, measure, status_of
 from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.shipping.requests import Answer, Requests
 from litelog.shipping.scrubs import Scrubs
@@ -156,7 +156,15 @@ class Replicator:
     def status(self) -> list[ReplicaStatus]:
         """Where every replica stands."""
         with self._changed:  # no thread begins to use a replica that is asked here
-            return [status_of(task) for task in self._tasks]
+            now = self._clock.monotonic()
+            return [status_of(task, now) for task in self._tasks]
+
+    def measure(self) -> None:
+        """Look at the logs' folders, for the lag that ``status`` tells: about once a second, by one thread at a time.
+        It may hang, as file systems do, and holds up nothing else."""
+        with self._changed:
+            tasks = list(self._tasks)
+        measure(tasks, self._clock)
 
     @property
     def last_turn(self) -> float:
@@ -428,6 +436,8 @@ class Replicator:
     def _wake(self, task: ReplicaTask) -> None:
         """Something happened in a log's folder."""
         with self._changed:
+            if task.replica is not None:
+                task.replica.notice()
             if task.phase is Phase.IDLE:
                 self._submit(task)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import socket
@@ -212,5 +211,7 @@ class _Session:
 
 def _print_status(replicator: Replicator, as_json: bool) -> None:
     if as_json:
+        from litelog.shipping.replica_status import facts_of
+
         for status in replicator.status():
-            print_json({"event": "status", **dataclasses.asdict(status)})
+            print_json({"event": "status", **facts_of(status)})

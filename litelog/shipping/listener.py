@@ -25,6 +25,8 @@ class Shipped:
     header: WalHeader
     size: int
     """The object's bytes."""
+    seconds: float = 0.0
+    """From when its bytes were noticed in the log until it was durable."""
 
     @property
     def end(self) -> Position:

@@ -99,6 +99,8 @@ class Replica:
         self._fenced: FencedError | None = None
         self._queue: deque[Prepared] = deque()
         self._drained = False
+        self._noticed: float | None = None
+        self._waiting_since = 0.0
         self._proved_at = 0.0
         self._looked_at = 0.0
         self.on_change: Callable[[], None] = _do_nothing
@@ -148,6 +150,22 @@ class Replica:
         if feed is None:
             raise NotYetAvailableError(f"{self._client.url}: no generation yet; the first sync has not been")
         return feed.subscribe(self._client.wal_segments, start)
+
+    @property
+    def place(self) -> Place | None:
+        """Where the log is read on, all before it being acknowledged; None before the first sync. From any thread."""
+        state = self._state
+        return state.place if state is not None else None
+
+    @property
+    def queued(self) -> int:
+        """WAL segments that are made, and not acknowledged."""
+        return len(self._queue)
+
+    def notice(self) -> None:
+        """Something happened in the log's folder: what is shipped next has waited since now. From any thread."""
+        if self._noticed is None:
+            self._noticed = self._clock.monotonic()
 
     @property
     def settled(self) -> bool:
@@ -368,6 +386,9 @@ class Replica:
         """Add the next WAL segment to the queue; whether there was one."""
         assert self._state is not None
         assert self._preparation is not None
+        if not self._queue:
+            noticed, self._noticed = self._noticed, None
+            self._waiting_since = self._clock.monotonic() if noticed is None else noticed
         before = self._queue[-1] if self._queue else None
         prepared = self._preparation.next(
             previous=before.digest if before is not None else self._state.digest,
@@ -396,7 +417,8 @@ class Replica:
         """Say that a WAL segment is durable: before the next one is put, as iterators need it."""
         assert self._feed is not None
         self._feed.publish(WalSegmentInfo(header.position, size))
-        self._listener.shipped(Shipped(self._source.folder, self._client.url, header, size))
+        waited = self._clock.monotonic() - self._waiting_since
+        self._listener.shipped(Shipped(self._source.folder, self._client.url, header, size, waited))
 
     def _resolve_refusal(self, prepared: Prepared) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""

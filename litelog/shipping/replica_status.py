@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from litelog.shipping.replica_task import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.clock import Clock
+    from litelog.shipping.lag import LagMeter
     from litelog.shipping.replica_task import ReplicaTask
+    from litelog.shipping.tallies import Tallies
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,6 @@ class ReplicaStatus:
     """Every byte before it is in the replica."""
     sequence: int | None
     """The sequence behind the last record there."""
-    pending_bytes: int
     error: str | None
     failures: int
     sealed: int = 0
@@ -42,14 +46,35 @@ class ReplicaStatus:
     """What was found then."""
     verify_error: str | None = None
     """Why the last attempt to verify it failed."""
+    lag_bytes: int = 0
+    """Of the log, whole commits or not, that its folder held when it was looked at last, and the replica not."""
+    lag_seconds: float = 0.0
+    """How long the oldest of these bytes has been seen there; 0 where there is none (``shipping.lag``)."""
+    synced: bool = False
+    """Whether it has had, since the daemon started, all that the log held at some moment."""
+    queued: int = 0
+    """WAL segments that are made, and not acknowledged."""
+    failing_seconds: float = 0.0
+    """How long every sync has failed; 0 where the last one did not."""
+    source_error: str | None = None
+    """Why the log's folder could not be looked at for the lag."""
+    tallies: Tallies | None = field(default=None, repr=False, compare=False)
+    meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
 
-def status_of(task: ReplicaTask) -> ReplicaStatus:
-    """The status of a task that no thread begins to use meanwhile."""
+def facts_of(status: ReplicaStatus) -> dict[str, Any]:
+    """What can be said in a line: all but what is counted."""
+    names = (each.name for each in fields(ReplicaStatus) if each.name not in {"tallies", "meter"})
+    return {name: getattr(status, name) for name in names}
+
+
+def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
+    """The status of a task that no thread begins to use meanwhile; ``now``: monotonic. Nothing is asked of a disk."""
     replica = task.replica
     position = replica.position if replica is not None else None
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
     verified = task.scrub.last if task.scrub is not None else None
+    lag = task.lag.read(now, task.caught_up) if task.lag is not None else None
     return ReplicaStatus(
         log=task.log,
         replica=task.url,
@@ -57,7 +82,6 @@ def status_of(task: ReplicaTask) -> ReplicaStatus:
         phase=task.phase.value,
         position=str(position) if position is not None else None,
         sequence=replica.sequence if replica is not None else None,
-        pending_bytes=replica.pending_bytes() if replica is not None and task.phase is not Phase.SYNCING else 0,
         error=str(task.error) if task.error is not None else None,
         failures=task.failures,
         sealed=archive.sealed if archive is not None else 0,
@@ -68,4 +92,23 @@ def status_of(task: ReplicaTask) -> ReplicaStatus:
         last_verified=(verified.time or None) if verified is not None else None,
         anomalies=verified.anomalies if verified is not None else 0,
         verify_error=verified.error if verified is not None else None,
+        lag_bytes=lag.bytes if lag is not None else 0,
+        lag_seconds=lag.seconds if lag is not None else 0.0,
+        synced=task.caught_up > float("-inf"),
+        queued=replica.queued if replica is not None else 0,
+        failing_seconds=0.0 if task.failing_since is None else max(0.0, now - task.failing_since),
+        source_error=task.lag.source.error if task.lag is not None else None,
+        tallies=task.tallies,
+        meter=task.lag,
     )
+
+
+def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
+    """Look at the folders of the tasks' logs, and take samples of their lag: once a second is enough. May hang as a
+    file system does, and so belongs in a thread of its own, one at a time."""
+    now = clock.monotonic()
+    for task in tasks:
+        meter = task.lag
+        if meter is not None:
+            meter.source.look_if_due(now, busy=task.phase is not Phase.IDLE)
+            meter.history.add_if_due(now, meter.read(now, task.caught_up))
