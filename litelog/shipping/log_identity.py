@@ -1,0 +1,95 @@
+"""Which log a source is, and whether it holds what a generation shipped."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litelog.errors import CorruptionError, OtherLogError, SourceMissingError
+from litelog.event_fields import fields
+from litelog.log.identity import ShippedEnd, find_shift, read_log_id
+from litelog.reading.wal_cursor import describe_sealed
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.reading.lineage import Tip
+    from litelog.replica_client import ReplicaClient
+    from litelog.shipping.pair import Source
+
+_logger = logging.getLogger(__name__)
+
+
+class LogIdentity:
+    """A source, compared with what one replica says of it."""
+
+    def __init__(self, source: Source, client: ReplicaClient, clock: Clock, random: Random) -> None:
+        self._source = source
+        self._client = client
+        self._clock = clock
+        self._random = random
+
+    def find_end(self, tip: Tip) -> ShippedEnd | None:
+        """Where in the log a generation ends; None if it holds nothing of it.
+
+        CorruptionError where its last log segment went up sealed, and cannot be read any more.
+        """
+        last, sealed = tip.last, tip.sealed
+        if last is not None and last.sealed is not None:
+            sealed = describe_sealed(self._client, last)
+            return ShippedEnd(last.file, last.index, sealed.length, sealed.crc, None, None, final=True)
+        if last is None and sealed is not None:
+            return ShippedEnd(sealed.file, sealed.index, sealed.length, sealed.crc, None, None, final=True)
+        if last is None:
+            return None
+        check = (last.check_start, last.check_digest)
+        return ShippedEnd(last.file, last.index, last.end, last.crc_total, *check, last.final)
+
+    def find_shift(self, tip: Tip) -> int | None:
+        """What to add to the predecessor's index, if the log holds all that it shipped; None if it does not, or if that
+        cannot be told any more."""
+        try:
+            end = self.find_end(tip)
+        except CorruptionError as error:
+            extra = fields("predecessor-damaged", replica=self._client.url, generation=tip.slot.generation)
+            _logger.warning(
+                "%s: what the predecessor ended with cannot be read: %s", self._client.url, error, extra=extra
+            )
+            return None
+        return 0 if end is None else self.find_shift_to(end)
+
+    def find_shift_to(self, end: ShippedEnd) -> int | None:
+        """As ``find_shift``, for the end that a generation has come to."""
+        return find_shift(self._source.folder, self._source.format, self._clock, end)
+
+    def choose_log(self, top: Claim | None, latest: tuple[Claim, Tip] | None, known: str) -> str:
+        """The log's id: its own, or else what the replica knows it by, or else what its other replicas know it by.
+
+        ``top``: the newest claim; ``known``: what the state says. OtherLogError where the replica is another log's.
+        """
+        here = self._read_id()
+        if here is None and not self._source.format.has_log_id:
+            here = known or None
+        if top is None:
+            return here or self._source.agree_on_id(UUID(int=self._random.getrandbits(128), version=4).hex)
+        if top.format != self._source.format.name:
+            raise OtherLogError(
+                self._client.url, f"one of format {self._source.format.name}", f"of format {top.format}"
+            )
+        if here is None and latest is not None and self.find_shift(latest[1]) is None:
+            raise OtherLogError(self._client.url, f"the one in {self._source.folder}", top.log)
+        if here is not None and here != top.log:
+            raise OtherLogError(self._client.url, here, top.log)
+        if not self._source.format.has_log_id:
+            self._source.agree_on_id(top.log)
+        return top.log
+
+    def _read_id(self) -> str | None:
+        source = self._source
+        found = read_log_id(source.folder, source.format, self._clock)
+        if found is None and source.format.has_log_id:
+            raise SourceMissingError(source.folder, "holds no log segment with a header yet")
+        return found.hex if found is not None else None
