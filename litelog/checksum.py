@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) of buffers, and of their concatenation without the bytes; XXH3; what a SHA-256 looks like."""
+"""CRC-32C (Castagnoli) of buffers, and of their concatenation without the bytes; what a SHA-256 looks like."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c as _crc32c
-from xxhash import xxh3_64_intdigest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -18,12 +17,6 @@ _POLYNOMIAL = 0x82F63B78  # reflected
 def crc32c(data: Buffer, value: int = 0) -> int:
     """CRC-32C of ``data`` behind bytes whose CRC is ``value``."""
     return _crc32c(data, value)
-
-
-def xxh3(data: Buffer) -> int:
-    """XXH3 of ``data``, 64 bits. Unlike CRC-32C it tells apart bytes that end with their own CRC-32C, as commits do:
-    the CRC-32C of such bytes is the same whatever they are."""
-    return xxh3_64_intdigest(data)
 
 
 def combine(first: int, second: int, second_length: int) -> int:

@@ -89,8 +89,18 @@ def compress_frame(data: Buffer) -> bytes:
         raise ValueError("an empty frame says nothing")
     head[4] |= _CONTENT_CHECKSUM
     head[-1] = _header_checksum(memoryview(head)[4:-1])
-    checksum = struct.pack("<I", xxhash.xxh32_intdigest(data))
+    checksum = struct.pack("<I", xxh32(data))
     return b"".join((head, memoryview(frame)[_HEAD_BYTES:], checksum))
+
+
+def content_checksum(frame: Buffer) -> int:
+    """The checksum of its content, XXH32, with which a whole frame ends."""
+    return int.from_bytes(memoryview(frame)[-4:], "little")
+
+
+def xxh32(data: Buffer) -> int:
+    """The content checksum that a frame of ``data`` has."""
+    return xxhash.xxh32_intdigest(data)
 
 
 def compress_frames(data: Buffer, executor: Executor | None = None) -> list[bytes]:
@@ -154,7 +164,7 @@ def _decompress_block(view: memoryview, frame: Frame) -> bytes:
     _check(view[_HEAD_BYTES - 1] == _header_checksum(view[4 : _HEAD_BYTES - 1]), frame.start, "header checksum")
     content: bytes = lz4.block.decompress(view[_HEAD_BYTES + 4 : end], uncompressed_size=frame.size)
     (checksum,) = _unpack("<I", view, end + 4)
-    _check(checksum == xxhash.xxh32_intdigest(content), frame.start, "content checksum")
+    _check(checksum == xxh32(content), frame.start, "content checksum")
     return content
 
 

@@ -38,11 +38,6 @@ def write_column(column: Sequence[int | None]) -> list[Any]:
     return [column[0], b64encode(np.array(rest, "<i4").tobytes()).decode()]
 
 
-def write_words(column: Sequence[int]) -> str:
-    """Numbers of 64 bits without a sign: base64 of u64 each, little-endian."""
-    return b64encode(np.array(column, "<u8").tobytes()).decode()
-
-
 def write_differences(column: Sequence[int]) -> list[Any]:
     """Each number less the one before it; the first less 0."""
     return write_column([after - before for before, after in pairwise((0, *column))])
@@ -63,16 +58,6 @@ def read_plain(name: str, written: object, count: int | None = None) -> Column:
     numbers = _read(name, written, count)
     _check(name, numbers)
     return tuple(numbers)
-
-
-def read_words(name: str, written: object, count: int) -> Column:
-    """The column that ``write_words`` wrote; ValueError as ``read_plain``."""
-    if not isinstance(written, str):
-        raise ValueError(f"{name} is {type(written).__name__}, not a text")
-    words = b64decode(written, validate=True)
-    if len(words) != 8 * count:
-        raise ValueError(f"{name} has {len(words)} bytes, not 8 for each of {count}")
-    return tuple(np.frombuffer(words, "<u8").tolist())
 
 
 def read_differences(name: str, written: object, count: int | None = None) -> Column:

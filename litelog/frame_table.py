@@ -19,11 +19,9 @@ from litelog.deltas import (
     read_differences,
     read_gapped,
     read_plain,
-    read_words,
     write_column,
     write_differences,
     write_gapped,
-    write_words,
 )
 from litelog.formats import MAX_COMMIT_BYTES
 
@@ -59,8 +57,9 @@ class SealedFrame(NamedTuple):
     highest: int | None
     crc: int
     """CRC-32C of the uncompressed bytes."""
-    hash: int
-    """XXH3, 64 bits, of the uncompressed bytes: what ties the frame to the footer, and so to the digest there."""
+    checksum: int
+    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends: what ties the frame to the footer, and so to the
+    digest there. CRC-32C does not: of bytes that end with their own CRC-32C, as commits do, it is always the same."""
 
     @property
     def stop(self) -> int:
@@ -86,7 +85,7 @@ class FrameTable:
     lowests: Gapped
     highests: Gapped
     crcs: Column
-    hashes: Column
+    checksums: Column
     inner: Column = ()
     """The numbers of the frames that end inside a commit, ascending."""
 
@@ -110,7 +109,7 @@ class FrameTable:
             self.lowests[number],
             self.highests[number],
             self.crcs[number],
-            self.hashes[number],
+            self.checksums[number],
         )
 
     def runs(self, frames: range | None = None) -> Iterator[range]:
@@ -180,7 +179,7 @@ class FrameTable:
             "lowests": write_gapped(self.lowests),
             "highests": write_gapped(self.highests),
             "crcs": write_column(self.crcs),
-            "hashes": write_words(self.hashes),
+            "checksums": write_column(self.checksums),
             "inner": write_differences(self.inner),
         }
 
@@ -205,7 +204,7 @@ class FrameTable:
             lowests=read_gapped("lowests", written.get("lowests"), count),
             highests=read_gapped("highests", written.get("highests"), count),
             crcs=read_plain("crcs", written.get("crcs"), count),
-            hashes=read_words("hashes", written.get("hashes"), count),
+            checksums=read_plain("checksums", written.get("checksums"), count),
             inner=read_differences("inner", written.get("inner")),
         )
         table._check()
@@ -216,6 +215,7 @@ class FrameTable:
         _require(not self.firsts or self.firsts[0] >= 0, "a frame's first sequence is below 0")
         _require(not self.records or min(self.records) >= 0, "a frame has fewer than 0 records")
         _require(all(0 <= crc < 1 << 32 for crc in self.crcs), "a frame's CRC-32C is out of range")
+        _require(all(0 <= sum_ < 1 << 32 for sum_ in self.checksums), "a frame's content checksum is out of range")
         for low, high in zip(self.lowests, self.highests, strict=True):
             good = low is None if high is None else low is not None and low <= high
             _require(good, "a frame's timestamps are no range")

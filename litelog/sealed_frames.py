@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c, xxh3
-from litelog.compression import FrameError, decompress_frame, walk_frames
+from litelog.checksum import crc32c
+from litelog.compression import FrameError, content_checksum, decompress_frame, walk_frames
 from litelog.errors import CorruptObjectError
 from litelog.formats import Expectation, FinishedTail, Scan
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.formats import LogFormat
-    from litelog.frame_table import SealedFrame
     from litelog.sealed_segment import SealedFooter
 
 
@@ -31,7 +30,8 @@ class SealedRun:
 
 
 def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> bytes:
-    """What frame ``number`` holds, from its bytes in the object. Checked: length, content checksum, CRC-32C, XXH3.
+    """What frame ``number`` holds, from its bytes in the object. Checked: length, content checksum (in the frame, and
+    as the footer states it), CRC-32C.
 
     CorruptObjectError names ``key`` and what is wrong. The commits in it are checked by ``decode_run``.
     """
@@ -46,22 +46,14 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> b
             raise CorruptObjectError(key, f"{what} is not one LZ4 frame")
         if found[0].size != frame.length:
             raise CorruptObjectError(key, f"length of {what}", frame.length, found[0].size)
+        if (checksum := content_checksum(view)) != frame.checksum:
+            raise CorruptObjectError(key, f"content checksum of {what}", f"{frame.checksum:#010x}", f"{checksum:#010x}")
         data = decompress_frame(view, found[0])
     except FrameError as error:
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
     if (crc := crc32c(data)) != frame.crc:
         raise CorruptObjectError(key, f"CRC-32C of {what}", f"{frame.crc:#010x}", f"{crc:#010x}")
-    check_hash(key, frame, data)
     return data
-
-
-def check_hash(key: str, frame: SealedFrame, data: Buffer) -> None:
-    """That ``data`` is what the footer's writer put into a frame; CorruptObjectError.
-
-    The footer is bound to the snapshot by the log segment's SHA-256, and the frame to the footer by this.
-    """
-    if (found := xxh3(data)) != frame.hash:
-        raise CorruptObjectError(key, f"XXH3 of the frame at {frame.start}", f"{frame.hash:#018x}", f"{found:#018x}")
 
 
 def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> SealedRun:

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from litelog.checksum import crc32c, xxh3
-from litelog.compression import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame
+from litelog.checksum import crc32c
+from litelog.compression import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, content_checksum
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.formats.commit_walk import is_zero
@@ -203,15 +203,14 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame, and the checksums of what it holds."""
+    """A frame, and the CRC-32C of what it holds."""
 
     body: bytes
     crc: int
-    hash: int
 
 
 def _make_frame(data: memoryview) -> _Frame:
-    return _Frame(compress_frame(data), crc32c(data), xxh3(data))
+    return _Frame(compress_frame(data), crc32c(data))
 
 
 def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
@@ -248,7 +247,7 @@ class _Table:
         frame = making.result()
         if cut.inner:
             self._inner.append(len(self._frames))
-        facts = (cut.first, cut.records, cut.lowest, cut.highest, frame.crc, frame.hash)
+        facts = (cut.first, cut.records, cut.lowest, cut.highest, frame.crc, content_checksum(frame.body))
         self._frames.append(SealedFrame(self._size, len(frame.body), self._length, len(cut.data), *facts))
         self._size += len(frame.body)
         self._length += len(cut.data)

@@ -1,9 +1,9 @@
 """The work on sealed segments in a restore: footers ahead, then runs of frames side by side, each at its place.
 
-What is checked: the footer against what names the sealed segment, its SHA-256 included; each frame against the footer
-by its own checksum, CRC-32C and XXH3; the commits, and what the footer says of them. So no bytes pass but those that
-were sealed under that SHA-256, and frames are read in any order, whole log segments or parts. What is damaged is taken
-from elsewhere (``sealed_mending``).
+What is checked: the footer against what names the sealed segment, its SHA-256 included; each frame against the footer,
+by the content checksum that it ends with and by CRC-32C; the commits, and what the footer says of them. So no bytes
+pass but those that were sealed under that SHA-256, and frames are read in any order, of log segments that are restored
+whole or in part. What is damaged is taken from elsewhere (``sealed_mending``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine, crc32c, xxh3
+from litelog.checksum import combine, crc32c
+from litelog.compression import xxh32
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
 from litelog.formats import Expectation
 from litelog.linux_calls import begin_write_back
@@ -160,7 +161,7 @@ class SealedReader:
         view = memoryview(data)
         for number in range(group[0].start, group[-1].stop):
             at = frames.offsets[number] - verified.start
-            if xxh3(view[at : at + frames.lengths[number]]) != frames.hashes[number]:
+            if xxh32(view[at : at + frames.lengths[number]]) != frames.checksums[number]:
                 return None
         try:
             return self._write_runs(opened, group, None, data)

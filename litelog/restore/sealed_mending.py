@@ -7,7 +7,7 @@ import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.checksum import xxh3
+from litelog.compression import xxh32
 from litelog.errors import CorruptObjectError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.restore.donors import NoDonorError
@@ -44,7 +44,7 @@ class SealedMender:
             mended.append(_mended(piece, chunk, why))
         for number in range(group[0].start, group[-1].stop):
             frame = frames[number]
-            if xxh3(memoryview(data)[frame.offset - start : frame.end - start]) != frame.hash:
+            if xxh32(memoryview(data)[frame.offset - start : frame.end - start]) != frame.checksum:
                 raise why
         return data, mended
 

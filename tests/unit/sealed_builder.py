@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c, xxh3
-from litelog.compression import compress_frame
+from litelog.checksum import crc32c
+from litelog.compression import compress_frame, content_checksum
 from litelog.formats import Expectation
 from litelog.frame_table import FrameTable, Marks, SealedFrame
 from litelog.sealed_segment import SealedFooter, encode_footer
@@ -46,7 +46,7 @@ def make_sealed(
         scan = log_format.scan(name, piece, start, follows)
         body = compress_frame(piece)
         first = follows.sequence or 0 if scan.first is None else scan.first
-        facts = (first, scan.records, scan.lowest, scan.highest, crc32c(piece), xxh3(piece))
+        facts = (first, scan.records, scan.lowest, scan.highest, crc32c(piece), content_checksum(body))
         frames.append(SealedFrame(stored, len(body), start, len(piece), *facts))
         bodies.append(body)
         start, stored, follows = end, stored + len(body), scan.expectation
