@@ -1,0 +1,193 @@
+"""Before a write: a claim for what the tasks write, and the end of the log that it goes on from. In the driver.
+
+The claim comes first and ends all that was open, as everywhere (REPLICA.md, "One writer"). Its generation only carries
+sealed segments; readers see none of them before a later generation's snapshot names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from random import SystemRandom
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litelog.claim import Claim, Relation
+from litelog.errors import ConfigError, ForeignClaimError, NothingToRestoreError
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
+from litelog.layout import Fencing
+from litelog.object_store import ObjectReplicaClient
+from litelog.position import generation, new_generation
+from litelog.reading.generation_choice import find_latest
+from litelog.reading.lineage import find_tip, newest_claims, read_claim
+from litelog.reading.pieces import list_pieces
+from litelog.reading.sealed_stream import open_sealed
+from litelog.registry import open_store
+from litelog.retrying_store import RetryingStore
+from litelog.sealed_frames import decode_run
+from litelog.shipping.fencing import close_below, create_claim, require_fencing
+from litelog.shipping.wal_bytes import read_segment
+from litelog.spark.written import Carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.clock import Clock
+    from litelog.reading.lineage import Tip
+    from litelog.replica_client import ReplicaClient
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.spark.write_options import WriteOptions
+
+FIRST_EPOCH = 1
+
+OVERWRITTEN = "a DataFrame was written over it"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What tasks and commit must know. Picklable; its repr shows no secret."""
+
+    options: WriteOptions
+    claim: Claim
+    """Of the generation that carries what tasks write."""
+    predecessor: Claim | None
+    """Of the generation that is continued; None where the log begins here."""
+    carrier: Carrier
+    next: int
+    """The first sequence to write."""
+    starts: tuple[int, ...] = field(default=())
+    """The first sequence of each partition, where counts were given."""
+
+    def first_of(self, partition: int) -> int:
+        """The sequence that a partition's records are numbered from, as far as that is known beforehand."""
+        return self.starts[partition] if partition < len(self.starts) else self.next
+
+
+def open_client(options: WriteOptions) -> ObjectReplicaClient:
+    """The replica, with requests tried again. UnknownSchemeError, ConfigError."""
+    return ObjectReplicaClient(RetryingStore(open_store(options.url, options.store), threading.Event()))
+
+
+def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> WritePlan:
+    """Claim a generation and end what came before it, so that where the log goes on is known.
+
+    ForeignClaimError where another owner's claim is the newest, and takeover was not asked for; ConfigError for a
+    replica of another format; StoreError, LostRaceError.
+    """
+    client = open_client(options)
+    try:
+        require_fencing(client, Fencing.REQUIRED)
+        names = client.claims()
+        newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
+        try:
+            latest = find_latest(client)
+        except NothingToRestoreError:
+            latest = None
+        log = _log_of(client, newest)
+        owner = owner_of(log)
+        _require_ours(client, newest, owner, options)
+        epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
+        claim = _make_claim(client, log, owner, epoch, latest, clock, overwrite=overwrite)
+        create_claim(client, claim)
+        close_below(client, claim, newest_claims(client, [name for name in names if name.epoch < epoch]), clock)
+        continued = latest if claim.relation is Relation.CONTINUES else None
+        following, commit_epoch = (0, 0) if continued is None else find_end(client, continued)
+    finally:
+        client.close()
+    carrier = Carrier(log, owner, claim.generation, commit_epoch, clock.now())
+    return WritePlan(options, claim, continued, carrier, following, _starts(following, options.partition_records))
+
+
+def owner_of(log: str) -> str:
+    """The owner id of all Spark writers of a log. Nothing of theirs goes on by itself, so none needs fencing from the
+    next; two at once are kept apart by the claim, which is of one generation."""
+    return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
+
+
+def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
+    """(the sequence that follows, the newest epoch of commits) of a generation that was ended."""
+    pieces = list_pieces(client, claim)
+    if pieces.gap is not None:
+        raise pieces.gap
+    for info in reversed(pieces.wal):
+        segment = read_segment(client, info.position)
+        header = segment.header
+        if header.length:
+            data = memoryview(segment.data())
+            scan = LitelogFormat().scan(header.file, data, header.offset, Expectation(header.first))
+            return header.next or 0, scan.epoch
+        if header.sealed is not None:
+            return header.next or 0, _sealed_epoch(client, claim, header.index)
+    entry = next((entry for entry in reversed(pieces.base.entries) if entry.records), None)
+    return (0, 0) if entry is None or entry.next is None else (entry.next, epoch_of_entry(client, entry))
+
+
+def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
+    """The epoch of a sealed segment's last commit."""
+    footer, _ = open_sealed(client, entry)
+    run = footer.frames.run_of(len(footer.frames) - 1)
+    start, stop = footer.frames[run.start].start, footer.frames[run.stop - 1].stop
+    body = client.read_sealed_segment(generation(entry.generation), entry.sealed_index, start, stop - start)
+    return decode_run(entry.key, footer, run, body, LitelogFormat()).scan.epoch
+
+
+def _sealed_epoch(client: ReplicaClient, claim: Claim, index: int) -> int:
+    from litelog.shipping.sealer import read_sealed_footer  # noqa: PLC0415
+    from litelog.snapshot_entries import make_entry  # noqa: PLC0415
+
+    return epoch_of_entry(client, make_entry(*read_sealed_footer(client, generation(claim.generation), index)))
+
+
+def _log_of(client: ReplicaClient, newest: Sequence[Claim]) -> str:
+    if not newest:
+        return UUID(int=SystemRandom().getrandbits(128), version=4).hex
+    if newest[-1].format != LitelogFormat.name:
+        raise ConfigError(f"{client.url}: holds a log of format {newest[-1].format}; Spark writes format litelog")
+    return newest[-1].log
+
+
+def _require_ours(client: ReplicaClient, newest: Sequence[Claim], owner: str, options: WriteOptions) -> None:
+    for top in newest:
+        if top.owner != owner and not options.takeover:
+            why = "its claim is the newest and not of a Spark job (in Spark: option takeover=true)"
+            raise ForeignClaimError(client.url, top.owner, top.host, top.generation, why)
+
+
+def _make_claim(
+    client: ReplicaClient,
+    log: str,
+    owner: str,
+    epoch: int,
+    latest: Claim | None,
+    clock: Clock,
+    *,
+    overwrite: bool,
+) -> Claim:
+    claim = Claim(
+        log=log,
+        format=LitelogFormat.name,
+        owner=owner,
+        host=socket.gethostname(),
+        generation=new_generation(epoch, SystemRandom().getrandbits(32)),
+        first=0,
+        relation=Relation.FIRST,
+        time=clock.now(),
+    )
+    if latest is None:
+        return claim
+    tip: Tip = find_tip(client, latest)
+    claim = replace(claim, predecessor=latest.generation, predecessor_end=str(tip.slot))
+    if overwrite:
+        return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
+    return replace(claim, relation=Relation.CONTINUES, first=tip.slot.index)
+
+
+def _starts(first: int, counts: Sequence[int]) -> tuple[int, ...]:
+    starts = []
+    for count in counts:
+        starts.append(first)
+        first += count
+    return tuple(starts)
