@@ -16,6 +16,7 @@ from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
+from tests.faults.figures import report
 from tests.faults.tracing import why_not_traced
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
@@ -125,6 +126,7 @@ def test_a_restore_killed_at_any_call_leaves_all_or_nothing_and_can_be_run_again
             restore_again(place, replica)
         assert held(place / "out") == EXPECTED
         assert os.listdir(place) == ["out"]
+    report(f"restore_crash_{call}", crash_points=killed, failures=0)
     assert killed >= AT_LEAST.get(call, 1)
 
 
@@ -140,6 +142,7 @@ def test_a_restore_that_fails_at_any_call_says_so_and_leaves_nothing(tmp_path, r
             assert os.listdir(place) == [], place
             restore_again(place, replica)
         assert held(place / "out") == EXPECTED
+    report(f"restore_{error}_{call}", faults=failed, failures=0)
     assert failed >= AT_LEAST.get(call, 1)
 
 

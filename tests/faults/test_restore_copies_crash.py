@@ -1,0 +1,206 @@
+"""Kills a restore over an older copy, and a follower, at every system call that changes the disk: the copy is the older
+one or the newer one, and what is run again finishes (P9)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import OutputExistsError
+from litelog.object_store import ObjectReplicaClient
+from litelog.restore.execution import restore
+from litelog.restore.following import CopyFollower
+from litelog.restore.plan import Target, find_plan
+from replica_clients.file import FileStore
+from tests.faults.figures import report
+from tests.faults.restore_walk import touched_by_copies, walk
+from tests.faults.tracing import why_not_traced
+from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
+
+DELTA_CALLS = (
+    "mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "linkat", "renameat2", "rename", "unlink",
+    "unlinkat", "rmdir", "close",
+)  # fmt: skip
+FOLLOW_CALLS = ("openat", "flock", "pwrite64", "fsync", "close")
+SCRIPT = """
+import sys
+from litelog.errors import LitelogError
+from litelog.formats.litelog import LitelogFormat
+from litelog.object_store import ObjectReplicaClient
+from litelog.restore.execution import restore
+from litelog.restore.following import CopyFollower
+from litelog.restore.plan import Target, find_plan
+from replica_clients.file import FileStore
+
+def follow(client, output, plan, end):
+    with CopyFollower(client, output, plan, format) as follower:
+        follower.catch_up()
+        print("following", flush=True)
+        while str(follower.position) != end:
+            follower.step()
+
+mode, first, then, end, output = sys.argv[1:]
+client, format = ObjectReplicaClient(FileStore(first)), LitelogFormat()
+plan = find_plan(client, Target(), format)
+try:
+    if mode != "follow":
+        restore(client, plan, output, log_format=format, parallelism=1, delta=True)
+        print("restored", flush=True)
+    if mode != "delta":
+        follow(ObjectReplicaClient(FileStore(then)), output, plan, end)
+except LitelogError as error:
+    sys.exit(f"refused: {error}")
+"""
+"""``first`` is the replica as a restore finds it, ``then`` the same one when more has come."""
+
+LOG = make_log([[1, 2], [2, 1], [3, 1], [1, 1], [2]])
+OTHER = {"notes.txt": b"mine", ".lock": b""}
+"""Files of an older copy that are no log segments, and are kept."""
+
+
+def whole(count: int) -> dict[str, bytes]:
+    return {segment.name: segment.data for segment in LOG[:count]}
+
+
+OLDER = {**whole(1), LOG[1].name: LOG[1].data[: LOG[1].ends[0]], LOG[4].name: LOG[4].data, **OTHER}
+"""An older copy: the first log segment whole, one that has grown since, and one that the replica does not hold."""
+
+DURING = {**whole(2), LOG[2].name: LOG[2].data[: LOG[2].ends[0]], **OTHER}
+AFTER = {**whole(5), **OTHER}
+
+
+class Replicas:
+    """A replica as it was at the restore, and as it was later; and where it then ended."""
+
+    def __init__(self, folder: Path) -> None:
+        builder = ReplicaBuilder()
+        built = builder.add(builder.claim(first=2), start=False)
+        built.start([built.seal_unshipped(0, LOG[0]), built.seal_unshipped(1, LOG[1])])
+        built.ship(LOG[2].data[: LOG[2].ends[0]], LOG[2].name)
+        self.first = _stored(builder, folder / "first")
+        built.ship(LOG[2].data[LOG[2].ends[0] :], LOG[2].name, final=True)
+        built.ship_segment(LOG[3], cuts=[0])
+        built.ship_segment(LOG[4], final=None)
+        self.then = _stored(builder, folder / "then")
+        self.end = str(built.slot)
+
+    def arguments(self, mode: str) -> tuple[str, str, str, str]:
+        return mode, str(self.first), str(self.then), self.end
+
+
+def _stored(builder: ReplicaBuilder, folder: Path) -> Path:
+    store = FileStore(str(folder))
+    for key, body in builder.objects().items():
+        store.put(key, [body])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Replicas:
+    return Replicas(tmp_path_factory.mktemp("replicas"))
+
+
+def place_with(folder: Path, files: dict[str, bytes]) -> Path:
+    (folder / "out").mkdir(parents=True)
+    for name, data in files.items():
+        (folder / "out" / name).write_bytes(data)
+    return folder
+
+
+def held(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in output.iterdir()}
+
+
+def bring_up_to_date(place: Path, replica: Path, *, follow_to: tuple[Path, str] | None = None) -> None:
+    """What a person does after a kill: the same command again."""
+    client = ObjectReplicaClient(FileStore(str(replica)))
+    plan = find_plan(client, Target(), FORMAT)
+    restore(client, plan, str(place / "out"), log_format=FORMAT, delta=True)
+    if follow_to is not None:
+        later, end = follow_to
+        with CopyFollower(ObjectReplicaClient(FileStore(str(later))), str(place / "out"), plan, FORMAT) as follower:
+            follower.catch_up()
+            assert str(follower.position) == end
+
+
+def require_refused_without_delta(place: Path, replica: Path) -> None:
+    """A restore that nobody told to replace anything leaves what is there."""
+    client = ObjectReplicaClient(FileStore(str(replica)))
+    before = held(place / "out")
+    with pytest.raises(OutputExistsError):
+        restore(client, find_plan(client, Target(), FORMAT), str(place / "out"), log_format=FORMAT)
+    assert held(place / "out") == before
+
+
+def is_prefix(files: dict[str, bytes], *, of: dict[str, bytes], at_least: dict[str, bytes]) -> bool:
+    """Whether ``files`` lie between two states of a copy that only grows, file by file in order."""
+    segments = sorted(name for name in of if name not in OTHER)
+    grown = b"".join(files.get(name, b"") for name in segments)
+    return (
+        files.keys() <= of.keys()
+        and all(of[name].startswith(data) for name, data in files.items())
+        and b"".join(of[name] for name in segments).startswith(grown)
+        and all(files.get(name, b"").startswith(data) for name, data in at_least.items())
+    )
+
+
+@pytest.mark.parametrize("call", DELTA_CALLS)
+def test_a_delta_killed_at_any_call_leaves_the_older_copy_or_the_newer_one(
+    tmp_path: Path, replicas: Replicas, call: str
+) -> None:
+    template = place_with(tmp_path / "template", OLDER)
+    touched = touched_by_copies({**OLDER, **DURING})
+    killed = 0
+    for place, done in walk(call, "signal=KILL", SCRIPT, template, tmp_path, touched, *replicas.arguments("delta")):
+        if done.returncode == 0:
+            assert held(place / "out") == DURING
+            assert os.listdir(place) == ["out"]
+        else:
+            killed += 1
+            assert done.returncode == -signal.SIGKILL, done.stderr
+            assert held(place / "out") in (OLDER, DURING), place
+            assert "restored" not in done.stdout or held(place / "out") == DURING
+            require_refused_without_delta(place, replicas.first)
+            bring_up_to_date(place, replicas.first)
+            assert held(place / "out") == DURING
+            assert os.listdir(place) == ["out"]
+        shutil.rmtree(place)
+    report(f"restore_delta_crash_{call}", crash_points=killed, failures=0)
+    assert killed > 0 or call == "rename"
+
+
+@pytest.mark.parametrize("mode", ["follow", "delta, then follow"])
+@pytest.mark.parametrize("call", FOLLOW_CALLS)
+def test_a_follower_killed_at_any_call_leaves_a_prefix_that_is_brought_up_to_date(
+    tmp_path: Path, replicas: Replicas, call: str, mode: str
+) -> None:
+    template = place_with(tmp_path / "template", DURING if mode == "follow" else OLDER)
+    touched = touched_by_copies({**OLDER, **AFTER})
+    killed = while_following = 0
+    for place, done in walk(call, "signal=KILL", SCRIPT, template, tmp_path, touched, *replicas.arguments(mode)):
+        copy = held(place / "out")
+        if done.returncode == 0:
+            assert copy == AFTER
+        else:
+            killed += 1
+            assert done.returncode == -signal.SIGKILL, done.stderr
+            is_restored = mode == "follow" or "restored" in done.stdout
+            while_following += is_restored
+            assert is_prefix(copy, of=AFTER, at_least=DURING) or (copy == OLDER and not is_restored), place
+            require_refused_without_delta(place, replicas.then)
+            bring_up_to_date(place, replicas.first, follow_to=(replicas.then, replicas.end))
+            assert held(place / "out") == AFTER
+            assert os.listdir(place) == ["out"]
+        shutil.rmtree(place)
+    report(f"restore_{mode.replace(', ', '_').replace(' ', '_')}_crash_{call}", crash_points=killed, failures=0)
+    assert killed > 0
+    assert while_following > 0
