@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -12,6 +13,7 @@ from litelog.quantities import format_duration, format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
+from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.places import open_stored_format, opened_replica
 from litelog_cli.progress import showing_progress
 from litelog_cli.replicate import default_state_dir
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.object_store import ObjectReplicaClient
-    from litelog.verify.execution import Acknowledged
     from litelog.verify.report import Report
     from litelog.verify.scope import Scope
     from litelog_cli.drill import DrillResult
@@ -121,7 +122,9 @@ def verify(
     replica = find_replica(replica_url, config_file)
     with opened_replica(replica.url, replica.options) as opened:
         client = cast("ObjectReplicaClient", opened)
-        known = _acknowledged(state_dir or default_state_dir(), against, replica.url, client.url)
+        known = None
+        if against is not None:
+            known = find_acknowledged(_state_dir(state_dir, config_file), against, replica.url, client.url)
         with showing_progress("verify", quiet=as_json, worth_bytes=WORTH_LINES_BYTES) as show:
             report = verify_replica(
                 client.store,
@@ -142,19 +145,13 @@ def verify(
     return _exit_code(report, drill, strict=strict)
 
 
-def _acknowledged(state_dir: str, log: str | None, url: str, place: str) -> Acknowledged | None:
-    """What the daemon of the log knows to be in the replica, if it keeps its state here."""
-    if log is None:
-        return None
-    from litelog.opening import state_folder_of
-    from litelog.position import Position
-    from litelog.shipping.replica_state import read_state
-    from litelog.verify.execution import Acknowledged
+def _state_dir(given: str | None, config_file: str | None) -> str:
+    """Where the daemon keeps its state, as it would find that itself."""
+    if given is not None or config_file is None:
+        return given or default_state_dir()
+    from litelog.config import load_config
 
-    state = read_state(state_folder_of(state_dir, log, url, place))
-    if state is None or state.last is None:
-        return None
-    return Acknowledged(Position.parse(state.last), state.digest)
+    return load_config(Path(config_file), os.environ).state_dir or default_state_dir()
 
 
 def _drill(

@@ -1,0 +1,67 @@
+"""What a log's daemon keeps on this machine of a replica, however either of them is spelled."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from litelog.verify.execution import Acknowledged
+
+_SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "ssh": "sftp"}
+_PORTS = {"http": 80, "https": 443}
+_AMAZON = ".amazonaws.com"
+
+
+def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowledged | None:
+    """What the daemon of ``log`` knows to be in the replica; None if it keeps its state elsewhere, or none.
+
+    ``url``: as the replica is called here; ``place``: its client's. A daemon that called it otherwise is found by the
+    place. Of several that wrote there, the one that came furthest.
+    """
+    from litelog.log.replicated import ReplicaSet, log_state_folder
+    from litelog.opening import state_folder_of
+    from litelog.position import Position
+    from litelog.shipping.replica_state import read_state
+    from litelog.verify.execution import Acknowledged
+
+    folder, mine = log_state_folder(state_dir, log), normal_place(place)
+    folders = {state_folder_of(state_dir, log, url, place)}
+    for name, other in (ReplicaSet(folder).names() or {}).items():
+        if mine is not None and normal_place(other) == mine:
+            folders.add(os.path.join(folder, name))
+    states = [state for state in map(read_state, sorted(folders)) if state is not None]
+    known = [Acknowledged(Position.parse(state.last), state.digest) for state in states if state.last is not None]
+    return max(known, key=lambda acknowledged: acknowledged.position, default=None)
+
+
+def normal_place(url: str) -> tuple[str, ...] | None:
+    """A client's URL, so that two of one place are equal; None where that cannot be told: what was masked in it may
+    be a part of the place."""
+    from litelog.registry import MASK, local_folder, scheme_of
+
+    if MASK in url:
+        return None
+    folder = local_folder(url)
+    if folder is not None:
+        return ("file", os.path.realpath(folder))
+    try:
+        parts, scheme = urlsplit(url), scheme_of(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        endpoint = _normal_endpoint(options.pop("endpoint", ""))
+    except ValueError:
+        return None
+    path = "/".join(part for part in unquote(parts.path).split("/") if part)
+    rest = [f"{name}={value}" for name, value in sorted(options.items())]
+    return (_SAME_SCHEMES.get(scheme, scheme), parts.netloc, path, endpoint, *rest)
+
+
+def _normal_endpoint(endpoint: str) -> str:
+    """An S3 endpoint, empty for Amazon's own: there a bucket's name means one bucket, whatever the region."""
+    parts = urlsplit(endpoint)
+    host = (parts.hostname or "").removesuffix(".")
+    if not host or (host.endswith(_AMAZON) and host.startswith(("s3.", "s3-"))):
+        return ""
+    port = parts.port or _PORTS.get(parts.scheme, 0)
+    return f"{parts.scheme.lower()}://{host}:{port}{parts.path.rstrip('/')}"
