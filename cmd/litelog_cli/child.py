@@ -16,9 +16,18 @@ from litelog.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+"""The signals that are the program's alone, besides those that end it."""
+
+_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
+"""What a terminal sends to all of its foreground group."""
+
 
 class Child:
-    """A running program; ``on_end`` is called once, from a thread, when it has ended."""
+    """A running program; ``on_end`` is called once, from a thread, when it has ended.
+
+    Where we are PID 1, processes that lose their parent become ours: they are waited for when they end.
+    """
 
     def __init__(self, command: str, on_end: Callable[[], None]) -> None:
         try:
@@ -32,8 +41,9 @@ class Child:
         except OSError as error:
             raise ConfigError(f"--exec: {arguments[0]}: {error.strerror}") from error
         self._on_end = on_end
-        self._waiter = Thread(target=self._wait, name="child", daemon=True)
-        self._waiter.start()
+        Thread(target=self._wait, name="child", daemon=True).start()
+        if os.getpid() == 1:
+            Thread(target=self._reap_orphans, name="orphans", daemon=True).start()
 
     @property
     def exit_code(self) -> int | None:
@@ -43,7 +53,7 @@ class Child:
 
     def forward(self, number: int) -> None:
         """Send it a signal, unless the terminal has sent it to both of us."""
-        if number == signal.SIGINT and _in_foreground():
+        if number in _FROM_TERMINAL and _in_foreground():
             return
         self._send(number)
 
@@ -67,6 +77,24 @@ class Child:
     def _wait(self) -> None:
         self._process.wait()
         self._on_end()
+
+    def _reap_orphans(self) -> None:
+        """Wait for whichever process ends, but leave the program's end to those who ask for its exit code."""
+        while (ended := _look_for_ended()) is not None:
+            if ended == self._process.pid and self._process.returncode is None:
+                self._process.wait()
+            else:
+                with suppress(ChildProcessError):
+                    os.waitpid(ended, 0)
+
+
+def _look_for_ended() -> int | None:
+    """The next of our processes to have ended, which stays to be waited for; None if there is no process of ours."""
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return ended.si_pid if ended is not None else None
 
 
 def _in_foreground() -> bool:

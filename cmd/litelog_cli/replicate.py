@@ -15,16 +15,20 @@ import click
 from litelog.errors import FinalSyncError, LitelogError
 from litelog.layout import Fencing
 from litelog.log.replicated import default_state_dir as default_state_dir  # noqa: PLC0414 - other verbs have it too
-from litelog_cli.child import Child
+from litelog_cli.child import FORWARDED, Child
 from litelog_cli.event_lines import EventLines
 from litelog_cli.output import print_json
-from litelog_cli.signals import acting_on_signals
+from litelog_cli.service_manager import ServiceManager
+from litelog_cli.signals import STOPPING, acting_on_signals
 
 if TYPE_CHECKING:
     from litelog.config import Config
     from litelog.replicator import Replicator
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
+
+STOP_GRACE_SECONDS = 10.0
+"""What the service manager gives us beside the final sync: to open, to close, to be told."""
 
 _logger = logging.getLogger(__name__)
 
@@ -144,8 +148,16 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
     if command is not None:
         _check_names(config)
     with EventLines() if as_json else nullcontext() as listener:
-        replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname(), listener=listener)
-        code = _Session(replicator, config.shutdown_timeout, command).run(once)
+        manager = ServiceManager(os.environ)
+        manager.status("first sync")
+
+        def turned() -> None:
+            manager.turned(replicator.is_ready, lambda: f"replicates to {len(replicator.status())} replicas")
+
+        replicator = Replicator(
+            config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
+        )
+        code = _Session(replicator, manager, config.shutdown_timeout, command).run(once)
     _print_status(replicator, as_json)
     return code
 
@@ -163,8 +175,9 @@ def _check_names(config: Config) -> None:
 class _Session:
     """One replicator, the program beside it if there is one, and what signals do to both."""
 
-    def __init__(self, replicator: Replicator, timeout: float, command: str | None) -> None:
+    def __init__(self, replicator: Replicator, manager: ServiceManager, timeout: float, command: str | None) -> None:
         self._replicator = replicator
+        self._manager = manager
         self._timeout = timeout
         self._command = command
         self._signals = 0
@@ -173,10 +186,11 @@ class _Session:
 
     def run(self, once: bool) -> int:
         """Replicate until a signal or the program's end; the exit code."""
-        with acting_on_signals(self._act):
+        forwarded = FORWARDED if self._command is not None else ()
+        with acting_on_signals(self._act, (*STOPPING, *forwarded)):
             with self._starting:
                 if self._command is not None:
-                    self._child = Child(self._command, self._replicator.stop)
+                    self._child = Child(self._command, self._stop)
             try:
                 self._replicator.run(once=once)
             except FinalSyncError as error:
@@ -193,10 +207,18 @@ class _Session:
         click.echo(f"litelog: {error}", err=True)
         return code
 
+    def _stop(self) -> None:
+        self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
+        self._replicator.stop()
+
     def _act(self, number: int) -> None:
-        self._signals += 1
         with self._starting:
             child = self._child
+        if number not in STOPPING:
+            if child is not None:
+                child.forward(number)
+            return
+        self._signals += 1
         if self._signals > 1:
             if child is not None:
                 child.kill()
@@ -206,7 +228,7 @@ class _Session:
             child.forward(number)
         else:
             _logger.info("signal %d: final sync, at most %gs; a second one ends at once", number, self._timeout)
-            self._replicator.stop()
+            self._stop()
 
 
 def _print_status(replicator: Replicator, as_json: bool) -> None:

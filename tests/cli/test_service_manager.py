@@ -1,0 +1,175 @@
+"""What ``litelog replicate`` tells systemd, heard on a real socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog_cli.service_manager import ServiceManager
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+DEADLINE_SECONDS = 60
+
+
+class Manager:
+    """A service manager's end of the socket."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
+        self._socket.settimeout(DEADLINE_SECONDS)
+
+    def hear(self) -> list[str]:
+        """The lines of the next message."""
+        return self._socket.recv(4096).decode().split("\n")
+
+    def hear_until(self, line: str) -> list[list[str]]:
+        """All messages up to the one with that line, within the deadline."""
+        heard = [self.hear()]
+        end = time.monotonic() + DEADLINE_SECONDS
+        while line not in heard[-1]:
+            assert time.monotonic() < end, heard
+            heard.append(self.hear())
+        return heard
+
+    def hears_nothing(self) -> bool:
+        """Whether no message lies there."""
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(4096)
+        except BlockingIOError:
+            return True
+        finally:
+            self._socket.settimeout(DEADLINE_SECONDS)
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "notify") if request.param == "path" else f"@litelog-test-{os.getpid()}-{tmp_path.name}"
+
+
+def test_a_daemon_is_ready_after_its_first_sync_and_says_when_it_stops(litelog: Command, address: str) -> None:
+    litelog.lines(10)
+    with closing(Manager(address)) as manager:
+        process = litelog.start("replicate", "log", "replica", NOTIFY_SOCKET=address)
+        before = manager.hear_until("READY=1")
+        assert ["STATUS=first sync"] in before
+        assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == 10, "READY came too early"
+        process.send_signal(signal.SIGTERM)
+        (*_, stopping) = manager.hear_until("STOPPING=1")
+        assert "EXTEND_TIMEOUT_USEC=20000000" in stopping  # shutdown-timeout, and 10 s
+        assert process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_a_daemon_whose_replica_cannot_be_reached_is_not_ready(litelog: Command, tmp_path: Path) -> None:
+    litelog.lines(10)
+    (litelog.folder / "replica").write_text("a file where a folder has to be")
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        process = litelog.start("replicate", "log", "replica", NOTIFY_SOCKET=manager.address)
+        litelog.wait_for_line(process, "failure 2 in a row")
+        process.send_signal(signal.SIGTERM)
+        assert all("READY=1" not in message for message in manager.hear_until("STOPPING=1"))
+
+
+def test_one_replica_that_is_down_does_not_hold_up_the_others(litelog: Command, tmp_path: Path) -> None:
+    litelog.lines(10)
+    (litelog.folder / "down").write_text("a file where a folder has to be")
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        litelog.start("replicate", "log", "replica", "down", NOTIFY_SOCKET=manager.address)
+        assert manager.hear_until("READY=1")
+
+
+def test_the_watchdog_is_fed_while_the_loop_turns_and_not_when_it_is_stopped(litelog: Command, tmp_path: Path) -> None:
+    litelog.lines(10)
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "2000000"}
+        process = litelog.start("replicate", "log", "replica", **environment)
+        manager.hear_until("READY=1")
+        for _ in range(3):
+            manager.hear_until("WATCHDOG=1")
+        process.send_signal(signal.SIGSTOP)
+        wait_for_state(process.pid, "T")
+        while not manager.hears_nothing():
+            pass
+        process.send_signal(signal.SIGCONT)
+        manager.hear_until("WATCHDOG=1")
+
+
+def test_only_the_loops_turns_feed_the_watchdog_several_times_within_its_time(tmp_path: Path) -> None:
+    now = 100.0
+    threads = threading.active_count()
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        service = ServiceManager({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "8000000"}, lambda: now)
+        assert threading.active_count() == threads, "a timer of its own would feed it whatever the loop does"
+        service.turned(lambda: False, lambda: "")
+        assert manager.hear() == ["WATCHDOG=1"]
+        now += 1.9
+        service.turned(lambda: False, lambda: "")
+        assert manager.hears_nothing()
+        now += 0.2  # more than a quarter of its time
+        service.turned(lambda: False, lambda: "")
+        assert manager.hear() == ["WATCHDOG=1"]
+
+
+@pytest.mark.parametrize("extra", [{"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {}])
+def test_a_watchdog_that_is_not_ours_is_not_fed(tmp_path: Path, extra: dict[str, str]) -> None:
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        service = ServiceManager({"NOTIFY_SOCKET": manager.address, **extra})
+        service.turned(lambda: True, lambda: "now")
+        assert manager.hear() == ["READY=1", "STATUS=now"]
+        assert manager.hears_nothing()
+
+
+def test_the_program_cannot_speak_for_the_daemon(litelog: Command, tmp_path: Path) -> None:
+    litelog.lines(1)
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "9000000", "LEFT": "as it was"}
+        done = litelog("replicate", "--exec", "env", "log", "replica", **environment)
+    assert "LEFT=as it was" in done.out
+    assert "NOTIFY_SOCKET" not in done.out
+    assert "WATCHDOG" not in done.out
+
+
+def test_reloading_is_told_with_its_time_and_its_end(tmp_path: Path) -> None:
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        service = ServiceManager({"NOTIFY_SOCKET": manager.address})
+        before = time.monotonic_ns() // 1000
+        service.reloading()
+        word, moment = manager.hear()
+        assert word == "RELOADING=1"
+        assert before <= int(moment.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
+        service.reloaded("replicates 3 logs")
+        assert manager.hear() == ["READY=1", "STATUS=replicates 3 logs"]
+
+
+def test_replication_does_not_depend_on_being_heard(litelog: Command) -> None:
+    litelog.lines(10)
+    done = litelog("replicate", "--once", "log", "replica", NOTIFY_SOCKET="/no/such/socket", WATCHDOG_USEC="1000")
+    assert done.code == 0
+    assert done.err.count("cannot be told") == 1
+
+
+def wait_for_state(pid: int, state: str) -> None:
+    """Until the kernel says that a process is in that state."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == state:
+                return
+        assert time.monotonic() < end
