@@ -105,8 +105,8 @@ class _Verification:
         self._claims = ClaimReader(store, findings)
         self._snapshots = SnapshotReader(store, findings, formats)
         self._wal = WalReader(store, scope, formats)
-        self._tools = Tools(store, self._wal, self._claims, findings, formats)
         self._sealed_reader = SealedReader(store, scope, formats)
+        self._tools = Tools(store, self._wal, self._sealed_reader, self._claims, findings, formats)
         self._bases: dict[Generation, Base] = {}
         self._shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}
         self._extents: dict[Generation, Extent] = {}

@@ -10,6 +10,7 @@ from litelog.layout import parse_claim, sealed_key, snapshot_key
 from litelog.position import Position, epoch_of
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.verify.anomaly import Kind
+from litelog.verify.marks import MarkChecks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from litelog.snapshot_entries import SnapshotEntry
     from litelog.verify.claims import ClaimReader
     from litelog.verify.findings import Findings, Formats
+    from litelog.verify.sealed_read import SealedReader
     from litelog.verify.snapshots import Base
     from litelog.verify.wal_read import WalRead, WalReader
     from litelog.wal_segment import WalHeader
@@ -57,6 +59,7 @@ class Tools:
 
     store: ObjectStore
     reader: WalReader
+    sealed: SealedReader
     claims: ClaimReader
     findings: Findings
     formats: Formats
@@ -95,6 +98,7 @@ class WalChecks:
         self._base = subject.base
         self._tools = tools
         self._anomalies = tools.findings.anomalies
+        self._marks = MarkChecks(subject.name, subject.known, tools.sealed, self._anomalies)
         claim = subject.claim
         self._identity = None if claim is None else (claim.log, claim.format, claim.owner)
         facts = subject.base.facts.items()
@@ -115,6 +119,7 @@ class WalChecks:
             self._check_terminal(read.key, header)
             return
         self._check_file(state, read.key, header)
+        self._marks.judge(read.key, header)
         self._check_sequences(state, read, header)
         if read.epoch is not None:
             if read.epoch < state.epoch:

@@ -52,8 +52,8 @@ def run_with(inject: str, script: str, place: Path, touched: str, *arguments: st
 def walk(
     call: str, fault: str, script: str, template: Path, folder: Path, touched: Iterable[str], *arguments: str
 ) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
-    """Each run that met the fault, with the place where it ran, a copy of ``template``; last for each path, one that met
-    none."""
+    """Each run that met the fault, with the place where it ran, a copy of ``template``; at last, for each path,
+    one that met none."""
     for number, path in enumerate(touched):
         for step in range(1, MOST_STEPS):
             place = folder / f"{number}-{step}"
