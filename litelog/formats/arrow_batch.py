@@ -9,7 +9,7 @@ import numpy as np
 from litelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -24,20 +24,27 @@ LONG_RUN_BYTES = 16 << 10
 """From this mean length on, runs are copied one by one, and are worth a batch of their own; measured."""
 
 
-def copy_batch(columns: Columns) -> Any:
-    """One pyarrow.RecordBatch that does not point into ``columns.data``."""
+def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> Any:
+    """One pyarrow.RecordBatch that does not point into ``columns.data``: the columns in ``names``, in NAMES' order."""
     pyarrow = _load_pyarrow()
-    key = _key_lengths(columns)
-    keys = pyarrow.nulls(len(columns), pyarrow.binary())
-    if key is not None and columns.key_starts is not None:
-        held = np.maximum(key, 0)
-        keys = _copy(pyarrow, columns.data, _find_breaks(columns.key_starts, held), columns.key_starts, held, key)
-    values = _copy(pyarrow, columns.data, _find_runs(columns), columns.value_starts, columns.value_lengths)
-    return pyarrow.RecordBatch.from_arrays([*_fixed_columns(pyarrow, columns), keys, values], names=NAMES)
+    arrays = _fixed_columns(pyarrow, columns)
+    if "key" in names:
+        arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
+        key = _key_lengths(columns)
+        if key is not None and columns.key_starts is not None:
+            held = np.maximum(key, 0)
+            breaks = _find_breaks(columns.key_starts, held)
+            arrays["key"] = _copy(pyarrow, columns.data, breaks, columns.key_starts, held, key)
+    if "value" in names:
+        arrays["value"] = _copy(pyarrow, columns.data, _find_runs(columns), columns.value_starts, columns.value_lengths)
+    return _batch(pyarrow, arrays, names)
 
 
-def borrow_batches(columns: Columns) -> Iterator[Any]:
-    """pyarrow.RecordBatches that point into ``columns.data``, one per run; one copied where runs are short or keyed."""
+def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[Any]:
+    """pyarrow.RecordBatches that point into ``columns.data``, one per run; one copied where runs are short or keyed.
+
+    ``names`` as in ``copy_batch``: keys that are not asked for cost nothing.
+    """
     pyarrow = _load_pyarrow()
     if not len(columns):
         return
@@ -45,11 +52,12 @@ def borrow_batches(columns: Columns) -> Iterator[Any]:
     breaks = _find_runs(columns)
     end = int(starts[-1] + lengths[-1])
     if (
-        _key_lengths(columns) is not None
+        ("key" in names and _key_lengths(columns) is not None)
+        or "value" not in names
         or end - int(starts[0]) < LONG_RUN_BYTES * len(breaks)
         or end > MAX_ARROW_BYTES
     ):
-        yield copy_batch(columns)
+        yield copy_batch(columns, names)
         return
     # An array without a copy needs each run's end where the next run's start stands: so two arrays, used in turns.
     stops = np.empty_like(breaks)
@@ -61,11 +69,10 @@ def borrow_batches(columns: Columns) -> Iterator[Any]:
     odd = even.copy()
     ends = starts[stops - 1] + lengths[stops - 1]
     even[stops[::2]], odd[stops[1::2]] = ends[::2], ends[1::2]
-    others = [*_fixed_columns(pyarrow, columns), pyarrow.nulls(len(columns), pyarrow.binary())]
+    others = {**_fixed_columns(pyarrow, columns), "key": pyarrow.nulls(len(columns), pyarrow.binary())}
     data = pyarrow.py_buffer(columns.data)
     turns = [
-        pyarrow.RecordBatch.from_arrays([*others, _binary(pyarrow, None, offsets, data)], names=NAMES)
-        for offsets in (even, odd)
+        _batch(pyarrow, {**others, "value": _binary(pyarrow, None, offsets, data)}, names) for offsets in (even, odd)
     ]
     for run, (first, stop) in enumerate(zip(breaks.tolist(), stops.tolist(), strict=True)):
         yield turns[run & 1].slice(first, stop - first)
@@ -84,16 +91,20 @@ def _key_lengths(columns: Columns) -> Int64s | None:
     return lengths if lengths is not None and len(lengths) and int(lengths.max()) >= 0 else None
 
 
-def _fixed_columns(pyarrow: Any, columns: Columns) -> list[Any]:
+def _batch(pyarrow: Any, arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The batch of those arrays that are in ``names``, in NAMES' order."""
+    wanted = [name for name in NAMES if name in names]
+    return pyarrow.RecordBatch.from_arrays([arrays[name] for name in wanted], names=wanted)
+
+
+def _fixed_columns(pyarrow: Any, columns: Columns) -> dict[str, Any]:
     """The arrays of sequences and timestamps."""
     timestamp, count, buffer = pyarrow.timestamp("us", tz="UTC"), len(columns), pyarrow.py_buffer
     sequences = pyarrow.Array.from_buffers(pyarrow.int64(), count, [None, buffer(columns.sequences)], null_count=0)
     if columns.timestamps is None:
-        return [sequences, pyarrow.nulls(count, timestamp)]
-    return [
-        sequences,
-        pyarrow.Array.from_buffers(timestamp, count, [None, buffer(columns.timestamps)], null_count=0),
-    ]
+        return {"sequence": sequences, "timestamp": pyarrow.nulls(count, timestamp)}
+    stamps = pyarrow.Array.from_buffers(timestamp, count, [None, buffer(columns.timestamps)], null_count=0)
+    return {"sequence": sequences, "timestamp": stamps}
 
 
 def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any) -> Any:

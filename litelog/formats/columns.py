@@ -10,7 +10,7 @@ import numpy as np
 from litelog.formats import arrow_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -84,17 +84,18 @@ class Columns:
             values = [bytes(data[at : at + length]) for at, length in places]
             yield from map(Record, part.sequences.tolist(), stamps, keys, values)
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self, names: Sequence[str] = arrow_batch.NAMES) -> Any:
         """All records as one pyarrow.RecordBatch with memory of its own: ``data`` may be reused afterwards.
 
-        Columns: sequence int64, timestamp timestamp[us, UTC] (null where the format has none), key binary, value
-        binary. ConfigError if pyarrow is not installed; ValueError if the values are 2 GiB or more.
+        Columns, of which ``names`` says the wanted ones, in this order: sequence int64, timestamp timestamp[us, UTC]
+        (null where the format has none), key binary, value binary. ConfigError if pyarrow is not installed; ValueError
+        if the values are 2 GiB or more.
         """
-        return arrow_batch.copy_batch(self)
+        return arrow_batch.copy_batch(self, names)
 
-    def to_arrow_batches(self) -> Iterator[Any]:
+    def to_arrow_batches(self, names: Sequence[str] = arrow_batch.NAMES) -> Iterator[Any]:
         """The same records as pyarrow.RecordBatches whose values and keys are not copied: ``data`` must not change.
 
         One batch for each run of values that lie back to back, where these runs are long; else as ``to_arrow``.
         """
-        return arrow_batch.borrow_batches(self)
+        return arrow_batch.borrow_batches(self, names)

@@ -26,6 +26,8 @@ class LogCursor:
         self._offset = 0
         self.expect = Expectation()
         """What comes next."""
+        self.read_from = 0
+        """Where in the log segment at hand the last records were read from: the offset of their ``data``."""
         self.tail: Piece | None = None
         """What lay behind the last whole commit when there was no other; None while there are."""
 
@@ -62,6 +64,7 @@ class LogCursor:
                 raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
             piece = read_piece(self._format, self.path, self._segment, self._offset, self.expect, limit)
             if piece is not None and piece.end > self._offset:
+                self.read_from = self._offset
                 self._offset, self.expect, self.tail = piece.end, piece.expect, None
                 return piece.columns
             self.tail = piece

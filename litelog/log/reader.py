@@ -130,6 +130,11 @@ class LogReader:
         return self._cursor.expect.sequence
 
     @property
+    def read_from(self) -> int:
+        """The offset, in their log segment, of the ``data`` of the records that the last ``read`` gave."""
+        return self._cursor.read_from
+
+    @property
     def tail(self) -> Tail | None:
         """What lies behind the last whole commit, as the last ``read`` found it; None if nothing does."""
         piece = self._cursor.tail

@@ -1,0 +1,94 @@
+"""Reading a partition, in a worker: every check of a restore, and record batches of about BATCH_ROWS rows."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from litelog.errors import LitelogError
+from litelog.spark.batches import BatchBuilder
+from litelog.spark.formats import open_log_format
+from litelog.spark.local_reading import read_local
+from litelog.spark.options import Mode
+from litelog.spark.partitions import LocalPiece, SealedPiece, WalPiece
+from litelog.spark.runs import Malformed, Run, cut_sequences, cut_times
+from litelog.spark.sealed_reading import read_sealed_pieces
+from litelog.spark.stores import open_client
+from litelog.spark.task import JOBS, Task
+from litelog.spark.wal_reading import read_wal_piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.spark.partitions import Part, Partition
+    from litelog.spark.schema import Column
+
+_logger = logging.getLogger(__name__)
+
+
+def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[Any]:
+    """The records of a partition as pyarrow.RecordBatches of one schema, ``schema.arrow_schema(columns)``.
+
+    No listing, unless objects went meanwhile. GETs and decompression go ahead in threads, which end with the
+    iterator; memory: AHEAD_BYTES of ``task``, and a batch. Raises CorruptionError, ReplicaGapError (with a position),
+    PrunedError, TruncatedError, StoreError; what is malformed as ``mode`` says.
+    """
+    freeze_once()
+    builder = BatchBuilder(columns)
+    for part in partition.parts:
+        yield from _read_part(part, builder)
+    yield from builder.rest()
+
+
+def freeze_once() -> None:
+    """Keep what was loaded out of the garbage collections that PySpark makes behind every task."""
+    if gc.get_freeze_count() == 0:
+        gc.collect()
+        gc.freeze()
+
+
+def read_runs(part: Part) -> Iterator[Run | Malformed]:
+    """The records of a part, run by run, as they are wanted; and, unless it is an error, what is malformed."""
+    stop = threading.Event()
+    executor = ThreadPoolExecutor(JOBS, "litelog-read")
+    log = part.log
+    log_format = open_log_format(log.format, log.pattern)
+    client = open_client(log.url, log.store, stop)
+    task = Task(log, client, executor, log_format)
+    try:
+        for run in _read_pieces(task, part):
+            yield cut_times(cut_sequences(run, log.range), log.range) if isinstance(run, Run) else run
+    except LitelogError as error:
+        error.add_note(f"log {log.name}" + ("" if log.claim is None else f", generation {log.generation}"))
+        raise
+    finally:
+        stop.set()
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _read_pieces(task: Task, part: Part) -> Iterator[Run | Malformed]:
+    sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
+    yield from read_sealed_pieces(task, sealed)
+    for piece in part.pieces:  # WAL segments lie behind all that is sealed
+        if isinstance(piece, WalPiece):
+            yield from read_wal_piece(task, piece)
+        elif isinstance(piece, LocalPiece):
+            yield from read_local(task, piece)
+
+
+def _read_part(part: Part, builder: BatchBuilder) -> Iterator[Any]:
+    builder.begin(part.log)
+    units = records = 0
+    for run in read_runs(part):
+        if isinstance(run, Run):
+            yield from builder.add(run)
+            continue
+        units, records = units + 1, records + (run.records or 0)
+        _logger.warning("%s: malformed: %s", part.log.name, run.text)
+        if part.log.mode is Mode.PERMISSIVE:
+            yield from builder.add_malformed(run)
+    if units:
+        _logger.warning("%s: %d malformed runs of commits, %d records or more", part.log.name, units, records)

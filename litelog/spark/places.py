@@ -1,0 +1,129 @@
+"""Which logs are meant: places as they are, and patterns by what is there."""
+
+from __future__ import annotations
+
+import glob
+import os
+import threading
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from litelog.errors import NothingToRestoreError
+from litelog.layout import CLAIMS, GENERATIONS
+from litelog.registry import local_folder, redact, scheme_of
+from litelog.retrying_store import RetryingStore
+from litelog.spark.options import is_pattern
+from litelog.spark.stores import kept_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.object_store import ObjectStore
+    from litelog.spark.options import ReadOptions
+
+_BEHIND = "\U0010ffff"
+"""Sorts behind all names in a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A log. ``folder``: where it lies, if it is none of a replica but the log itself."""
+
+    url: str = field(repr=False)
+    name: str = ""
+    """Its last part, and as many before it as tell it from the others."""
+    folder: str | None = None
+
+
+def find_places(options: ReadOptions) -> list[Place]:
+    """The logs that the options name, each once. NothingToRestoreError where there is none."""
+    urls: list[str] = []
+    for path in options.paths:
+        found = sorted(_match(path, options)) if is_pattern(path) else [path]
+        if not found:
+            raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
+        urls += found
+    urls = list(dict.fromkeys(urls))
+    return [Place(url, name, _log_folder(url)) for url, name in zip(urls, _names(urls), strict=True)]
+
+
+def _log_folder(url: str) -> str | None:
+    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there."""
+    if scheme_of(url) != "file":
+        return None
+    folder = local_folder(kept_store(url, {}).url)
+    assert folder is not None
+    if any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS)):
+        return None
+    if not os.path.isdir(folder):
+        raise NothingToRestoreError(f"{folder}: there is no such folder")
+    return folder
+
+
+def _match(path: str, options: ReadOptions) -> Iterator[str]:
+    if scheme_of(path) == "file":
+        root, pattern = _split(path)
+        folder = local_folder(kept_store(root, {}).url)
+        assert folder is not None
+        found = glob.glob(os.path.join(glob.escape(folder), pattern))
+        yield from (place for place in found if os.path.isdir(place))
+        return
+    root, pattern = _split(path)
+    store = RetryingStore(kept_store(root, options.store), threading.Event())
+    base, _, query = root.partition("?")
+    for folder in _replicas(store, pattern):
+        yield f"{base.rstrip('/')}/{folder}{f'?{query}' if query else ''}"
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The part of ``path`` before its first wildcard, whole folders, and the pattern behind it."""
+    query = ""
+    if scheme_of(path) != "file":
+        path, _, query = path.partition("?")
+    scheme, mark, rest = path.rpartition("://")
+    parts = rest.split("/")
+    number = next(number for number, part in enumerate(parts) if any(sign in part for sign in "*?["))
+    head = "/".join(parts[:number]) or ("/" if rest.startswith("/") else ".")
+    return f"{scheme}{mark}{head}{f'?{query}' if query else ''}", "/".join(parts[number:])
+
+
+def _replicas(store: ObjectStore, pattern: str) -> Iterator[str]:
+    """The folders in a store that hold a replica and fit the pattern: a page of a listing for each folder passed."""
+    depth = pattern.count("/") + 1
+    after: str | None = None
+    while True:
+        info = next(store.list("", after), None)
+        if info is None:
+            return
+        parts = info.key.split("/")
+        folder = "/".join(parts[:depth])
+        below = "/".join(parts[depth:])
+        if below.startswith((CLAIMS, GENERATIONS)) and _fits(parts[:depth], pattern):
+            yield folder
+        after = f"{folder}/{_BEHIND}" if len(parts) > depth else info.key
+
+
+def _fits(parts: Sequence[str], pattern: str) -> bool:
+    wanted = pattern.split("/")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def _names(urls: Sequence[str]) -> list[str]:
+    """The last part of each, or as many as tell them all apart."""
+    parts = [_parts(url) for url in urls]
+    for count in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return ["/".join(part) for part in parts]
+
+
+def _parts(url: str) -> list[str]:
+    """The parts of a place's name, without scheme, query, or what may be secret."""
+    head = redact(url).partition("#")[0]
+    if "://" in head:
+        head = head.partition("?")[0].partition("://")[2]
+    if scheme_of(url) == "file":
+        head = os.path.abspath(head.removeprefix("file:"))
+    return [part for part in head.split("/") if part] or [head]

@@ -1,0 +1,91 @@
+"""What tasks read, before it becomes record batches: runs of records, and what is malformed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from litelog.formats.columns import Columns
+    from litelog.spark.options import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one log segment, checked."""
+
+    columns: Columns
+    index: int | None
+    """The log segment's; None in a local folder."""
+    offset: int
+    """Where ``columns.data`` begins in it, bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Bytes [start, stop) of log segment ``index`` that fail a check."""
+
+    index: int
+    start: int
+    stop: int | None
+    """None: not known."""
+    records: int | None
+    """How many records they held, as far as that is known."""
+    reason: str
+    """It names the object."""
+
+    @property
+    def text(self) -> str:
+        """What PERMISSIVE's column says."""
+        stop = "?" if self.stop is None else self.stop
+        return f"{self.reason} (bytes {self.start} to {stop} of log segment {self.index})"
+
+
+def cut_sequences(run: Run, wanted: Range) -> Run:
+    """The records of the sequences that are wanted."""
+    columns = run.columns
+    start = 0 if wanted.first is None else columns.find(wanted.first)
+    stop = len(columns) if wanted.stop is None else columns.find(wanted.stop)
+    return run if stop - start == len(columns) else replace(run, columns=columns.slice(start, max(start, stop)))
+
+
+def cut_times(run: Run, wanted: Range) -> Run:
+    """The records that are stamped in the wanted time; all of them where they have no timestamps."""
+    stamps = run.columns.timestamps
+    if stamps is None or not wanted.has_times:
+        return run
+    keep = np.ones(len(stamps), np.bool_)
+    if wanted.since is not None:
+        keep &= stamps >= wanted.since
+    if wanted.until is not None:
+        keep &= stamps < wanted.until
+    return run if keep.all() else replace(run, columns=_pick(run.columns, keep))
+
+
+def cut_offsets(run: Run, start: int, stop: int) -> Run:
+    """The records whose values begin in bytes [start, stop) of the log segment."""
+    places = run.columns.value_starts
+    if not len(places) or (start <= run.offset + int(places[0]) and run.offset + int(places[-1]) < stop):
+        return run
+    first, behind = (int(np.searchsorted(places, bound - run.offset)) for bound in (start, stop))
+    return replace(run, columns=run.columns.slice(first, behind))
+
+
+def _pick(columns: Columns, keep: npt.NDArray[np.bool_]) -> Columns:
+    def of(column: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64] | None:
+        return None if column is None else column[keep]
+
+    return replace(
+        columns,
+        sequences=columns.sequences[keep],
+        timestamps=of(columns.timestamps),
+        key_starts=of(columns.key_starts),
+        key_lengths=of(columns.key_lengths),
+        value_starts=columns.value_starts[keep],
+        value_lengths=columns.value_lengths[keep],
+        runs=None,
+    )

@@ -1,0 +1,108 @@
+"""The columns of a log in Spark: their names, types and where they are never null."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from litelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.spark.options import ReadOptions
+
+TYPES: Final = {
+    "sequence": "bigint",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+    "generation": "string",
+    "index": "bigint",
+    "offset": "bigint",
+    "epoch": "bigint",
+    "log": "string",
+}
+"""Each column's type as Spark spells it (``simpleString``).
+
+``offset``: where the record's value begins in its log segment, bytes. ``generation``, ``index``, ``epoch``: of the
+generation that is read and the log segment in it; null for the folder of a log. ``log``: which one.
+"""
+
+RECORD = ("sequence", "timestamp", "key", "value")
+METADATA = ("generation", "index", "offset", "epoch", "log")
+CORRUPT_TYPE = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that is read. ``name`` is one of TYPES, or, where ``is_corrupt``, the one for what is malformed."""
+
+    name: str
+    nullable: bool
+    is_corrupt: bool = False
+    spelled: str = ""
+    """As the reader named it; empty: as ``name``."""
+
+    @property
+    def title(self) -> str:
+        """Its name in what is given."""
+        return self.spelled or self.name
+
+    def asked_as(self, nullable: bool) -> Column:
+        """The same column as a schema asks for it."""
+        return replace(self, nullable=nullable)
+
+
+def log_columns(
+    options: ReadOptions, *, has_timestamps: bool, has_generations: bool = True, names: Sequence[str] | None = None
+) -> tuple[Column, ...]:
+    """The columns of a batch, or those of ``names``; NOT NULL where that is true. ConfigError for an unknown name."""
+    from litelog.spark.options import Mode  # noqa: PLC0415  # options need no columns
+
+    lenient = options.mode is Mode.PERMISSIVE
+    if names is None:
+        metadata = METADATA if options.include_metadata else METADATA[-1:] if options.has_several else ()
+        names = [*RECORD, *metadata, *([options.corrupt_column] if lenient else [])]
+    null = (
+        {"key"} | (set() if has_timestamps else {"timestamp"}) | (set() if has_generations else {"generation", "epoch"})
+    )
+    if lenient:
+        null |= {"sequence", "timestamp", "value", "offset"}
+    return tuple(_column(name, null, options.corrupt_column if lenient else None) for name in names)
+
+
+def type_of(column: Column) -> str:
+    """A column's type as Spark spells it."""
+    return CORRUPT_TYPE if column.is_corrupt else TYPES[column.name]
+
+
+def _column(name: str, null: set[str], corrupt: str | None) -> Column:
+    if corrupt is not None and name.lower() == corrupt.lower():
+        return Column(corrupt, nullable=True, is_corrupt=True, spelled=name)
+    known = name.lower()
+    if known not in TYPES:
+        raise ConfigError(
+            f"a log has no column {name!r} (it has {', '.join([*TYPES, *([corrupt] if corrupt else [])])})"
+        )
+    return Column(known, known in null, spelled=name)
+
+
+def arrow_schema(columns: Sequence[Column]) -> Any:
+    """The pyarrow.Schema of the batches: exactly what Spark makes of the same columns."""
+    import pyarrow  # noqa: PLC0415  # an extra
+
+    types = {
+        "bigint": pyarrow.int64(),
+        "timestamp": pyarrow.timestamp("us", tz="UTC"),
+        "binary": pyarrow.binary(),
+        "string": pyarrow.string(),
+    }
+    return pyarrow.schema(
+        [
+            pyarrow.field(
+                column.title, types[CORRUPT_TYPE if column.is_corrupt else TYPES[column.name]], column.nullable
+            )
+            for column in columns
+        ]
+    )

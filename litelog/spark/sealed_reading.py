@@ -1,0 +1,243 @@
+"""A task's sealed segments: read and decompressed ahead in threads, every promise of their footers checked.
+
+What of one is damaged, or was removed since the plan was made, is looked for elsewhere in the replica first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.checksum import combine
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    NotFoundError,
+    SequenceGapError,
+    UnknownVersionError,
+)
+from litelog.formats import Expectation
+from litelog.position import generation
+from litelog.reading.checked_read import read_checked
+from litelog.reading.prefetch import ahead
+from litelog.reading.sealed_stream import FETCH_BYTES, WHOLE_BYTES, open_sealed
+from litelog.sealed_frames import decode_frame, decode_run
+from litelog.spark.runs import Malformed, Run, cut_offsets
+from litelog.spark.salvage import salvage
+from litelog.spark.substitutes import read_substitute
+from litelog.spark.task import AHEAD_BYTES, JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from litelog.sealed_segment import SealedFooter
+    from litelog.spark.partitions import SealedPiece
+    from litelog.spark.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A piece's footer, which is what the snapshot says; or why it cannot be had."""
+
+    piece: SealedPiece
+    footer: SealedFooter | None = None
+    body: bytes | None = field(default=None, repr=False)
+    """All of it, where it is small."""
+    error: LitelogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """Frames that cannot be read, or all of the piece."""
+
+    piece: SealedPiece
+    start: int
+    stop: int
+    """In bytes of the log segment; whole commits lie between."""
+    records: int
+    error: LitelogError
+    first: int | None = None
+    """The sequence of the first record; None where that is not known."""
+    data: memoryview | None = None
+    """Where the frames are whole and the commits in them are not: the bytes."""
+
+
+def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Run | Malformed]:
+    """The records of sealed segments, in order, a run of frames at a time. Errors as ``read_partition`` has them."""
+    openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
+    opened = ahead(task.executor, openings, AHEAD_BYTES // 4, JOBS)
+    for found in ahead(task.executor, _fetches(task, opened), AHEAD_BYTES * 3 // 4, JOBS):
+        for run in found:
+            if isinstance(run, Run):
+                yield run
+            else:
+                yield from _mend(task, run)
+
+
+def _open(task: Task, piece: SealedPiece) -> _Opened:
+    try:
+        footer, body = open_sealed(task.client, piece.entry)
+        _check_sum(piece, footer)
+        _check_follows(task, piece, footer)
+    except (CorruptionError, NotFoundError) as error:
+        return _Opened(piece, error=error)
+    return _Opened(piece, footer, body)
+
+
+def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
+    """That the frames' CRCs come to what the snapshot says of the whole, as no task may read all of them."""
+    frames, total = footer.frames, 0
+    for crc, length in zip(frames.crcs, frames.lengths, strict=True):
+        total = combine(total, crc, length)
+    if total != piece.entry.crc:
+        raise CorruptObjectError(piece.entry.key, "CRC-32C of its frames", f"{piece.entry.crc:#010x}", f"{total:#010x}")
+
+
+def _check_follows(task: Task, piece: SealedPiece, footer: SealedFooter) -> None:
+    """Where litelog itself numbers records, the first one is the next. Other formats judge their own (``_decode``)."""
+    first, follows = footer.first, piece.follows
+    if first is not None and follows is not None and first != follows and not task.format.self_numbered:
+        raise SequenceGapError(piece.entry.key, 0, follows, first)
+
+
+def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Callable[[], list[Run | _Broken]]]]:
+    """What to read of each, a few runs of frames at a time: (bytes, how)."""
+    for opened in openings:
+        if opened.footer is None:
+            yield 0, partial(_give_up, opened)
+            continue
+        lengths = opened.footer.frames.lengths
+        for runs in _groups(opened.footer, list(_wanted(task, opened.piece, opened.footer))):
+            yield sum(sum(lengths[run.start : run.stop]) for run in runs), partial(_fetch, task, opened, runs)
+
+
+def _give_up(opened: _Opened) -> list[Run | _Broken]:
+    piece = opened.piece
+    assert opened.error is not None
+    return [_Broken(piece, piece.start, piece.stop, piece.entry.records, opened.error)]
+
+
+def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[range]:
+    """The runs of the piece that may hold what is wanted."""
+    frames, wanted = footer.frames, task.log.range
+    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
+        if not piece.exact and not piece.start <= frames.offsets[run.start] < piece.stop:
+            continue
+        behind = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+        if wanted.has_bounds and not wanted.overlaps(frames.firsts[run.start], behind):
+            continue
+        if wanted.has_times and task.format.has_timestamps:
+            lowest, highest = frames.lowests[run.start], frames.highests[run.start]
+            if lowest is None or not wanted.overlaps_times(lowest, highest):
+                continue
+        yield run
+
+
+def _groups(footer: SealedFooter, runs: Sequence[range]) -> Iterator[list[range]]:
+    """Runs that lie back to back, up to FETCH_BYTES of the log."""
+    group: list[range] = []
+    held = 0
+    for run in runs:
+        size = sum(footer.frames.lengths[run.start : run.stop])
+        if group and (held + size > FETCH_BYTES or run.start != group[-1].stop):
+            yield group
+            group, held = [], 0
+        group.append(run)
+        held += size
+    if group:
+        yield group
+
+
+def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken]:
+    """The records of runs that lie back to back: one GET. Where that fails, run by run, what is broken named."""
+    assert opened.footer is not None
+    footer, entry = opened.footer, opened.piece.entry
+    frames = footer.frames
+    first, stop = frames.starts[runs[0].start], frames[runs[-1].stop - 1].stop
+
+    def read() -> memoryview:
+        if opened.body is not None:
+            return memoryview(opened.body)[first:stop]
+        return memoryview(
+            task.client.read_sealed_segment(generation(entry.generation), entry.sealed_index, first, stop - first)
+        )
+
+    def decode(body: memoryview) -> list[Run | _Broken]:
+        return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
+
+    try:
+        return read_checked(read, decode)
+    except UnknownVersionError:
+        raise
+    except (CorruptionError, NotFoundError) as error:
+        if len(runs) > 1:
+            return [found for run in runs for found in _fetch(task, opened, [run])]
+        return [_describe(opened.piece, footer, runs[0], error, read)]
+
+
+def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> memoryview:
+    frames = footer.frames
+    return body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
+
+
+def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run:
+    decoded = decode_run(piece.entry.key, footer, run, body, task.format)
+    follows = piece.follows if decoded.start == 0 else None
+    expect = Expectation(footer.frames.firsts[run.start] if follows is None else follows)
+    columns = task.format.decode(footer.file, decoded.data, decoded.start, expect)
+    found = Run(columns, piece.entry.index, decoded.start)
+    if piece.exact:
+        found = cut_offsets(found, piece.start, piece.stop)
+    return _cut_shipped(task, footer, found)
+
+
+def _cut_shipped(task: Task, footer: SealedFooter, run: Run) -> Run:
+    """What was shipped in the wanted time, where the format has no timestamps."""
+    wanted, marks = task.log.range, footer.marks
+    if task.format.has_timestamps or not wanted.has_times:
+        return run
+    start = 0 if wanted.since is None else marks.offset_at(wanted.since - 1)
+    return cut_offsets(run, start, footer.length if wanted.until is None else marks.offset_at(wanted.until - 1))
+
+
+def _describe(
+    piece: SealedPiece, footer: SealedFooter, run: range, error: LitelogError, read: Callable[[], memoryview]
+) -> _Broken:
+    frames = footer.frames
+    start = frames.offsets[run.start]
+    stop = start + sum(frames.lengths[run.start : run.stop])
+    data = None
+    if not isinstance(error, NotFoundError):
+        try:
+            body, at = read(), frames.starts[run.start]
+            data = memoryview(
+                b"".join(
+                    decode_frame(
+                        piece.entry.key, footer, number, body[frames.starts[number] - at : frames[number].stop - at]
+                    )
+                    for number in run
+                )
+            )
+        except (CorruptionError, NotFoundError):
+            data = None  # the frames themselves
+    return _Broken(piece, start, stop, frames.records[run.start], error, frames.firsts[run.start], data)
+
+
+def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
+    """What is broken, from elsewhere in the replica; or what can be saved of it, if it may be lost."""
+    piece, error = broken.piece, broken.error
+    if isinstance(error, UnknownVersionError):
+        raise error
+    try:
+        yield from read_substitute(task, piece.entry, broken.start, broken.stop, error)
+        return
+    except LitelogError as final:
+        if task.is_strict or not isinstance(final, CorruptionError) or isinstance(error, NotFoundError):
+            task.lose(final)
+            return
+    if broken.data is not None:
+        yield from salvage(task, piece.entry.file, piece.entry.index, broken.data, broken.start, str(error))
+    else:
+        yield Malformed(piece.entry.index, broken.start, broken.stop, broken.records, str(error))

@@ -1,0 +1,97 @@
+"""The data source ``litelog``: what Spark asks for schema, partitions and rows. This module imports PySpark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from litelog.errors import ConfigError
+from litelog.spark.decoding import read_partition
+from litelog.spark.options import parse_options
+from litelog.spark.places import find_places
+from litelog.spark.planning import has_timestamps, plan
+from litelog.spark.schema import log_columns, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.spark.options import ReadOptions
+    from litelog.spark.partitions import Partition
+    from litelog.spark.schema import Column
+
+
+_TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), StringType(), TimestampType())}
+
+
+class LitelogSource(DataSource):
+    """``spark.read.format("litelog").load(URL)``: the records of replicas and of logs in local folders."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What Spark knows it by."""
+        return "litelog"
+
+    def schema(self) -> StructType:
+        """All columns of what the options name: a listing and a GET for each replica."""
+        options = parse_options(self.options)
+        places = find_places(options)
+        remote = all(place.folder is None for place in places)
+        columns = log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
+        return spark_schema(columns)
+
+    def reader(self, schema: StructType) -> LitelogReader:
+        """A reader of the columns in ``schema``, which may be fewer, and in another order."""
+        options = parse_options(self.options)
+        return LitelogReader(options, _asked(options, schema))
+
+
+class LitelogReader(DataSourceReader):
+    """Plans in the driver, reads in the workers; it goes to both, and keeps nothing but what was asked for.
+
+    It has no ``pushFilters``: Spark 4.3 lets what one query prunes leak into others of the same DataFrame.
+    """
+
+    def __init__(self, options: ReadOptions, columns: Sequence[Column]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """What each task reads."""
+        return [PlannedPartition(partition) for partition in plan(self._options).partitions]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition as record batches."""
+        planned = partition.value
+        return read_partition(planned, self._columns) if planned is not None else iter(())
+
+
+class PlannedPartition(InputPartition):
+    """A partition as Spark carries it. Its repr shows neither places nor options."""
+
+    def __init__(self, partition: Partition) -> None:
+        super().__init__(partition)
+
+    def __repr__(self) -> str:
+        return f"PlannedPartition({self.value.raw_bytes} bytes)"
+
+
+def spark_schema(columns: Sequence[Column]) -> StructType:
+    """The columns as Spark has them."""
+    return StructType([StructField(column.title, _TYPES[type_of(column)], column.nullable) for column in columns])
+
+
+def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
+    """The columns that a schema asks for, as it has them nullable. ConfigError for one that a log has not."""
+    most_null = log_columns(options, has_timestamps=False, has_generations=False, names=schema.fieldNames())
+    found = []
+    for column, asked in zip(most_null, schema.fields, strict=True):
+        expected = type_of(column)
+        if asked.dataType.simpleString() != expected:
+            raise ConfigError(
+                f"column {asked.name} is {expected.upper()}, and not {asked.dataType.simpleString().upper()}: "
+                "ask for it as it is, and cast it in Spark"
+            )
+        found.append(column.asked_as(asked.nullable))
+    return tuple(found)

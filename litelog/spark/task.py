@@ -1,0 +1,47 @@
+"""What the readers of a task share."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
+from litelog.spark.options import Mode
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from litelog.errors import LitelogError
+    from litelog.formats import LogFormat
+    from litelog.replica_client import ReplicaClient
+    from litelog.spark.partitions import PlannedLog
+
+AHEAD_BYTES = 64 << 20
+"""What a task holds ahead of Spark at most, decompressed, but for one commit that is larger."""
+
+JOBS = 16
+"""Requests of a task at a time: they wait on the store, and not on each other."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task's part of one log."""
+
+    log: PlannedLog
+    client: ReplicaClient
+    executor: Executor
+    format: LogFormat
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether what is malformed is an error."""
+        return self.log.mode is Mode.FAILFAST
+
+    def lose(self, error: LitelogError) -> None:
+        """Raise what says that data is lost, unless it may be: then it is said."""
+        if self.log.fail_on_data_loss or not isinstance(error, ReplicaGapError | PrunedError | TruncatedError):
+            raise error
+        _logger.warning("%s: %s; read without it, as failOnDataLoss=false says", self.log.name, error)
