@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.layout import Fencing
+from litelog_cli.environment import variables
 from litelog_cli.places import is_replica
 from litelog_cli.replicate import DEFAULT_CONFIG
 
@@ -79,7 +80,7 @@ def _load(places: Sequence[str], config_file: str | None) -> Config | None:
         return None
     from litelog.config import load_config
 
-    return load_config(Path(path), os.environ)
+    return load_config(Path(path), variables())
 
 
 def _only_log(config: Config | None) -> Sources:

@@ -35,6 +35,7 @@ VERBS = (
     "prune",
     "forget",
     "check",
+    "config",
     "demo",
     "version",
     "completion",

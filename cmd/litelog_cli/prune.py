@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
+from litelog_cli.environment import variables
 from litelog_cli.output import format_time, print_json, print_table
 from litelog_cli.places import opened_replica
 from litelog_cli.replicate import DEFAULT_CONFIG, default_state_dir
@@ -122,7 +123,7 @@ def _load(config_file: str | None) -> Config | None:
     path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
     if path == DEFAULT_CONFIG and not os.path.exists(path):
         return None
-    return load_config(Path(path), os.environ)
+    return load_config(Path(path), variables())
 
 
 def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:

@@ -16,6 +16,7 @@ from litelog.errors import FinalSyncError, LitelogError
 from litelog.layout import Fencing
 from litelog.log.replicated import default_state_dir as default_state_dir  # noqa: PLC0414 - other verbs have it too
 from litelog_cli.child import FORWARDED, Child
+from litelog_cli.environment import variables
 from litelog_cli.event_lines import EventLines
 from litelog_cli.output import print_json
 from litelog_cli.service_manager import ServiceManager
@@ -137,7 +138,7 @@ def _config_of_file(config_file: str | None) -> Config:
     path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
     if path == DEFAULT_CONFIG and not os.path.exists(path):
         raise click.UsageError(f"nothing to replicate: give LOG_DIR and REPLICA_URL, or --config ({path} is not there)")
-    return load_config(Path(path), os.environ)
+    return load_config(Path(path), variables())
 
 
 def _replicate(config: Config, state_dir: str, once: bool, command: str | None, as_json: bool) -> int:

@@ -11,6 +11,7 @@ import click
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
 from litelog.quantities import format_duration, format_size
 from litelog_cli.configured import find_replica
+from litelog_cli.environment import variables
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
@@ -151,7 +152,7 @@ def _state_dir(given: str | None, config_file: str | None) -> str:
         return given or default_state_dir()
     from litelog.config import load_config
 
-    return load_config(Path(config_file), os.environ).state_dir or default_state_dir()
+    return load_config(Path(config_file), variables()).state_dir or default_state_dir()
 
 
 def _drill(

@@ -1,0 +1,131 @@
+"""``litelog config``: whether a configuration fits, and what it says with all defaults filled in."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from litelog.errors import ConfigError, ExitCode, InvalidConfigError
+from litelog_cli.environment import variables
+from litelog_cli.output import print_json
+from litelog_cli.replicate import DEFAULT_CONFIG, default_state_dir
+
+if TYPE_CHECKING:
+    from litelog.config import Config
+
+_FILE_NOTE = """\b
+Without FILE the configuration is read from $LITELOG_CONFIG or from
+/etc/litelog.yml, the first that is given.
+"""
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  litelog config check /etc/litelog.yml
+  litelog config show
+"""
+)
+def config() -> None:
+    """Check a configuration, or show it with all defaults filled in."""
+
+
+@config.command(
+    epilog="""\b
+Examples:
+  litelog config check
+  litelog config check etc/litelog.yml
+  litelog config check --json etc/litelog.yml
+\b
+"""
+    + _FILE_NOTE
+    + """\b
+Exit codes: 0 it fits, 2 it does not: each error has its line, its key and,
+for a key that is not known, the nearest one.
+"""
+)
+@click.argument("file", required=False, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(file: str | None, as_json: bool) -> int:
+    """Check a configuration: its keys and values, and whether formats and replica clients are installed.
+
+    No replica is asked for anything: litelog check URL does that.
+    """
+    path = _path(file)
+    try:
+        found = _load(path)
+        _check_names(found)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        problems = error.problems if isinstance(error, InvalidConfigError) else [str(error)]
+        print_json({"file": path, "fits": False, "problems": problems})
+        return ExitCode.USAGE
+    counts = {"entries": len(found.logs), "replicas": sum(len(log.replicas) for log in found.logs)}
+    if as_json:
+        print_json({"file": path, "fits": True, "problems": [], **counts})
+    else:
+        click.echo(f"{path}: fits ({counts['entries']} entries of logs, {counts['replicas']} replicas)")
+    return ExitCode.DONE
+
+
+@config.command(
+    epilog="""\b
+Examples:
+  litelog config show
+  litelog config show etc/litelog.yml
+  litelog config show --json etc/litelog.yml
+\b
+"""
+    + _FILE_NOTE
+)
+@click.argument("file", required=False, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, seconds and bytes as numbers.")
+def show(file: str | None, as_json: bool) -> int:
+    """Show a configuration with variables put in and all defaults filled in. Secrets are hidden.
+
+    Every text among the options of a replica is one, unless it is known to be harmless.
+    """
+    import yaml
+
+    from litelog_cli.config_values import written
+
+    found = _load(_path(file))
+    values: dict[str, Any] = written(_filled(found), exact=as_json)
+    if as_json:
+        print_json(values)
+    else:
+        click.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), nl=False)
+    return ExitCode.DONE
+
+
+def _filled(found: Config) -> Config:
+    """With what the configuration leaves to the command."""
+    from litelog.config.serving import DEFAULT_ADDR, OFF
+
+    installed = all(find_spec(name) is not None for name in ("starlette", "uvicorn", "prometheus_client"))
+    left = {"state_dir": default_state_dir(), "addr": DEFAULT_ADDR if installed else OFF}
+    return found.model_copy(update={name: value for name, value in left.items() if getattr(found, name) is None})
+
+
+def _path(file: str | None) -> str:
+    return file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
+
+
+def _load(path: str) -> Config:
+    from litelog.config import load_config
+
+    return load_config(Path(path), variables())
+
+
+def _check_names(found: Config) -> None:
+    from litelog.registry import open_format, open_store
+
+    for log in found.logs:
+        open_format(log.format, log.pattern)
+        for replica in log.replicas:
+            open_store(replica.url, replica.options).close()

@@ -1,0 +1,97 @@
+"""A configuration as it is written: keys in kebab-case, sizes and durations with units, and nothing that is secret."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator
+
+from litelog.config.fields import kebab, read_bytes, read_seconds
+from litelog.registry import MASK, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+
+SHOWN_OPTIONS = frozenset(
+    {"region", "endpoint", "profile", "path-style", "storage-class", "checksum", "sse", "ca-bundle"}
+    | {"connect-timeout", "read-timeout", "connections", "host", "port", "username"}
+)
+"""The options of replica clients that are no secret. Any other may be one: clients are not ours alone."""
+
+_DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def written(model: BaseModel, *, exact: bool = False) -> dict[str, Any]:
+    """The keys and values of ``model``; what is None is left out. ``exact``: seconds and bytes as numbers."""
+    values = {}
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if value is not None:
+            values[kebab(name)] = _value(name, value, None if exact else _reader(field))
+    return values
+
+
+def _value(name: str, value: Any, reader: object) -> Any:
+    if name in _SPELLED:
+        return _SPELLED[name](value)
+    if isinstance(value, BaseModel):
+        return written(value, exact=reader is None)
+    if isinstance(value, tuple):
+        return [_value("", each, reader) for each in value]
+    if reader in (read_seconds, read_bytes):
+        return _duration(value) if reader is read_seconds else _size(value)
+    plain = value.value if isinstance(value, Enum) else value
+    return redact(plain) if isinstance(plain, str) else plain
+
+
+def _callable_url(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}/{MASK}"  # whoever knows its path may call it
+
+
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: _option(key, option) for key, option in options.items()}
+
+
+def _option(key: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict.fromkeys(value, MASK)
+    if key.replace("_", "-") not in SHOWN_OPTIONS:
+        return MASK
+    return redact(value) if isinstance(value, str) else value
+
+
+def _reader(field: FieldInfo) -> object:
+    """The function that reads a field's text: it says what its number counts. ``_PLAIN`` where it counts nothing."""
+    annotations = [field.annotation, *field.metadata]
+    while annotations:
+        each = annotations.pop()
+        if isinstance(each, BeforeValidator):
+            if each.func in (read_seconds, read_bytes):
+                return each.func
+        else:
+            annotations += [*get_args(each), *getattr(each, "__metadata__", ())]
+    return _PLAIN
+
+
+_PLAIN = object()
+_SPELLED: dict[str, Callable[[Any], Any]] = {"options": _options, "heartbeat_url": _callable_url}
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in _DURATIONS:
+        if seconds and seconds % size == 0:
+            return f"{int(seconds / size)}{unit}"
+    return "0s" if not seconds else f"{seconds * 1000:g}ms"
+
+
+def _size(count: int) -> str:
+    for size, unit in _SIZES:
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return f"{count}B"

@@ -1,0 +1,162 @@
+"""``litelog config``: what is wrong with a configuration, and what it says with its defaults; never a secret."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from litelog.config import Config, load_config
+from litelog.errors import ConfigError, ExitCode
+from litelog_cli.config_values import written
+from litelog_cli.environment import Variables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+CANARY = "canary-of-the-tests-0123456789"
+
+SAID = """
+shutdown-timeout: 90s
+sync-interval: 1500ms
+poll-interval: 1m30s
+scrub-rate: 1536KiB
+heartbeat-url: https://user:{canary}@pings.example/{canary}?{canary}={canary}
+logs:
+  - path: events
+    truncate: {{max-bytes: 5GiB, max-age: 7d}}
+    replicas:
+      - url: s3://bucket/events
+        fencing: isolated
+        retention: {{max-age: 36h, max-bytes: 1000000B}}
+        options:
+          region: eu-west-1
+          endpoint: https://{canary}@minio.example/?x={canary}
+          secret-access-key: {canary}
+          something-of-a-client-to-come: {canary}
+          connections: 7
+          headers: {{x-tenant: {canary}}}
+"""
+
+
+def test_a_configuration_that_fits_is_said_to(litelog: Command) -> None:
+    (litelog.folder / "c.yml").write_text("logs: [{path: a, replicas: [b, {url: c}]}]".replace("b, ", "{url: b}, "))
+    done = litelog("config", "check", "c.yml")
+    assert (done.code, done.out) == (0, "c.yml: fits (1 entries of logs, 2 replicas)\n")
+    done = litelog("config", "check", "--json", LITELOG_CONFIG="c.yml")
+    assert done.lines == [{"file": "c.yml", "fits": True, "problems": [], "entries": 1, "replicas": 2}]
+
+
+def test_every_error_has_its_line_its_key_and_the_nearest_one(litelog: Command) -> None:
+    (litelog.folder / "c.yml").write_text("logs:\n  - path: ${NO}\n    replicas: [{url: x, sync-intervall: 1s}]\n")
+    problems = [
+        "line 2, column 11: logs[0].path: the variable NO is not set",
+        "line 3, column 25: logs[0].replicas[0].sync-intervall: unknown key; did you mean sync-interval?",
+    ]
+    done = litelog("config", "check", "c.yml")
+    assert done.code == ExitCode.USAGE
+    assert done.err.splitlines()[1:] == [f"  {problem}" for problem in problems]
+    done = litelog("config", "check", "--json", "c.yml")
+    assert (done.code, done.lines) == (2, [{"file": "c.yml", "fits": False, "problems": problems}])
+    assert litelog("config", "show", "c.yml").code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("format: nonsense", "nonsense"),
+        ("replicas: [{url: 'nowhere://x'}]", "known: file"),
+        ("format: lines", "pattern"),
+    ],
+)
+def test_formats_and_clients_that_are_not_there_are_found(litelog: Command, entry: str, message: str) -> None:
+    replicas = "" if "replicas" in entry else "replicas: [{url: x}], "
+    (litelog.folder / "c.yml").write_text(f"logs: [{{path: a, {replicas}{entry}}}]")
+    done = litelog("config", "check", "c.yml")
+    assert done.code == ExitCode.USAGE
+    assert message in done.err
+
+
+def test_no_file_is_an_error_that_names_it(litelog: Command) -> None:
+    done = litelog("config", "show", "missing.yml")
+    assert (done.code, done.err) == (ExitCode.USAGE, "litelog: missing.yml: No such file or directory\n")
+
+
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_no_secret_is_shown(litelog: Command, how: list[str]) -> None:
+    pytest.importorskip("boto3")
+    (litelog.folder / "c.yml").write_text(SAID.format(canary=CANARY))
+    done = litelog("config", "show", *how, "c.yml")
+    assert done.code == 0, done.err
+    assert CANARY not in done.out + done.err
+    options = (done.lines[0] if how else yaml.safe_load(done.out))["logs"][0]["replicas"][0]["options"]
+    assert set(options) == {
+        *("region", "endpoint", "secret-access-key", "something-of-a-client-to-come", "connections", "headers")
+    }
+    assert (options["region"], options["connections"]) == ("eu-west-1", 7)
+    assert options["headers"] == {"x-tenant": "***"}
+
+
+def test_what_is_shown_is_a_configuration_that_says_the_same(tmp_path: Path) -> None:
+    text = re.sub(r"\n +(endpoint|secret|something|headers).*|\nheartbeat.*", "", SAID.format(canary=CANARY))
+    config = load_config(text, {})
+    values = written(config)
+    assert values["logs"][0]["replicas"][0]["retention"] == {
+        "max-age": "36h",
+        "max-bytes": "1000000B",
+        "min-snapshots": 1,
+    }
+    assert values["poll-interval"] == "90s"
+    again = load_config(yaml.safe_dump(values), {})
+    assert written(again) == values
+    assert again.model_dump() == config.model_dump()
+
+
+def test_every_key_that_has_a_value_is_shown(litelog: Command) -> None:
+    (litelog.folder / "c.yml").write_text("logs: [{path: a, replicas: [{url: b}]}]")
+    shown = litelog("config", "show", "--json", "c.yml").lines[0]
+    config = load_config("logs: [{path: a, replicas: [{url: b}]}]", {})
+    said = {name.replace("_", "-") for name in Config.model_fields if getattr(config, name) is not None}
+    assert set(shown) == said | {"state-dir", "addr"}
+    assert shown["shutdown-timeout"] == 10.0
+
+
+# --- credentials
+
+
+def test_credentials_are_variables_of_the_configuration(litelog: Command) -> None:
+    (litelog.folder / "credentials").mkdir()
+    (litelog.folder / "credentials" / "TARGET").write_text("replica\n")
+    (litelog.folder / "c.yml").write_text("logs: [{path: log, replicas: [{url: '${TARGET}'}]}]")
+    litelog.lines(3)
+    given = {"CREDENTIALS_DIRECTORY": str(litelog.folder / "credentials")}
+    assert litelog("replicate", "--once", "--config", "c.yml", **given).code == 0
+    assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == 3
+    done = litelog("replicate", "--once", "--config", "c.yml")
+    assert (done.code, "the variable TARGET is not set" in done.err) == (ExitCode.USAGE, True)
+    assert (
+        json.loads(litelog("config", "show", "--json", "c.yml", **given, TARGET="mine").out)["logs"][0]["replicas"][0][
+            "url"
+        ]
+        == "mine"
+    ), "the environment counts first"
+
+
+def test_a_credential_is_a_file_of_its_folder_and_text(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").write_text("no")
+    (tmp_path / "in" / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "in" / "lines").write_text("one\ntwo\n\n")
+    (tmp_path / "in" / "folder").mkdir()
+    found = Variables({"CREDENTIALS_DIRECTORY": str(tmp_path / "in")})
+    assert found["lines"] == "one\ntwo\n"
+    assert "../out" not in found
+    assert "missing" not in found
+    for name in ("binary", "folder"):
+        with pytest.raises(ConfigError, match=name):
+            found[name]
