@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from litelog.errors import ConfigError
@@ -45,6 +45,12 @@ class LitelogSource(DataSource):
         """A reader of the columns in ``schema``, which may be fewer, and in another order."""
         options = parse_options(self.options)
         return LitelogReader(options, _asked(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of records with the columns in ``schema``."""
+        from litelog.spark.writer import make_writer  # noqa: PLC0415  # readers do without
+
+        return make_writer(self.options, schema, overwrite=overwrite)
 
 
 class LitelogReader(DataSourceReader):
