@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
+from litelog.spark.options import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +59,6 @@ def log_columns(
     options: ReadOptions, *, has_timestamps: bool, has_generations: bool = True, names: Sequence[str] | None = None
 ) -> tuple[Column, ...]:
     """The columns of a batch, or those of ``names``; NOT NULL where that is true. ConfigError for an unknown name."""
-    from litelog.spark.options import Mode  # noqa: PLC0415  # options need no columns
-
     lenient = options.mode is Mode.PERMISSIVE
     if names is None:
         metadata = METADATA if options.include_metadata else METADATA[-1:] if options.has_several else ()
