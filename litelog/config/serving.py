@@ -70,6 +70,12 @@ def _http_url(text: str) -> str:
     return text
 
 
+def _host_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", text):
+        raise ValueError("must be a host's name or IP address, without a port")
+    return text
+
+
 def _absolute(path: str) -> str:
     if "\0" in path or not os.path.isabs(path):
         raise ValueError("must be an absolute path")
@@ -82,3 +88,4 @@ MaxLag = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_max_lag
 TokenFile = Annotated[_Filled, AfterValidator(_absolute)]
 HeartbeatUrl = Annotated[_Filled, AfterValidator(_http_url)]
 HeartbeatInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_heartbeat_interval)]
+HostName = Annotated[_Filled, AfterValidator(_host_name)]

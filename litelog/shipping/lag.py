@@ -103,14 +103,15 @@ class SourceEnd:
         self._signature: tuple[object, ...] = ()
         self._clock = clock
         self._looked_at = -math.inf
-        self._changing = False
+        self.changing = False
+        """Whether the last look found anything changed."""
 
     def look_if_due(self, now: float, *, busy: bool) -> None:
         """Look, unless that was done a moment ago. ``busy``: a replica is being synced, or has something left."""
-        interval = LOOK_SECONDS if busy or self._changing else IDLE_LOOK_SECONDS
+        interval = LOOK_SECONDS if busy or self.changing else IDLE_LOOK_SECONDS
         if now >= self._looked_at + interval - LOOK_SECONDS / 2:
             self._looked_at = now
-            self._changing = self.look()
+            self.changing = self.look()
 
     def look(self) -> bool:
         """Ask the file system: the folder, and the log segments that may have grown. Whether anything changed."""
@@ -149,29 +150,37 @@ class LagHistory:
     """The lag of the last hour: a sample each SAMPLE_SECONDS."""
 
     def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=SAMPLES)
-        self._seconds = array("f", [0.0]) * SAMPLES
-        self._bytes = array("q", [0]) * SAMPLES
+        self._times = array("d")
+        self._seconds = array("f")
+        self._bytes = array("q")
+        self._last = -math.inf
         self._next = 0
+        """Where the next sample goes, once there are SAMPLES."""
         self._lock = threading.Lock()
 
     def add_if_due(self, now: float, lag: Lag) -> None:
         """Take a sample, unless there was one a moment ago."""
         with self._lock:
-            if self._times and now < self._times[-1] + SAMPLE_SECONDS - LOOK_SECONDS / 2:
+            if now < self._last + SAMPLE_SECONDS - LOOK_SECONDS / 2:
                 return
-            self._seconds[self._next], self._bytes[self._next] = lag.seconds, lag.bytes
+            self._last = now
+            if len(self._times) == SAMPLES:
+                self._times[self._next], self._seconds[self._next], self._bytes[self._next] = (
+                    now,
+                    lag.seconds,
+                    lag.bytes,
+                )
+            else:
+                self._times.append(now)
+                self._seconds.append(lag.seconds)
+                self._bytes.append(lag.bytes)
             self._next = (self._next + 1) % SAMPLES
-            self._times.append(now)
 
     def read(self) -> list[tuple[float, float, int]]:
         """(when, in monotonic seconds; seconds of lag; bytes of lag), the oldest first."""
         with self._lock:
-            first = self._next - len(self._times)
-            return [
-                (time, self._seconds[(first + n) % SAMPLES], self._bytes[(first + n) % SAMPLES])
-                for n, time in enumerate(self._times)
-            ]
+            samples = list(zip(self._times, self._seconds, self._bytes, strict=True))
+            return samples if len(samples) < SAMPLES else samples[self._next :] + samples[: self._next]
 
 
 class LagMeter:
@@ -184,7 +193,19 @@ class LagMeter:
         self._place = place
         self._marks: deque[tuple[tuple[Any, ...], float]] = deque()
         self._version = 0
+        self._due = -math.inf
         self._lock = threading.Lock()
+
+    def measure_if_due(self, now: float, caught_up: float, *, busy: bool) -> None:
+        """Look at the source and take a sample, unless that was done a moment ago: of a thousand idle logs, nearly all
+        are passed over nearly always."""
+        if now < self._due and not busy:
+            return
+        self.source.look_if_due(now, busy=busy)
+        lag = self.read(now, caught_up)
+        self.history.add_if_due(now, lag)
+        idle = not (busy or lag.bytes or self.source.changing)
+        self._due = now + (IDLE_LOOK_SECONDS if idle else LOOK_SECONDS) - LOOK_SECONDS / 2
 
     def read(self, now: float, caught_up: float) -> Lag:
         """The lag as far as the source was looked at. ``caught_up``: when a look began that found nothing to ship:

@@ -108,7 +108,5 @@ def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
     file system does, and so belongs in a thread of its own, one at a time."""
     now = clock.monotonic()
     for task in tasks:
-        meter = task.lag
-        if meter is not None:
-            meter.source.look_if_due(now, busy=task.phase is not Phase.IDLE)
-            meter.history.add_if_due(now, meter.read(now, task.caught_up))
+        if task.lag is not None:
+            task.lag.measure_if_due(now, task.caught_up, busy=task.phase is not Phase.IDLE)

@@ -1,0 +1,114 @@
+"""Where the server listens: a TCP address or a unix socket."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+
+from litelog.errors import LitelogError
+
+BACKLOG = 64
+SOCKET_MODE = 0o660
+_UNIX = "unix:"
+
+
+class ListenError(LitelogError):
+    """The address cannot be listened at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A unix socket's path, or a host and a port."""
+
+    path: str | None = None
+    host: str = ""
+    port: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:/path``, as the configuration has checked it."""
+        if text.startswith(_UNIX):
+            return cls(path=text.removeprefix(_UNIX))
+        host, _, port = text.rpartition(":")
+        return cls(host=host.strip("[]"), port=int(port))
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{_UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.path is not None or self.host.lower() == "localhost":
+            return True
+        with suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return False
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket that listens there; ListenError. A unix socket that nobody listens at any more is replaced."""
+    try:
+        return _listen_unix(address.path) if address.path is not None else _listen_tcp(address)
+    except OSError as error:
+        raise ListenError(f"addr {address}: cannot listen there: {error.strerror or error}") from error
+
+
+def _listen_tcp(address: Address) -> socket.socket:
+    (family, kind, protocol, _, place), *_ = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """Bound under another name and then moved: whoever finds it can connect, with the mode that it is to have."""
+    if _is_answered(path):
+        raise ListenError(f"addr unix:{path}: another process listens there")
+    temporary = f"{path}.{os.getpid()}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        listener.bind(temporary)
+        os.chmod(temporary, SOCKET_MODE)
+        listener.listen(BACKLOG)
+        os.rename(temporary, path)
+    except BaseException:
+        listener.close()
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return listener
+
+
+def _is_answered(path: str) -> bool:
+    """Whether somebody listens; ListenError where something else is there, which is not ours to replace."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(mode):
+        raise ListenError(f"addr unix:{path}: is there, and no socket; remove it, or choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(1.0)
+        try:
+            caller.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except TimeoutError:
+            return True
+        return True

@@ -1,0 +1,117 @@
+"""What the server knows of the daemon: fetched by threads of its own, so that neither waits for the other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError
+from litelog.event_fields import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.clock import Clock
+    from litelog.server.daemon import Daemon, Rules
+    from litelog.shipping.replica_status import ReplicaStatus
+
+MEASURE_SECONDS = 1.0
+FRESH_SECONDS = 0.25
+"""A status younger than this is given again: however many ask, the daemon is asked four times a second."""
+PATIENCE_SECONDS = 2.0
+"""How long a new status is waited for; then the last one is given, with its age."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The daemon at one moment. Times are monotonic seconds, but for ``time``."""
+
+    statuses: Sequence[ReplicaStatus]
+    now: float
+    """When this was asked for."""
+    time: int
+    """When it was taken, microseconds since 1970."""
+    taken: float
+    measured: float
+    """When the logs' folders were looked at last."""
+    last_turn: float
+
+
+class Board:
+    """Keeps what the daemon says of itself. ``read`` from any thread; nothing hangs where the daemon does."""
+
+    def __init__(self, daemon: Daemon, rules: Rules, clock: Clock) -> None:
+        self.rules = rules
+        self.clock = clock
+        self.started = clock.now()
+        self._daemon = daemon
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._wanted = False
+        self._statuses: Sequence[ReplicaStatus] = ()
+        self._time = clock.now()
+        self._taken = self._measured = self._began = clock.monotonic()
+        self._has_any = False
+        self._failed = False
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for work, name in ((self._measure, "measure"), (self._take, "status"))
+        ]
+
+    def start(self) -> None:
+        """Begin to look."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Look no more. A thread that hangs in the daemon, or in a file system, is left."""
+        self._stopped.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def read(self, fresh: float = FRESH_SECONDS, patience: float = PATIENCE_SECONDS) -> Snapshot:
+        """The daemon now, or as it was when it answered last."""
+        with self._changed:
+            asked = self.clock.monotonic()
+            if not self._has_any or asked - self._taken > fresh:
+                self._wanted = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._taken >= asked or self._stopped.is_set(), patience)
+            return Snapshot(
+                self._statuses,
+                self.clock.monotonic(),
+                self._time,
+                self._taken,
+                self._measured,
+                self._daemon.last_turn,
+            )
+
+    def _measure(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._daemon.measure()
+            except (LitelogError, OSError) as error:
+                self._tell(error)
+            else:
+                self._measured = self.clock.monotonic()
+            self._stopped.wait(MEASURE_SECONDS)
+
+    def _take(self) -> None:
+        while not self._stopped.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._stopped.is_set())
+                self._wanted = False
+            taken, time = self.clock.monotonic(), self.clock.now()
+            statuses = self._daemon.status()
+            with self._changed:
+                self._statuses, self._taken, self._time, self._has_any = statuses, taken, time, True
+                self._changed.notify_all()
+
+    def _tell(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            _logger.error("the logs' folders cannot be looked at: %s", error, extra=fields("measuring-failed"))

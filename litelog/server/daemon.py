@@ -1,0 +1,37 @@
+"""What the server asks of the daemon that it tells of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from litelog.shipping.barrier import Barrier
+    from litelog.shipping.replica_status import ReplicaStatus
+
+
+class Daemon(Protocol):
+    """A replicator, as far as others need it. From any thread."""
+
+    @property
+    def last_turn(self) -> float:
+        """When its main loop took its last turn, in the clock's monotonic seconds: one a second at least."""
+
+    def status(self) -> list[ReplicaStatus]:
+        """Where every replica stands."""
+
+    def measure(self) -> None:
+        """Look at the logs' folders for the lag that ``status`` tells. It may hang as file systems do."""
+
+    def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
+        """Wait until what the logs hold now is durable. ConfigError where ``log`` and ``replica`` name none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a daemon is to be believed."""
+
+    max_lag: float
+    """Seconds."""
+    loop_seconds: float = 30.0
+    """How old its main loop's last turn may be, and so the last look at the logs, and the last status."""

@@ -1,0 +1,91 @@
+"""Who may ask: a bearer token where there is one, else names that cannot be another site's (DNS rebinding)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from litelog.server.token_file import TokenFile
+
+MAX_BODY_BYTES = 4096
+"""No request here needs a body: what a client library sends unasked fits."""
+
+PROBES = ("/healthz", "/readyz")
+"""What anybody may ask: without a token it says yes or no."""
+
+BARE = "litelog.bare"
+"""In a request's scope: the answer is yes or no, without reasons."""
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+
+
+class Guard:
+    """ASGI middleware that refuses requests before anything looks at them."""
+
+    def __init__(self, app: ASGIApp, token: TokenFile | None, hosts: Iterable[str] | None) -> None:
+        """``hosts``: names besides this machine's loopback ones; None: the Host header says nothing (a unix socket)."""
+        self._app = app
+        self._token = token
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        refused = self._refuse(scope, headers)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refuse(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+            return _error(413, "no request here has a body")
+        if self._token is not None:
+            return self._refuse_unknown(scope, headers, self._token)
+        if self._hosts is None:
+            return None
+        if not self._is_ours(headers.get("host", "")):
+            return _error(421, "the Host header names another place; see allowed-hosts in the configuration")
+        origin = headers.get("origin")
+        if origin is not None and scope["method"] not in ("GET", "HEAD") and not self._is_ours(urlsplit(origin).netloc):
+            return _error(403, "another site's page may not ask this")
+        return None
+
+    def _refuse_unknown(self, scope: Scope, headers: Headers, token: TokenFile) -> JSONResponse | None:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and token.accepts(given.strip()):
+            return None
+        if scope["path"] in PROBES and scope["method"] in ("GET", "HEAD"):
+            scope[BARE] = True
+            return None
+        return _error(401, "a bearer token is needed (token-file)", {"www-authenticate": 'Bearer realm="litelog"'})
+
+    def _is_ours(self, place: str) -> bool:
+        match = _HOST.fullmatch(place)
+        if match is None or self._hosts is None:
+            return False
+        name = match[1].strip("[]").lower()
+        if name == "localhost" or name in self._hosts:
+            return True
+        with suppress(ValueError):
+            return ipaddress.ip_address(name).is_loopback
+        return False
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(
+        {"error": message}, status, {"cache-control": "no-store", "connection": "close"} | (headers or {})
+    )

@@ -1,0 +1,67 @@
+"""Whether all is safe, and if not, why: rules over what the daemon says, no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.quantities import format_duration, format_size
+from litelog.server.report import Reason
+from litelog.shipping.replica_task import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.server.board import Snapshot
+    from litelog.server.daemon import Rules
+    from litelog.shipping.replica_status import ReplicaStatus
+
+STOPPED = {
+    Phase.FROZEN.value: ("frozen", "frozen"),
+    Phase.FENCED.value: ("fenced", "fenced: another owner writes there"),
+    Phase.REFUSED.value: ("refused", "refused"),
+    Phase.FAILED.value: ("failed", "the final sync failed"),
+}
+"""Phases that shipping has ended in, with the reason's kind and words."""
+
+
+def find_unhealthy(snapshot: Snapshot, rules: Rules) -> list[Reason]:
+    """Why what the daemon promises may not hold; empty where it is healthy."""
+    return [*_stalls(snapshot, rules), *(reason for each in snapshot.statuses for reason in _of(each, rules.max_lag))]
+
+
+def find_unready(snapshot: Snapshot, rules: Rules) -> list[Reason]:
+    """Why it is not ready: not healthy, or a replica has had no first sync."""
+    reasons = find_unhealthy(snapshot, rules)
+    waiting = [each for each in snapshot.statuses if not each.synced]
+    reasons += [_reason("not_synced", each, "has not been synced since the daemon started") for each in waiting]
+    if not snapshot.statuses and not reasons:
+        reasons.append(Reason(kind="not_synced", message="the daemon has not opened its replicas yet"))
+    return reasons
+
+
+def _stalls(snapshot: Snapshot, rules: Rules) -> Iterator[Reason]:
+    ages = (
+        ("loop_stopped", snapshot.last_turn, "the main loop has taken no turn for"),
+        ("status_stalled", snapshot.taken, "the daemon has not told its status for"),
+        ("measuring_stalled", snapshot.measured, "the logs' folders could not be looked at for"),
+    )
+    for kind, since, words in ages:
+        age = snapshot.now - since
+        if age > rules.loop_seconds:
+            yield Reason(kind=kind, message=f"{words} {format_duration(age)}")
+
+
+def _of(status: ReplicaStatus, max_lag: float) -> Iterator[Reason]:
+    if status.phase in STOPPED:
+        kind, words = STOPPED[status.phase]
+        yield _reason(kind, status, words + (f": {status.error}" if status.error else ""))
+    if status.lag_seconds > max_lag:
+        size, age = format_size(status.lag_bytes), format_duration(status.lag_seconds)
+        yield _reason("lag", status, f"lags {age} ({size}), more than max-lag {format_duration(max_lag)}")
+    if status.failing_seconds > max_lag and status.phase not in STOPPED:
+        words = f"every sync has failed for {format_duration(status.failing_seconds)}: {status.error}"
+        yield _reason("failing", status, words)
+
+
+def _reason(kind: str, status: ReplicaStatus, words: str) -> Reason:
+    return Reason(kind=kind, log=status.log, replica=status.replica, message=words)

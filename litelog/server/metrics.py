@@ -1,0 +1,363 @@
+"""Prometheus metrics: what there is, in one table, and the collector that fills it when it is scraped.
+
+Label values are bounded: logs and replicas are the configuration's, all else is of a fixed set.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from litelog.histogram import BOUNDS, Durations
+from litelog.layout import Fencing
+from litelog.metered_store import KINDS
+from litelog.position import Position
+from litelog.server.health import STOPPED, find_unhealthy, find_unready
+from litelog.server.reporting import installed_version
+from litelog.shipping.replica_task import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client.core import Metric
+
+    from litelog.server.board import Board, Snapshot
+    from litelog.server.heartbeat import Heartbeat
+    from litelog.shipping.replica_status import ReplicaStatus
+    from litelog.shipping.tallies import Tallies
+
+PAIR = ("log", "replica")
+"""The labels of a metric that is of one replica of one log."""
+
+_Sample = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric. A counter's name ends in _total."""
+
+    name: str
+    kind: str
+    """gauge, counter or histogram."""
+    labels: tuple[str, ...]
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class _OfReplica:
+    """A metric of each replica, and how its samples are made: (labels behind PAIR, value)."""
+
+    spec: MetricSpec
+    samples: Callable[[ReplicaStatus], Iterable[_Sample]]
+
+
+def _gauge(name: str, text: str, value: Callable[[ReplicaStatus], float | None]) -> _OfReplica:
+    def samples(status: ReplicaStatus) -> Iterator[_Sample]:
+        number = value(status)
+        if number is not None:
+            yield (), number
+
+    return _OfReplica(MetricSpec(name, "gauge", PAIR, text), samples)
+
+
+def _counter(
+    name: str, labels: tuple[str, ...], text: str, samples: Callable[[Tallies], Iterable[_Sample]]
+) -> _OfReplica:
+    return _OfReplica(
+        MetricSpec(name, "counter", (*PAIR, *labels), text),
+        lambda status: () if status.tallies is None else samples(status.tallies),
+    )
+
+
+def _position(status: ReplicaStatus) -> Position | None:
+    return None if status.position is None else Position.parse(status.position)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1_000_000
+
+
+def _count_of(status: ReplicaStatus, name: str) -> float | None:
+    return None if status.tallies is None else _seconds(getattr(status.tallies.counts, name))
+
+
+OF_REPLICA = (
+    _gauge(
+        "litelog_replica_lag_seconds",
+        "How long the oldest byte that the replica lacks has been seen in the log; 0 where it lacks none.",
+        lambda status: None if status.meter is None else status.lag_seconds,
+    ),
+    _gauge(
+        "litelog_replica_lag_bytes",
+        "Bytes that the log's folder holds and the replica lacks.",
+        lambda status: None if status.meter is None else status.lag_bytes,
+    ),
+    _gauge(
+        "litelog_replica_position_epoch",
+        "The epoch of the generation that is written: it grows with each new one.",
+        lambda status: None if (at := _position(status)) is None else int(at.generation[:8], 16),
+    ),
+    _gauge(
+        "litelog_replica_position_index",
+        "The index of the log segment that is shipped.",
+        lambda status: None if (at := _position(status)) is None else at.index,
+    ),
+    _gauge(
+        "litelog_replica_position_offset_bytes",
+        "The bytes of that log segment that are acknowledged.",
+        lambda status: None if (at := _position(status)) is None else at.offset,
+    ),
+    _gauge(
+        "litelog_replica_next_sequence",
+        "The sequence behind the last record in the replica.",
+        lambda status: status.sequence,
+    ),
+    _gauge(
+        "litelog_replica_synced",
+        "1 once it has had all that the log held, at some time since the daemon started.",
+        lambda status: status.synced,
+    ),
+    _gauge(
+        "litelog_replica_frozen",
+        "1 where shipping has ended: bytes are not what they should be, or cannot be made durable at the source.",
+        lambda status: status.phase == Phase.FROZEN.value,
+    ),
+    _gauge(
+        "litelog_replica_fenced",
+        "1 where shipping has ended: another owner writes there.",
+        lambda status: status.phase == Phase.FENCED.value,
+    ),
+    _gauge(
+        "litelog_replica_stopped",
+        "1 where shipping has ended for whatever reason: frozen, fenced, refused, or a final sync that failed.",
+        lambda status: status.phase in STOPPED,
+    ),
+    _gauge(
+        "litelog_replica_fencing_isolated",
+        "1 where nothing stops a second daemon that writes to the replica (fencing: isolated).",
+        lambda status: status.fencing == Fencing.ISOLATED,
+    ),
+    _gauge(
+        "litelog_replica_consecutive_failures",
+        "How many syncs in a row have failed.",
+        lambda status: status.failures,
+    ),
+    _gauge(
+        "litelog_replica_failing_seconds",
+        "How long every sync has failed; 0 where the last one did not.",
+        lambda status: status.failing_seconds,
+    ),
+    _gauge(
+        "litelog_replica_archive_consecutive_failures",
+        "How often in a row sealing, snapshots or deletions failed.",
+        lambda status: status.archive_failures,
+    ),
+    _gauge(
+        "litelog_replica_queued_segments",
+        "WAL segments that are made, and not acknowledged.",
+        lambda status: status.queued,
+    ),
+    _gauge(
+        "litelog_replica_unsealed_segments",
+        "Log segments that are finished, and not sealed yet.",
+        lambda status: status.unsealed,
+    ),
+    _gauge(
+        "litelog_replica_last_shipped_timestamp_seconds",
+        "When the last WAL segment was acknowledged, since the daemon started.",
+        lambda status: _count_of(status, "last_shipped"),
+    ),
+    _gauge(
+        "litelog_replica_last_snapshot_timestamp_seconds",
+        "When the last snapshot was written, since the daemon started.",
+        lambda status: _count_of(status, "last_snapshot"),
+    ),
+    _gauge(
+        "litelog_replica_last_verified_timestamp_seconds",
+        "When all of the replica was verified last (scrub-interval).",
+        lambda status: _seconds(status.last_verified),
+    ),
+    _gauge(
+        "litelog_replica_anomalies",
+        "What the last verification found.",
+        lambda status: status.anomalies,
+    ),
+    _counter(
+        "litelog_written_objects_total",
+        ("object",),
+        "Objects that became durable, by what they are: wal, sealed or snapshot.",
+        lambda tallies: [
+            (("wal",), tallies.counts.wal_segments),
+            (("sealed",), tallies.counts.sealed_segments),
+            (("snapshot",), tallies.counts.snapshots),
+        ],
+    ),
+    _counter(
+        "litelog_written_log_bytes_total",
+        ("object",),
+        "Bytes of the log, uncompressed, in objects that became durable: wal or sealed.",
+        lambda tallies: [(("wal",), tallies.counts.wal_log_bytes), (("sealed",), tallies.counts.sealed_log_bytes)],
+    ),
+    _counter(
+        "litelog_written_object_bytes_total",
+        ("object",),
+        "Bytes of these objects.",
+        lambda tallies: [
+            (("wal",), tallies.counts.wal_object_bytes),
+            (("sealed",), tallies.counts.sealed_object_bytes),
+        ],
+    ),
+    _counter(
+        "litelog_requests_total",
+        ("kind", "result"),
+        "Requests of the store: put, get, list or delete; ok, exists, not_found, not_offered or error.",
+        lambda tallies: tallies.requests.requests.items(),
+    ),
+    _counter(
+        "litelog_errors_total",
+        ("kind",),
+        "Errors that syncs ended with: store, source, source_missing, diverged, fenced, corruption, config or other.",
+        lambda tallies: [((kind,), count) for kind, count in tallies.errors.items()],
+    ),
+    _counter(
+        "litelog_generation_changes_total",
+        ("reason",),
+        "Generations that began: first, continues (after lost state or a takeover) or diverged (the log was rewound).",
+        lambda tallies: [((reason,), count) for reason, count in tallies.generation_changes.items()],
+    ),
+)
+
+LATENCY = MetricSpec(
+    "litelog_replication_latency_seconds",
+    "histogram",
+    PAIR,
+    "From when bytes were noticed in the log until they were durable in the replica.",
+)
+REQUEST_DURATION = MetricSpec(
+    "litelog_request_duration_seconds",
+    "histogram",
+    ("kind",),
+    "How long requests of all stores took, failed ones, too: put, get, list or delete.",
+)
+HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 where /healthz says so.")
+READY = MetricSpec("litelog_ready", "gauge", (), "1 where /readyz says so.")
+LOGS = MetricSpec("litelog_logs", "gauge", (), "How many logs are replicated.")
+FROZEN_LOGS = MetricSpec("litelog_frozen_logs", "gauge", (), "How many of them have a replica that is frozen.")
+MAX_LAG = MetricSpec("litelog_max_lag_seconds", "gauge", (), "The configuration's max-lag.")
+LAST_TURN = MetricSpec("litelog_loop_last_turn_seconds", "gauge", (), "How long ago the main loop took its last turn.")
+MEASURED = MetricSpec(
+    "litelog_last_measured_seconds", "gauge", (), "How long ago the logs' folders were looked at last, for the lag."
+)
+HEARTBEATS = MetricSpec(
+    "litelog_heartbeats_total",
+    "counter",
+    ("result",),
+    "Calls of the heartbeat URL: ok, error, or withheld as the daemon was not healthy.",
+)
+BUILD = MetricSpec("litelog_build_info", "gauge", ("version", "python"), "1; what runs is in the labels.")
+
+SPECS: tuple[MetricSpec, ...] = (
+    *(metric.spec for metric in OF_REPLICA),
+    LATENCY,
+    REQUEST_DURATION,
+    HEALTHY,
+    READY,
+    LOGS,
+    FROZEN_LOGS,
+    MAX_LAG,
+    LAST_TURN,
+    MEASURED,
+    HEARTBEATS,
+    BUILD,
+)
+"""Every metric there is, but for the process_ ones, which are prometheus-client's."""
+
+
+class DaemonCollector(Collector):
+    """Reads the daemon when it is scraped."""
+
+    def __init__(self, board: Board, heartbeat: Heartbeat | None) -> None:
+        self._board = board
+        self._heartbeat = heartbeat
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._board.read()
+        statuses = snapshot.statuses
+        for metric in OF_REPLICA:
+            family = _family(metric.spec)
+            for status in statuses:
+                pair = (status.log, status.replica)
+                for labels, value in metric.samples(status):
+                    family.add_metric((*pair, *labels), value)
+            yield family
+        yield from _histograms(statuses)
+        yield from self._of_process(snapshot)
+
+    def _of_process(self, snapshot: Snapshot) -> Iterator[Metric]:
+        rules = self._board.rules
+        frozen = {each.log for each in snapshot.statuses if each.phase == Phase.FROZEN.value}
+        values = {
+            HEALTHY: not find_unhealthy(snapshot, rules),
+            READY: not find_unready(snapshot, rules),
+            LOGS: len({each.log for each in snapshot.statuses}),
+            FROZEN_LOGS: len(frozen),
+            MAX_LAG: rules.max_lag,
+            LAST_TURN: max(0.0, snapshot.now - snapshot.last_turn),
+            MEASURED: max(0.0, snapshot.now - snapshot.measured),
+        }
+        for spec, value in values.items():
+            family = _family(spec)
+            family.add_metric((), value)
+            yield family
+        beats = _family(HEARTBEATS)
+        if self._heartbeat is not None:
+            report = self._heartbeat.report()
+            for result, count in (("ok", report.succeeded), ("error", report.failed), ("withheld", report.withheld)):
+                beats.add_metric((result,), count)
+        yield beats
+        build = _family(BUILD)
+        build.add_metric((installed_version(), platform.python_version()), 1)
+        yield build
+
+
+def make_registry(board: Board, heartbeat: Heartbeat | None) -> CollectorRegistry:
+    """All metrics of this process, and none that others register."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(DaemonCollector(board, heartbeat))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def _histograms(statuses: Sequence[ReplicaStatus]) -> Iterator[Metric]:
+    latency = HistogramMetricFamily(LATENCY.name, LATENCY.help, labels=LATENCY.labels)
+    durations = dict.fromkeys(KINDS, Durations())
+    for status in statuses:
+        if status.tallies is None:
+            continue
+        latency.add_metric((status.log, status.replica), *_buckets(status.tallies.latency))
+        for kind, observed in status.tallies.requests.durations.items():
+            durations[kind] += observed
+    yield latency
+    requests = HistogramMetricFamily(REQUEST_DURATION.name, REQUEST_DURATION.help, labels=REQUEST_DURATION.labels)
+    for kind, observed in durations.items():
+        requests.add_metric((kind,), *_buckets(observed))
+    yield requests
+
+
+def _buckets(observed: Durations) -> tuple[list[tuple[str, float]], float]:
+    """Cumulative counts by upper bound, and the sum, as prometheus-client takes them."""
+    buckets, below = [], 0
+    for bound, count in zip((*map(str, BOUNDS), "+Inf"), observed.counts, strict=True):
+        below += count
+        buckets.append((bound, float(below)))
+    return buckets, observed.total
+
+
+def _family(spec: MetricSpec) -> GaugeMetricFamily | CounterMetricFamily:
+    family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+    return family(spec.name, spec.help, labels=spec.labels)
