@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c, is_sha256
@@ -138,10 +138,10 @@ def encode(header: WalHeader, data: Buffer, executor: Executor | None = None) ->
 
 def assemble(header: WalHeader, frames: list[bytes]) -> list[bytes]:
     """The object as buffers to put together, from its header and its run's bytes, compressed."""
-    fields = {"version": VERSION, **asdict(header)}
-    text = json.dumps({name: value for name, value in fields.items() if value is not None}, separators=(",", ":"))
-    stated = text.encode()
-    return [skippable_frame(b"%s%s%d}" % (stated[:-1], _HEADER_CRC, crc32c(stated))), *frames]
+    stated = {name: value for name in WalHeader.__slots__ if (value := getattr(header, name)) is not None}
+    text = json.dumps({"version": VERSION, **stated}, separators=(",", ":"))
+    body = text.encode()
+    return [skippable_frame(b"%s%s%d}" % (body[:-1], _HEADER_CRC, crc32c(body))), *frames]
 
 
 def digest(body: Sequence[Buffer]) -> str:

@@ -84,8 +84,9 @@ class StateFolder:
         temporary = os.path.join(self._path, ".state.json.tmp")
         try:
             with open(temporary, "w", encoding="utf-8") as file:
-                fields = asdict(state)
-                json.dump({"version": VERSION, "checksum": _checksum(fields), **fields}, file)
+                fields = _fields_of(state)
+                text = _text(fields)
+                file.write(f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}')
                 file.flush()
                 os.fdatasync(file.fileno())
             os.rename(temporary, os.path.join(self._path, "state.json"))
@@ -122,6 +123,17 @@ def read_state(path: str) -> ReplicaState | None:
         return None
 
 
+def _fields_of(state: ReplicaState) -> dict[str, Any]:
+    """All fields, without a copy of what they hold: it is written at once, once a second."""
+    promised = None if state.promised is None else asdict(state.promised)
+    place = {name: getattr(state.place, name) for name in Place.__slots__}
+    return {**{name: getattr(state, name) for name in ReplicaState.__slots__}, "place": place, "promised": promised}
+
+
 def _checksum(fields: dict[str, Any]) -> int:
     """A flipped digit is another position or owner, and may look well: such a file is as good as lost."""
-    return crc32c(json.dumps(fields, sort_keys=True).encode())
+    return crc32c(_text(fields).encode())
+
+
+def _text(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True)

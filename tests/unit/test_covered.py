@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +23,7 @@ from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
     from litelog.object_store import ObjectStore
 
@@ -252,25 +254,48 @@ def test_a_crash_between_any_two_deletions_leaves_all_restorable(
     assert held(store) == log.files()
 
 
-def test_objects_kept_after_a_day_of_steady_commits(tmp_path: Path, clock: ManualClock) -> None:
-    """WAL segments of the last hour, one object for each log segment, and snapshots; a commit each half minute."""
-    log = make_log(tmp_path / "log")
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: a sync costs no disk there, and a day has many."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(
+    ("hours", "settings", "wal_hours"),
+    [
+        pytest.param(24, Settings(), 2, id="defaults: an hour until a snapshot covers them, and an hour's grace"),
+        pytest.param(4, Settings(snapshot_segments=1), 1, id="a snapshot at each seal: an hour's grace"),
+    ],
+)
+def test_objects_kept_of_a_commit_a_second(
+    memory: Path, clock: ManualClock, hours: int, settings: Settings, wal_hours: int
+) -> None:
+    """WAL segments of the last hours and of the log segment where they begin, one object for each log segment, and
+    snapshots. The hour's grace begins with the snapshot that covers them: where each seal is named, there is no more."""
+    log = make_log(memory / "log")
     log.roll(1)
     store = MemoryStore("day")
-    daemon = Daemon(log, store, str(tmp_path / "state"), clock=clock)
-    day, every, pace = 24 * HOUR, HOUR // 2, 30
-    for second in range(0, day, pace):
-        clock.advance(pace)
+    daemon = Daemon(log, store, str(memory / "state"), clock=clock, settings=settings)
+    every = HOUR // 2
+    most = 0
+    for second in range(hours * HOUR):
+        clock.advance(1)
         if second and second % every == 0:
             log.roll(1)
         else:
             log.append(1)
         daemon.sync()
-    rolled = day // every
+        if second % every in (1, every - 1):  # the most there are, and the fewest
+            most = max(most, len(keys(store)))
+    rolled = hours * HOUR // every
     wal, sealed, snapshots = (len(keys(store, parse)) for parse in (parse_wal, parse_sealed, parse_snapshot))
-    assert len(daemon.acknowledged) >= day // pace
+    assert len(daemon.acknowledged) == hours * HOUR + rolled - 1  # a put for each commit, and for each ``final``
+    assert wal <= most <= wal_hours * HOUR + every + 10
     assert sealed == rolled - 1
-    assert snapshots <= 25
-    assert wal <= (2 * HOUR + 2 * every) // pace + 10  # an hour until a snapshot covers them, and an hour's grace
-    assert len([*store.list("")]) == wal + sealed + snapshots + 1
+    assert snapshots <= (hours if wal_hours > 1 else rolled) + 1
+    assert len([*store.list("")]) == wal + sealed + snapshots + 1  # and a claim
     assert held(store) == log.files()
