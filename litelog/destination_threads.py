@@ -17,6 +17,7 @@ class DestinationThreads:
         self._syncing: dict[str, ThreadPoolExecutor] = {}
         self._putting: dict[str, ThreadPoolExecutor] = {}
         self._sealing: dict[str, ThreadPoolExecutor] = {}
+        self._contacting: dict[str, ThreadPoolExecutor] = {}
         self._scrubbing: dict[str, ThreadPoolExecutor] = {}
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
@@ -31,13 +32,17 @@ class DestinationThreads:
         """For what no WAL segment waits for: fewer, so that the others have the processors and the network."""
         return _pool(self._sealing, url, "seal", SEALING_THREADS)
 
+    def contacting(self, url: str) -> ThreadPoolExecutor:
+        """For what goes up sealed before anything else of its log: a log segment at a time, so that logs take turns."""
+        return _pool(self._contacting, url, "contact")
+
     def scrubbing(self, url: str) -> ThreadPoolExecutor:
         """For what nobody waits for: one at a time."""
         return _pool(self._scrubbing, url, "scrub", 1)
 
     def shutdown(self, *, wait: bool) -> None:
         """End them all; with ``wait``, once what they do is done."""
-        pools = (self._syncing, self._putting, self._sealing, self._scrubbing)
+        pools = (self._syncing, self._putting, self._sealing, self._contacting, self._scrubbing)
         for pool in (pool for by_place in pools for pool in by_place.values()):
             pool.shutdown(wait=wait, cancel_futures=True)
 

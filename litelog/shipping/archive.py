@@ -20,14 +20,14 @@ from litelog.layout import snapshot_key
 from litelog.position import generation
 from litelog.retention.facts import Drop
 from litelog.retention.trimming import first_kept, note_drop
-from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment
+from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, finished_by
 from litelog.shipping.back_off import BackOff, needs_help
 from litelog.shipping.covered import delete_covered
 from litelog.shipping.fencing import GRACE_SECONDS, require_newest
 from litelog.shipping.listener import Sealed, Snapped
 from litelog.shipping.marks import MarkLog
 from litelog.shipping.pruning import Pruner
-from litelog.shipping.sealer import Sealer
+from litelog.shipping.sealer import Sealer, TakenError
 from litelog.shipping.snapshots import Snapshots, find_snapshot
 from litelog.shipping.wal_bytes import find_finished
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from litelog.log.place import Place
     from litelog.shipping.pair import Pair
     from litelog.snapshot import Snapshot
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
@@ -98,6 +99,8 @@ class Archive:
         self._changed = threading.Condition()
         self.fenced: FencedError | None = None
         """What was found out about a successor, if anything."""
+        self.taken: TakenError | None = None
+        """Where a sealed segment of other bytes is in the way, which another generation has to go round."""
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when ``due`` or ``busy`` may have changed."""
         self.on_snapshot: Callable[[Snapshot], None] = _do_nothing_with
@@ -105,8 +108,8 @@ class Archive:
 
     # --- the thread that ships
 
-    def shipped(self, start: Place, header: WalHeader, digest: str) -> None:
-        """A WAL segment is durable that begins at ``start``."""
+    def shipped(self, start: Place, header: WalHeader, digest: str, sealed: SnapshotEntry | None = None) -> None:
+        """A WAL segment is durable that begins at ``start``; ``sealed``: it stands for that sealed segment."""
         with self._changed:
             self._put_at = self._pair.clock.monotonic()
             self._proved, self._put_after = self._put_after, self._state.snapshot
@@ -118,8 +121,11 @@ class Archive:
             if header.final:
                 self._below = max(self._below, header.index + 1)
                 if state.opening is not None and state.opening.index == header.index:
-                    state = state.with_finished(_finished(state.opening, header, digest))
+                    state = state.with_finished(finished_by(state.opening, header, digest, sealed))
                 state = replace(state, opening=None)
+            if sealed is not None:
+                self._marks.drop(header.index)
+                self._sealed += 1
             self._state = state
 
     def poke(self) -> None:
@@ -222,6 +228,9 @@ class Archive:
                     self._error = None
         except FencedError as error:
             self.fenced = error
+            self.stop()
+        except TakenError as error:
+            self.taken = error
             self.stop()
         except (LitelogError, OSError) as error:
             self._failed(error if isinstance(error, LitelogError) else SourceError(str(error)))
@@ -399,20 +408,6 @@ class Archive:
         with self._changed:
             put_at = self._put_at
         return not self._stopped and put_at is not None and self._pair.clock.monotonic() - put_at <= DELETE_SECONDS
-
-
-def _finished(opening: Opening, header: WalHeader, digest: str) -> ShippedSegment:
-    return ShippedSegment(
-        index=header.index,
-        file=header.file,
-        length=header.end,
-        crc=header.crc_total,
-        previous=opening.previous,
-        chain=digest,
-        shipped=header.shipped,
-        sequence=opening.sequence,
-        epoch=opening.epoch,
-    )
 
 
 def _do_nothing() -> None: ...

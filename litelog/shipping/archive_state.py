@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litelog.retention.facts import Drop
 from litelog.snapshot_entries import SnapshotEntry
+
+if TYPE_CHECKING:
+    from litelog.wal_segment import WalHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,23 @@ class ArchiveState:
                 break
             ready.append(segment)
         return tuple(ready)
+
+
+def finished_by(opening: Opening, final: WalHeader, digest: str, sealed: SnapshotEntry | None) -> ShippedSegment:
+    """The log segment that ``final``, whose SHA-256 is ``digest``, is the last WAL segment of; ``sealed``: what that
+    stands for."""
+    return ShippedSegment(
+        index=final.index,
+        file=final.file,
+        length=final.end if sealed is None else sealed.length,
+        crc=final.crc_total if sealed is None else sealed.crc,
+        previous=opening.previous,
+        chain=digest,
+        shipped=final.shipped,
+        sequence=opening.sequence,
+        epoch=opening.epoch,
+        sealed=sealed,
+    )
 
 
 def write_state(state: ArchiveState) -> str:

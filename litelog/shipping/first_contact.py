@@ -11,13 +11,13 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from litelog.errors import DivergedError, ExistsError
+from litelog.errors import ExistsError
 from litelog.formats import Expectation
 from litelog.position import generation
 from litelog.sealing import FinishedSegment, Sealing
 from litelog.shipping.finished_files import UNFIT, FinishedFiles, UnfitError, holds
 from litelog.shipping.listener import Sealed
-from litelog.shipping.sealer import read_sealed_footer
+from litelog.shipping.sealer import TakenError, read_sealed_footer
 from litelog.shipping.sealing_job import SealingJob, Turns, UnderWayError
 from litelog.snapshot_entries import SnapshotEntry, make_entry
 
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 
 PARALLELISM = 4
 """Log segments that are sealed side by side, where their format numbers them by itself."""
-
-
-class TakenError(DivergedError):
-    """The generation has a sealed segment of that index already, and it is of other bytes: the log was rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +171,7 @@ class FirstContact:
         if tasks:
             job.start()
 
-    def _tell_done(self) -> None:  # to whoever listens then
+    def _tell_done(self) -> None:
         self.on_done()
 
     def _check(self, sealed: Sequence[Contacted], expect: Expectation, unfit: UnfitError | None = None) -> Contact:

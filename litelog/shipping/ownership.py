@@ -27,10 +27,10 @@ from litelog.shipping.fencing import (
     require_newest,
 )
 from litelog.shipping.finished_files import UnfitError
-from litelog.shipping.first_contact import TakenError
 from litelog.shipping.first_snapshot import Opened, find_known, seal_first, write_first_snapshot
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.replica_state import ReplicaState
+from litelog.shipping.sealer import TakenError
 from litelog.shipping.sealing_job import UnderWayError
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Owner:
         self._fencing = fencing
         self._unsettled: ReplicaState | None = None
         self._opened: Opened | None = None
+        self.went_on = False
+        """Whether the last ``resume`` went on in a generation that was there, as it was left."""
 
     def resume(self) -> ReplicaState:
         """Go on in the generation that the state folder names, if it is still ours; else begin a new one.
@@ -91,6 +93,7 @@ class Owner:
         another owner has taken over, SourceMissingError while there is no log, NotCreateOnlyError where the store
         cannot fence and has to.
         """
+        self.went_on = False
         require_fencing(self._client, self._fencing)
         state = self._folder.load()
         if state is None or state.claim is None or claims.parse(state.claim).fencing is not self._fencing:
@@ -113,6 +116,7 @@ class Owner:
             return self.begin(state, None)
         if inode != state.folder_inode:
             stale = "the log's folder was restored or replaced"
+        self.went_on = stale is None
         return state if stale is None else self.begin(state, stale)
 
     def prove(self, state: ReplicaState) -> bool:

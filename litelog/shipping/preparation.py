@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from litelog.clock import Clock
     from litelog.log.follower import Follower
     from litelog.log.place import Place, Run
+    from litelog.snapshot_entries import SnapshotEntry
 
 SIDE_BY_SIDE_BYTES = 4 << 20
 """Shorter runs are compressed where they are: on a busy machine other threads may start later than we are done."""
@@ -34,6 +35,13 @@ class Prepared:
     digest: str
     more: bool
     """Whether something lay behind it already when it was read."""
+    sealed: SnapshotEntry | None = None
+    """The sealed segment that it stands for, if it does."""
+
+    @property
+    def end(self) -> int:
+        """The offset in its log segment before which the replica holds every byte, once it is durable."""
+        return self.header.end if self.sealed is None else self.sealed.length
 
     @property
     def size(self) -> int:

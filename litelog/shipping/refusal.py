@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,17 +10,33 @@ from litelog import wal_segment
 from litelog.errors import DivergedError, FencedError
 from litelog.layout import wal_key
 from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_cursor import describe_sealed
+from litelog.shipping.finished_files import UnfitError, holds
 
 if TYPE_CHECKING:
     from litelog.log.follower import Follower
-    from litelog.log.place import Run
+    from litelog.log.place import Place
     from litelog.replica_client import ReplicaClient
+    from litelog.shipping.finished_files import FinishedFiles
     from litelog.shipping.preparation import Prepared
+    from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalSegment
 
 
-def adopt_own(client: ReplicaClient, follower: Follower, prepared: Prepared) -> tuple[WalSegment, Run]:
-    """What is in the slot of ``prepared``, and its run in the log, if it is our own and the log still holds it.
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A WAL segment of our own that is in its slot already."""
+
+    there: WalSegment
+    after: Place
+    """Where the log is read on behind it."""
+    sealed: SnapshotEntry | None
+    """The sealed segment that it stands for, if it does."""
+
+
+def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, prepared: Prepared) -> Adopted:
+    """What is in the slot of ``prepared``, if it is our own and the log still holds it. It may stand for a sealed
+    segment where ``prepared`` does not, and the other way round: an earlier run put it.
 
     FencedError for a terminal or another owner's; DivergedError where the log holds other bytes.
     """
@@ -35,7 +52,23 @@ def adopt_own(client: ReplicaClient, follower: Follower, prepared: Prepared) -> 
         raise DivergedError(key, "the replica holds another chain under this owner's name")
     if header.file != prepared.header.file:
         raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
+    if header.sealed is not None:
+        entry = describe_sealed(client, header)
+        return Adopted(there, _place_behind(files, entry, key), entry)
     run = follower.read_again(prepared.start, header.length, final=header.final)
     if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
         raise DivergedError(key, "the replica holds other bytes under this owner's name")
-    return there, run
+    return Adopted(there, run.after, None)
+
+
+def _place_behind(files: FinishedFiles, entry: SnapshotEntry, key: str) -> Place:
+    """Where a log is read on behind a log segment whose sealed segment is there. DivergedError if it has another."""
+    try:
+        with files.open(entry.file) as opened:
+            if holds(opened, entry.length, entry.digest):
+                return files.place_behind(entry)
+    except FileNotFoundError:
+        raise DivergedError(files.path(entry.file), "vanished before all of it was shipped") from None
+    except UnfitError:
+        pass
+    raise DivergedError(key, "the replica holds other bytes under this owner's name")

@@ -3,64 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from concurrent.futures import wait
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
-from litelog.errors import (
-    DivergedError,
-    ExistsError,
-    FencedError,
-    GenerationMismatchError,
-    LitelogError,
-    NotYetAvailableError,
-)
+from litelog.errors import DivergedError, FencedError, GenerationMismatchError, NotYetAvailableError
 from litelog.event_fields import fields
-from litelog.log.follower import Follower, GapError
+from litelog.log.follower import GapError
 from litelog.position import Position, generation
-from litelog.replica_client import WalSegmentInfo
-from litelog.segment_feed import SegmentFeed
 from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
-from litelog.shipping.fencing import GRACE_SECONDS
-from litelog.shipping.listener import Shipped
 from litelog.shipping.pair import Pair
-from litelog.shipping.preparation import Preparation
-from litelog.shipping.refusal import adopt_own
+from litelog.shipping.put_checks import LostSegmentError, PutChecks
+from litelog.shipping.sealing_job import UnderWayError
 from litelog.shipping.settings import Settings
 from litelog.shipping.state_keeper import StateKeeper
 from litelog.shipping.truncating import ReplicatedNotes
+from litelog.shipping.wal_writer import WalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.log.place import Place
     from litelog.replica_client import ReplicaClient
+    from litelog.segment_feed import SegmentFeed
     from litelog.segment_iterator import SegmentIterator
     from litelog.shipping.listener import Listener
     from litelog.shipping.ownership import Owner
     from litelog.shipping.pair import Source, Workers
-    from litelog.shipping.preparation import Prepared
     from litelog.shipping.replica_state import ReplicaState, StateFolder
     from litelog.snapshot import Snapshot
-    from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
-
-LOOK_SECONDS = 60.0
-"""How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""
-
-_AHEAD = 3
-"""Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""
-
-
-class _LostSegmentError(DivergedError):
-    """It is the replica that lacks something, and not the log: a new generation may continue this one."""
 
 
 class Replica:
@@ -92,21 +67,19 @@ class Replica:
         self._notes = ReplicatedNotes(folder.path, source.folder)
         self._archive: Archive | None = None
         self._claim: Claim | None = None
-        self._follower: Follower | None = None
-        self._preparation: Preparation | None = None
+        self._writer: WalWriter | None = None
         self._feed: SegmentFeed | None = None
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
-        self._queue: deque[Prepared] = deque()
-        self._drained = False
-        self._noticed: float | None = None
-        self._waiting_since = 0.0
-        self._proved_at = 0.0
-        self._looked_at = 0.0
+        self._began_sealing = False
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when the archive's ``due`` may have changed."""
         self.on_replicated: Callable[[], None] = _do_nothing
         """Called, in the background, when more log segments are sealed and in a durable snapshot, and noted so."""
+        self.on_sealed: Callable[[], None] = _do_nothing
+        """Called, from any thread, when what the last sync ended for (``waiting``) is sealed, or has failed to be."""
+        if owner.contact is not None:
+            owner.contact.on_done = self._tell_sealed
 
     # --- what the replicator asks
 
@@ -160,42 +133,55 @@ class Replica:
     @property
     def queued(self) -> int:
         """WAL segments that are made, and not acknowledged."""
-        return len(self._queue)
+        return self._writer.queued if self._writer is not None else 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the last sync ended because log segments go up sealed in the background, which come first."""
+        return self._began_sealing or (self._writer is not None and self._writer.waiting)
+
+    @property
+    def sealing(self) -> bool:
+        """Whether they are still on their way. Until then a sync does nothing."""
+        return self._owner.contact is not None and self._owner.contact.busy
 
     def notice(self) -> None:
         """Something happened in the log's folder: what is shipped next has waited since now. From any thread."""
-        if self._noticed is None:
-            self._noticed = self._clock.monotonic()
+        if self._writer is not None:
+            self._writer.notice(self._clock.monotonic())
 
     @property
     def settled(self) -> bool:
         """Whether ``changed`` can be relied on."""
-        return self._follower is not None and self._follower.settled
+        return self._writer is not None and self._writer.follower.settled
 
     def changed(self) -> bool:
         """Whether there may be something to ship: cheap, and no request."""
-        if self._follower is None or self._preparation is None or self._fork is not None:
-            return True
-        return not self._drained or self._follower.changed()
+        if self.waiting and self.sealing:
+            return False
+        blocked = self._fork is not None or (self._archive is not None and self._archive.taken is not None)
+        return self._writer is None or blocked or self._writer.changed()
 
     def pending_bytes(self) -> int:
         """Bytes of the log at hand that are not acknowledged, as far as one look at it tells."""
-        queued = sum(prepared.header.length for prepared in self._queue)
-        if self._follower is None or self._preparation is None:
-            return queued
-        return queued + self._preparation.pending_bytes + self._follower.pending_bytes()
+        return self._writer.pending_bytes if self._writer is not None else 0
 
     def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
         """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false.
 
-        What is appended meanwhile may be left to the next sync; ``changed`` tells. Once fenced, always fenced.
+        What is appended meanwhile may be left to the next sync; ``changed`` tells. Where log segments go up sealed
+        first, it ends with ``waiting``, to be called again once these are there. Once fenced, always fenced.
         """
         if self._fenced is None and self._archive is not None:
             self._fenced = self._archive.fenced
         if self._fenced is not None:
             raise self._fenced
+        self._began_sealing = False
         try:
             shipped = self._ship_or_fork(going_on)
+        except UnderWayError:
+            self._began_sealing = True
+            return False
         except FencedError as error:
             self._fenced = error
             if self._archive is not None:
@@ -206,18 +192,28 @@ class Replica:
                 self._archive.poke()
         return shipped
 
-    def close(self) -> None:
-        """Save the position and let go of everything but the client."""
+    def stop(self) -> None:
+        """Begin nothing more in the background."""
         if self._archive is not None:
             self._archive.stop()
+        if self._owner.contact is not None:
+            self._owner.contact.stop()
+
+    def wait(self, seconds: float) -> bool:
+        """Until nothing is being done in the background; whether that came in time."""
+        sealed = self._owner.contact is None or self._owner.contact.wait(seconds)
+        return (self._archive is None or self._archive.wait(seconds)) and sealed
+
+    def close(self) -> None:
+        """Save the position and let go of everything but the client."""
+        self.stop()
         try:
             self._keeper.save()
         finally:
             self._keeper.release()
-            self._queue.clear()
-            if self._follower is not None:
-                self._follower.close()
-                self._follower = None
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
             if self._feed is not None:
                 self._feed.close()
             self._folder.close()
@@ -225,7 +221,8 @@ class Replica:
     # --- generations
 
     def _start(self) -> None:
-        self._take(self._owner.resume())
+        state = self._owner.resume()
+        self._take(state, was_away=self._owner.went_on)
 
     def _begin_anew(self, fork: DivergedError) -> None:
         """The fork is kept in mind until the new generation has begun: the old one may be closed by then."""
@@ -233,7 +230,7 @@ class Replica:
         extra = fields("diverged", log=log, replica=replica, position=self.position, reason=fork.reason)
         _logger.warning("%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
         start_file = fork.file if isinstance(fork, GapError) else ""
-        forked = not isinstance(fork, _LostSegmentError)
+        forked = not isinstance(fork, LostSegmentError)
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
@@ -241,27 +238,23 @@ class Replica:
         self._take(self._owner.begin(self._state, fork.reason, start_file, forked=forked))
         self._fork = None
 
-    def _take(self, state: ReplicaState) -> None:
+    def _take(self, state: ReplicaState, *, was_away: bool = False) -> None:
         assert state.claim is not None
-        if self._follower is not None:
-            self._follower.close()
-        self._queue.clear()
+        if self._writer is not None:
+            self._writer.close()
         self._state = state
-        self._claim = claims.parse(state.claim)
+        self._claim = claim = claims.parse(state.claim)
         if self._feed is not None:
-            self._feed.fail(GenerationMismatchError(self._feed.generation, self._claim.generation))
-        name = generation(self._claim.generation)
-        self._feed = SegmentFeed(name, Position(name, self._claim.first, 0))
-        self._follower = Follower(self._source.folder, self._source.format, state.place, self._clock)
-        self._preparation = Preparation(
-            self._follower, self._claim, self._workers.compressing, self._clock, self._settings.max_segment_bytes
-        )
-        self._archive = self._open_archive(state, self._claim)
-        self._proved_at = self._looked_at = self._clock.monotonic()
-        self._listener.began(self._source.folder, self._client.url, self._claim)
-
-    def _open_archive(self, state: ReplicaState, claim: Claim) -> Archive:
+            self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
         pair = Pair(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
+        self._archive = self._open_archive(pair, state, claim)
+        checks = PutChecks(self._source.folder, claim, self._owner, self._keeper, self._clock)
+        away = self._owner.contact if was_away else None
+        self._writer = WalWriter(pair, claim, self._keeper, self._archive, checks, away)
+        self._feed = self._writer.feed
+        self._listener.began(self._source.folder, self._client.url, claim)
+
+    def _open_archive(self, pair: Pair, state: ReplicaState, claim: Claim) -> Archive:
         kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
         archive = Archive(pair, claim, kept, state.place.index, self._keeper.save)
         archive.on_change = self.on_change
@@ -274,40 +267,8 @@ class Replica:
         if self._notes.note(snapshot):
             self.on_replicated()
 
-    def _prove_if_due(self) -> None:
-        if self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
-            return
-        assert self._state is not None
-        if not self._owner.prove(self._state):
-            raise _LostSegmentError(
-                self._source.folder, "the replica no longer holds the last WAL segment that was shipped"
-            )
-        self._proved_at = self._clock.monotonic()
-
-    def _look_if_due(self) -> None:
-        assert self._claim is not None
-        assert self._state is not None
-        if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
-            self._owner.look_for_newer(self._state)
-            self._looked_at = self._clock.monotonic()
-
-    def _keep_promise(self) -> None:
-        """Before a generation comes to where its predecessor ended, see that the log still holds that.
-
-        It may have been rewound since the claim. Until then readers stay with the predecessor.
-        """
-        assert self._state is not None
-        assert self._claim is not None
-        promised, header = self._state.promised, self._queue[0].header
-        if promised is None:
-            return
-        index = promised.index + self._claim.shift
-        missed = header.file == promised.file and header.index != index
-        if (header.index, header.end) < (index, promised.end) and not missed:
-            return
-        if missed or not self._owner.keeps(self._state):
-            raise DivergedError(self._source.folder, "was rewound before all was shipped that it continues")
-        self._state = replace(self._state, promised=None)
+    def _tell_sealed(self) -> None:
+        self.on_sealed()
 
     # --- shipping
 
@@ -325,110 +286,15 @@ class Replica:
             raise
 
     def _ship(self, going_on: Callable[[], bool]) -> bool:
-        if self._follower is None:
+        if self._writer is None:
             self._start()
-        assert self._preparation is not None
-        self._drained = False
-        shipped, more = False, True
-        stale = bool(self._queue) or self._preparation.pending_bytes > 0
-        while (more or self._queue) and going_on():
-            more = bool(self._queue) or self._prepare()
-            if more:
-                self._prove_if_due()
-                self._look_if_due()
-                self._keep_promise()
-                more = self._put_first()  # what comes meanwhile waits, or a busy log would be put without a pause
-                shipped = True
-            if stale and not (more or self._queue):
-                more, stale = True, False  # that was made in a sync that failed: there may be more by now
-        self._drained = not (more or self._queue)
+        assert self._writer is not None
+        assert self._archive is not None
+        if self._archive.taken is not None:
+            raise LostSegmentError(self._source.folder, str(self._archive.taken))
+        shipped = self._writer.ship(going_on)
         self._keeper.save_if_due()
         return shipped
-
-    def _put_first(self) -> bool:
-        """Put the first of the queue; while a large one is on its way, make those behind it. Whether more is there."""
-        prepared = self._queue[0]
-        assert self._preparation is not None
-        if not (prepared.more and self._preparation.is_bulk(prepared.header.length, final=prepared.header.final)):
-            return self._put(prepared)
-        put = self._workers.putting.submit(self._put_object, prepared)
-        try:
-            while self._may_prepare() and self._prepare() and not put.done():
-                pass
-        except LitelogError as error:
-            self._preparation.postpone(error)  # it comes behind what is queued
-        finally:
-            wait([put])
-        if _was_refused(put):
-            self._resolve_refusal(prepared)  # what was made meanwhile is made again, behind what is there
-            return True
-        self._acknowledge(prepared)
-        return prepared.more
-
-    def _may_prepare(self) -> bool:
-        """Whether there is room, and something that was there already, behind what is queued."""
-        assert self._preparation is not None
-        return len(self._queue) < _AHEAD and self._queue[-1].more and not self._preparation.failed
-
-    def _put(self, prepared: Prepared) -> bool:
-        try:
-            self._put_object(prepared)
-        except ExistsError:
-            self._resolve_refusal(prepared)
-            return True
-        self._acknowledge(prepared)
-        return prepared.more
-
-    def _put_object(self, prepared: Prepared) -> None:
-        self._client.write_wal_segment(prepared.header.position, prepared.body)
-
-    def _prepare(self) -> bool:
-        """Add the next WAL segment to the queue; whether there was one."""
-        assert self._state is not None
-        assert self._preparation is not None
-        if not self._queue:
-            noticed, self._noticed = self._noticed, None
-            self._waiting_since = self._clock.monotonic() if noticed is None else noticed
-        before = self._queue[-1] if self._queue else None
-        prepared = self._preparation.next(
-            previous=before.digest if before is not None else self._state.digest,
-            shipped=before.header.shipped if before is not None else self._state.shipped,
-        )
-        if prepared is None:
-            return False
-        self._queue.append(prepared)
-        return True
-
-    def _acknowledge(self, prepared: Prepared) -> None:
-        self._queue.popleft()
-        self._advance(prepared.start, prepared.header, prepared.digest, prepared.after)
-        self._tell(prepared.header, prepared.size)
-
-    def _advance(self, start: Place, header: WalHeader, digest: str, place: Place) -> None:
-        assert self._state is not None
-        assert self._archive is not None
-        self._archive.shipped(start, header, digest)  # before the state: it may know of more, and not of less
-        self._proved_at = self._clock.monotonic()
-        self._state = replace(
-            self._state, digest=digest, last=str(header.position), shipped=header.shipped, place=place
-        )
-
-    def _tell(self, header: WalHeader, size: int) -> None:
-        """Say that a WAL segment is durable: before the next one is put, as iterators need it."""
-        assert self._feed is not None
-        self._feed.publish(WalSegmentInfo(header.position, size))
-        waited = self._clock.monotonic() - self._waiting_since
-        self._listener.shipped(Shipped(self._source.folder, self._client.url, header, size, waited))
-
-    def _resolve_refusal(self, prepared: Prepared) -> None:
-        """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
-        assert self._follower is not None
-        assert self._preparation is not None
-        there, run = adopt_own(self._client, self._follower, prepared)
-        self._queue.clear()
-        self._preparation.rewind(run.after)
-        self._advance(prepared.start, there.header, there.digest, run.after)
-        self._tell(there.header, len(there.body))
 
     # --- state
 
@@ -439,14 +305,6 @@ class Replica:
     @_state.setter
     def _state(self, state: ReplicaState) -> None:
         self._keeper.state = state
-
-
-def _was_refused(put: Future[None]) -> bool:
-    try:
-        put.result()
-    except ExistsError:
-        return True
-    return False
 
 
 def _do_nothing() -> None: ...

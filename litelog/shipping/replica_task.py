@@ -36,6 +36,8 @@ class Phase(Enum):
     """All is shipped; an event or the poll wakes it."""
     SYNCING = "syncing"
     """A thread has it."""
+    SEALING = "sealing"
+    """What is finished goes up sealed in the background, and comes first. No thread waits for it."""
     SPACING = "spacing"
     """It has just shipped; the sync interval is not over."""
     BACKING_OFF = "backing off"
@@ -55,6 +57,9 @@ class Phase(Enum):
 
 LASTING = (Phase.FROZEN, Phase.FENCED, Phase.REFUSED)
 """What cannot be tried again, the worst first."""
+
+BUSY = frozenset({Phase.SYNCING, Phase.SEALING})
+"""What comes back by itself."""
 
 OVER = frozenset({*LASTING, Phase.DONE, Phase.FAILED})
 """What needs no turn any more."""
@@ -82,6 +87,12 @@ class ReplicaTask:
     """Something happened while a thread had it."""
     caught_up: float = -math.inf
     """When, monotonic, a look or a sync began that found nothing left to ship: what was there then is acknowledged."""
+    leaving: bool = False
+    """Whether it is replicated no longer, or opened anew, once it is over."""
+    final: bool = False
+    """Of one that leaves: whether it is synced a last time."""
+    leave_by: float = math.inf
+    """Of one that leaves: when its last sync ends, monotonic."""
     error: LitelogError | None = None
     failures: int = 0
     """How often it failed in a row."""

@@ -33,6 +33,11 @@ _logger = logging.getLogger(__name__)
 NO_MARKS = Marks((), (), exact=False)
 
 
+class TakenError(DivergedError):
+    """The generation has a sealed segment of that index already, and it is of other bytes: the log was rewritten before
+    anything else said that they belong to its history."""
+
+
 class Sealer:
     """Writes the sealed segments of one generation. Used by any thread."""
 
@@ -47,7 +52,7 @@ class Sealer:
     def seal_shipped(self, segment: ShippedSegment, marks: Marks = NO_MARKS) -> SnapshotEntry:
         """Seal what was shipped as WAL segments, by its CRC-32C; the entry of what is durable then.
 
-        Raises CorruptionError where neither the file nor the WAL segments hold those bytes, and StoreError.
+        Raises CorruptionError where neither the file nor the WAL segments hold those bytes, TakenError, StoreError.
         """
         described = self._describe(segment, marks)
         try:
@@ -57,7 +62,7 @@ class Sealer:
             said = "%s: is gone; it is sealed from its WAL segments"
             _logger.info(said, described.path, extra=self._fields(segment))
         except (DivergedError, CorruptionError) as error:
-            if isinstance(error, CorruptObjectError):
+            if isinstance(error, CorruptObjectError | TakenError):
                 raise
             _logger.warning("%s; it is sealed from its WAL segments", error, extra=self._fields(segment))
         return self._put(described, WalBytes(self._client, self._name, segment.index).read)
@@ -92,7 +97,8 @@ class Sealer:
         )
 
     def _adopt(self, sealing: Sealing) -> SnapshotEntry:
-        """The entry of the sealed segment that is there. CorruptObjectError if it holds other bytes, or is damaged."""
+        """The entry of the sealed segment that is there. TakenError if it is our own and of other bytes; else
+        CorruptObjectError if it is another one, or damaged."""
         key = sealed_key(self._name, sealing.segment.index)
         try:
             made = sealing.footer
@@ -102,6 +108,10 @@ class Sealer:
         footer, size = read_sealed_footer(self._client, self._name, sealing.segment.index)
         for name in ("log", "format", "file", "length", "digest", "crc", "first", "next", "records"):
             expected, actual = getattr(made, name), getattr(footer, name)
+            if expected != actual and (footer.log, footer.owner) == (made.log, made.owner):
+                raise TakenError(
+                    sealing.segment.path, f"{key} is of other bytes: its {name} is {actual}, not {expected}"
+                )
             if expected != actual:
                 raise CorruptObjectError(key, f"{name} of the sealed segment there", expected, actual)
         return make_entry(footer, size)

@@ -11,11 +11,13 @@ from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.layout import wal_key
 from litelog.position import Generation, Position
 from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
-from litelog.shipping.archive_state import ShippedSegment
+from litelog.shipping.archive_state import Opening, finished_by
 
 if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
+    from litelog.shipping.archive_state import ShippedSegment
     from litelog.wal_segment import WalSegment
 
 
@@ -66,7 +68,8 @@ def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
 
 
 def find_finished(client: ReplicaClient, name: Generation, index: int) -> ShippedSegment:
-    """What a finished index's WAL segments say of its log segment: a listing, a ranged GET, a GET.
+    """What a finished index's WAL segments say of its log segment: a listing, a ranged GET, a GET; and
+    the footer of the sealed segment that the last one stands for, if it does.
 
     ReplicaGapError where the first or the last one is missing.
     """
@@ -78,13 +81,7 @@ def find_finished(client: ReplicaClient, name: Generation, index: int) -> Shippe
     last = read_segment(client, positions[-1])
     if not last.header.final:
         raise ReplicaGapError(str(last.header.next_slot))
-    return ShippedSegment(
-        index=index,
-        file=last.header.file,
-        length=last.header.end,
-        crc=last.header.crc_total,
-        previous=first.previous,
-        chain=last.digest,
-        shipped=last.header.shipped,
-        sequence=first.next if first.first is None else first.first,
-    )
+    sealed = describe_sealed(client, last.header) if last.header.sealed is not None else None
+    sequence = first.next if first.first is None else first.first
+    opening = Opening(index, first.previous, sequence if sealed is None else sealed.first, 0)
+    return finished_by(opening, last.header, last.digest, sealed)

@@ -56,7 +56,7 @@ def size(bench: Bench) -> int:
 
 def held(daemon: Daemon) -> int:
     """WAL segments in memory."""
-    return len(daemon.replica._queue)
+    return daemon.replica.queued
 
 
 def sit_out(bench: Bench, daemon: Daemon, task: ReplicaTask, seconds: float) -> tuple[int, int]:

@@ -111,8 +111,8 @@ class Daemon:
 
     def crash(self) -> None:
         """Lose all that is only in memory."""
-        if self.replica._follower is not None:
-            self.replica._follower.close()
+        if self.replica._writer is not None:
+            self.replica._writer.close()
         self.folder.close()
 
     def restart(self, *, takeover: bool = False) -> None:

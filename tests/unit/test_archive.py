@@ -454,25 +454,51 @@ def test_own_sealed_segment_and_snapshot_are_adopted_and_others_are_refused_by_n
     assert again.replica.archive.status.snapshot == snapshot_key(generation(daemon.generation), 2)
 
 
-def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_an_error_that_fences_nobody(
+def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_gone_round_by_a_generation_that_continues(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The log was rewritten after it went up, and before anything named it."""
+    daemon = Daemon(log, store, state, clock=clock)
+    daemon.sync()
+    key = sealed_key(generation(daemon.generation), 0)
+    put_sealed_of_another_log(daemon, store, tmp_path, clock, seed=0)
+    grow(daemon, clock, 2)
+    daemon.sync()
+    first, second = daemon.claims
+    assert (second.relation, second.predecessor) == ("continues", first.generation)
+    assert daemon.replica.archive is not None
+    assert daemon.replica.archive.taken is None
+    grow(daemon, clock, 1)
+    daemon.replica.archive.ask()
+    assert daemon.replica.archive.status.error is None
+    assert key not in {entry.key for entry in newest(daemon).segments}
+    assert restored(store, log, tmp_path / "out") == log.files()
+
+
+def test_a_sealed_segment_of_another_owner_under_the_own_name_is_an_error_that_fences_nobody(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock)
     daemon.sync()
     key = sealed_key(generation(daemon.generation), 0)
-    other = make_log(tmp_path / "other")
-    other.roll(7)
-    second = Daemon(other, MemoryStore("second"), state + ".second", clock=clock)
-    second.sync()
-    grow(second, clock, 1)
-    body = objects(second.store)[sealed_key(generation(second.generation), 0)]
-    store.put(key, [body])
+    put_sealed_of_another_log(daemon, store, tmp_path, clock, seed=1)
     grow(daemon, clock, 2)
     assert daemon.replica.archive is not None
     status = daemon.replica.archive.status
     assert key in str(status.error)
     assert status.failures > 0
     assert daemon.acknowledged[-1].header.end == len(log.texts[log.name])
+
+
+def put_sealed_of_another_log(daemon: Daemon, store: MemoryStore, folder: Path, clock: ManualClock, seed: int) -> None:
+    """Put what another daemon seals of another log where this one will put its first; with seed 0 it is this owner."""
+    other = make_log(folder / "other")
+    other.roll(7)
+    second = Daemon(other, MemoryStore("second"), f"{folder}/second", clock=clock, seed=seed)
+    second.sync()
+    grow(second, clock, 1)
+    body = objects(second.store)[sealed_key(generation(second.generation), 0)]
+    store.put(sealed_key(generation(daemon.generation), 0), [body])
 
 
 def test_wal_segments_lie_untouched_before_their_time(

@@ -16,7 +16,7 @@ from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import NotCreateOnlyError, SucceededError
-from litelog.shipping.replica import LOOK_SECONDS
+from litelog.shipping.put_checks import LOOK_SECONDS
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CarelessStore

@@ -15,7 +15,7 @@ from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.pruning_session import PruningSession
-from litelog.shipping.replica import LOOK_SECONDS
+from litelog.shipping.put_checks import LOOK_SECONDS
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
 from replica_clients.memory import MemoryStore
@@ -184,7 +184,8 @@ def test_what_an_owner_begins_with_stays_though_the_one_before_lets_it_go_at_tha
     window = owners.clock.now() - 2 * int(HOUR) * 1_000_000
     leaves = min(drop.time for drop in old.replica.archive.state.drops if drop.time > window) - window
     owners.clock.advance(leaves / 1_000_000 - LOOK_SECONDS / 6)
-    old.replica._looked_at = 0.0  # so that it looks now, and not for a minute
+    assert old.replica._writer is not None
+    old.replica._writer._checks._looked_at = 0.0  # so that it looks now, and not for a minute
     owners.log.append(1)
     old.sync()
     new = owners.start(RetentionPolicy(), takeover=True)

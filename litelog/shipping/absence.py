@@ -1,0 +1,80 @@
+"""Log segments that were finished while the daemon was away: sealed at once, and an empty ``final`` stands for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog import wal_segment
+from litelog.shipping.preparation import Prepared
+from litelog.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.log.place import Place
+    from litelog.shipping.first_contact import Contacted, FirstContact
+    from litelog.snapshot_entries import SnapshotEntry
+
+
+class Absence:
+    """What happened before a daemon went on in its generation. Used by one thread at a time.
+
+    What was begun as WAL segments goes on as WAL segments, to its ``final``: sealing begins at the index behind it.
+    """
+
+    def __init__(self, contact: FirstContact | None, claim: Claim, clock: Clock) -> None:
+        """``contact``: None where nothing is to go up sealed at once."""
+        self._contact = contact
+        self._claim = claim
+        self._clock = clock
+        self._sealed: dict[int, Contacted] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether it is yet to be found out what was finished."""
+        return self._contact is not None
+
+    def next(self, place: Place, previous: str, shipped: int) -> Prepared | None:
+        """The ``final`` of the log segment that begins at ``place``, if that is sealed; None if it goes as WAL.
+
+        ``previous``, ``shipped``: as for ``Preparation.next``. Raises what ``FirstContact.seal`` raises.
+        """
+        if place.offset:
+            return None
+        if self._contact is not None:
+            find_files = partial(self._contact.files.find_behind, place)
+            contact = self._contact.seal(self._claim, place, find_files, shipped=shipped)
+            self._contact = None
+            self._sealed = {one.entry.index: one for one in contact.sealed}
+        sealed = self._sealed.get(place.index)
+        if sealed is None or place.file not in ("", sealed.entry.file):
+            return None
+        header = self._make_final(sealed.entry, place, previous, max(self._clock.now(), shipped))
+        body = wal_segment.assemble(header, [])
+        start = replace(place, file=sealed.entry.file)
+        return Prepared(start, sealed.after, header, body, wal_segment.digest(body), more=True, sealed=sealed.entry)
+
+    def _make_final(self, entry: SnapshotEntry, place: Place, previous: str, shipped: int) -> WalHeader:
+        return WalHeader(
+            log=self._claim.log,
+            format=self._claim.format,
+            generation=self._claim.generation,
+            owner=self._claim.owner,
+            index=place.index,
+            offset=0,
+            length=0,
+            file=entry.file,
+            first=None,
+            next=entry.next if entry.next is not None else place.sequence,
+            records=0,
+            lowest=None,
+            highest=None,
+            crc=0,
+            crc_total=0,
+            previous=previous,
+            shipped=shipped,
+            final=True,
+            sealed=entry.digest,
+        )

@@ -1,0 +1,80 @@
+"""What an owner sees to before it puts a WAL segment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from litelog.errors import DivergedError
+from litelog.shipping.fencing import GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.shipping.ownership import Owner
+    from litelog.shipping.preparation import Prepared
+    from litelog.shipping.state_keeper import StateKeeper
+
+LOOK_SECONDS = 60.0
+"""How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""
+
+
+class LostSegmentError(DivergedError):
+    """It is the replica that lacks something, and not the log: a new generation may continue this one."""
+
+
+class PutChecks:
+    """One generation's. Used by one thread at a time."""
+
+    def __init__(self, folder: str, claim: Claim, owner: Owner, keeper: StateKeeper, clock: Clock) -> None:
+        """``folder``: the log's; the generation has just been begun or proved to be ours."""
+        self._folder = folder
+        self._claim = claim
+        self._owner = owner
+        self._keeper = keeper
+        self._clock = clock
+        self._proved_at = self._looked_at = clock.monotonic()
+
+    def check(self, prepared: Prepared) -> None:
+        """Before ``prepared`` is put. FencedError, DivergedError, StoreError."""
+        self._prove_if_due()
+        self._look_if_due()
+        self._keep_promise(prepared)
+
+    def succeeded(self) -> None:
+        """A put has succeeded, which proves whose generation it is."""
+        self._proved_at = self._clock.monotonic()
+
+    def _prove_if_due(self) -> None:
+        if self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
+            return
+        state = self._keeper.state
+        assert state is not None
+        if not self._owner.prove(state):
+            raise LostSegmentError(self._folder, "the replica no longer holds the last WAL segment that was shipped")
+        self._proved_at = self._clock.monotonic()
+
+    def _look_if_due(self) -> None:
+        if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
+            state = self._keeper.state
+            assert state is not None
+            self._owner.look_for_newer(state)
+            self._looked_at = self._clock.monotonic()
+
+    def _keep_promise(self, prepared: Prepared) -> None:
+        """Before a generation comes to where its predecessor ended, see that the log still holds that.
+
+        It may have been rewound since the claim. Until then readers stay with the predecessor.
+        """
+        state = self._keeper.state
+        assert state is not None
+        promised, header = state.promised, prepared.header
+        if promised is None:
+            return
+        index = promised.index + self._claim.shift
+        missed = header.file == promised.file and header.index != index
+        if (header.index, prepared.end) < (index, promised.end) and not missed:
+            return
+        if missed or not self._owner.keeps(state):
+            raise DivergedError(self._folder, "was rewound before all was shipped that it continues")
+        self._keeper.state = replace(state, promised=None)
