@@ -154,12 +154,12 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
 
 def parse_time(name: str, text: str) -> int:
     """Microseconds since 1970 that an ISO time says; one without a zone is in UTC. ConfigError."""
+    if text.strip().isdigit():
+        raise ConfigError(f"{name}={text!r} is a number: write an ISO time, such as 2026-11-21T10:00:00Z")
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ConfigError(f"{name}={text!r} is no ISO time, such as 2026-11-21T10:00:00Z or 2026-11-21") from None
-    if text.strip().isdigit():
-        raise ConfigError(f"{name}={text!r} may be a date or a number: write an ISO time, such as 2026-11-21T10:00:00Z")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -63,9 +63,8 @@ def log_columns(
     if names is None:
         metadata = METADATA if options.include_metadata else METADATA[-1:] if options.has_several else ()
         names = [*RECORD, *metadata, *([options.corrupt_column] if lenient else [])]
-    null = (
-        {"key"} | (set() if has_timestamps else {"timestamp"}) | (set() if has_generations else {"generation", "epoch"})
-    )
+    null = {"key"} if has_timestamps else {"key", "timestamp"}
+    null |= set() if has_generations else {"generation", "index", "epoch"}
     if lenient:
         null |= {"sequence", "timestamp", "value", "offset"}
     return tuple(_column(name, null, options.corrupt_column if lenient else None) for name in names)
@@ -97,11 +96,4 @@ def arrow_schema(columns: Sequence[Column]) -> Any:
         "binary": pyarrow.binary(),
         "string": pyarrow.string(),
     }
-    return pyarrow.schema(
-        [
-            pyarrow.field(
-                column.title, types[CORRUPT_TYPE if column.is_corrupt else TYPES[column.name]], column.nullable
-            )
-            for column in columns
-        ]
-    )
+    return pyarrow.schema([pyarrow.field(column.title, types[type_of(column)], column.nullable) for column in columns])

@@ -1,0 +1,153 @@
+"""Options of Spark readers: what is accepted, what is refused and how, and what is never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from litelog.errors import ConfigError
+from litelog.spark.options import Mode, parse_options
+from litelog.spark.partitions import PlannedLog
+from litelog.spark.schema import log_columns
+
+SECRET = "not-to-be-shown"
+
+
+def test_the_defaults_are_the_strict_ones() -> None:
+    options = parse_options({"path": "s3://bucket/log"})
+    assert (options.mode, options.fail_on_data_loss, options.generation) == (Mode.FAILFAST, True, None)
+    assert (options.max_partition_bytes, options.num_partitions) == (128 << 20, None)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
+def test_the_schemes_of_s3_are_synonyms(scheme: str) -> None:
+    assert parse_options({"path": f"{scheme}://bucket/log"}).paths[0].lower() == "s3://bucket/log"
+
+
+def test_every_option_is_read() -> None:
+    options = parse_options(
+        {
+            "paths": '["/a", "/b"]',
+            "generation": "00000001000000a1",
+            "startingsequence": "3",
+            "endingsequence": "9",
+            "startingtimestamp": "1970-01-01T00:00:01Z",
+            "endingtimestamp": "1970-01-01 01:00:02+01:00",
+            "mode": "permissive",
+            "columnnameofcorruptrecord": "bad",
+            "failondataloss": "false",
+            "maxpartitionbytes": "64m",
+            "numpartitions": "7",
+            "includemetadata": "TRUE",
+            "format": "lines",
+            "pattern": "*.txt",
+        }
+    )
+    bounds = options.range
+    assert options.paths == ("/a", "/b")
+    assert (bounds.first, bounds.stop, bounds.since, bounds.until) == (3, 9, 1_000_000, 2_000_000)
+    assert (options.generation, options.mode, options.corrupt_column) == ("00000001000000a1", Mode.PERMISSIVE, "bad")
+    assert (options.fail_on_data_loss, options.include_metadata) == (False, True)
+    assert (options.max_partition_bytes, options.num_partitions) == (64 << 20, 7)
+    assert (options.format, options.pattern) == ("lines", "*.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("startingsequnce", "1", "did you mean startingSequence?"),
+        ("numpartition", "1", "did you mean numPartitions?"),
+        ("mode", "strict", "FAILFAST, DROPMALFORMED, PERMISSIVE"),
+        ("startingsequence", "-1", "startingSequence='-1' must be a number from 0"),
+        ("startingtimestamp", "yesterday", "startingTimestamp='yesterday' is no ISO time"),
+        ("endingtimestamp", "1700000000", "write an ISO time"),
+        ("generation", "newest", "generation"),
+        ("failondataloss", "maybe", "true or false"),
+        ("maxpartitionbytes", "many", "maxPartitionBytes='many'"),
+        ("numpartitions", "0", "numPartitions='0' must be a number from 1"),
+        ("columnnameofcorruptrecord", " ", "columnNameOfCorruptRecord is empty"),
+        ("fs.s3a.acces.key", "x", "did you mean fs.s3a.access.key?"),
+        ("paths", "s3://a/b", "JSON list"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_what_would(name: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({"path": "/a", name: value})
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("pair", [("startingsequence", "endingsequence"), ("startingtimestamp", "endingtimestamp")])
+def test_an_end_before_its_start_is_refused(pair: tuple[str, str]) -> None:
+    late, early = ("9", "3") if "sequence" in pair[0] else ("2026-01-02", "2026-01-01")
+    with pytest.raises(ConfigError, match="lies before"):
+        parse_options({"path": "/a", pair[0]: late, pair[1]: early})
+
+
+def test_no_place_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no log is named"):
+        parse_options({})
+
+
+def test_options_of_stores_are_translated_and_ours_win() -> None:
+    options = parse_options(
+        {
+            "path": "s3a://bucket/log",
+            "fs.s3a.access.key": "from-hadoop",
+            "spark.hadoop.fs.s3a.secret.key": "secret",
+            "fs.s3a.endpoint": "minio:9000",
+            "fs.s3a.connection.ssl.enabled": "false",
+            "fs.s3a.endpoint.region": "eu",
+            "fs.s3a.path.style.access": "true",
+            "s3.access-key-id": "ours",
+            "store.read-timeout": "5s",
+        }
+    )
+    assert options.store == {
+        "access-key-id": "ours",
+        "secret-access-key": "secret",
+        "endpoint": "http://minio:9000",
+        "region": "eu",
+        "path-style": "true",
+        "read-timeout": "5s",
+    }
+
+
+def test_an_endpoint_without_a_scheme_is_https_as_hadoop_has_it() -> None:
+    assert parse_options({"path": "/a", "fs.s3a.endpoint": "minio:9000"}).store["endpoint"] == "https://minio:9000"
+
+
+def test_no_repr_shows_a_secret() -> None:
+    url = f"abfs://user:{SECRET}@host/log?sig={SECRET}"
+    options = parse_options({"path": url, "s3.secret-access-key": SECRET})
+    log = PlannedLog("log", url, options.store, "litelog", None, None, None, options.range, options.mode, True)
+    assert SECRET not in repr(options)
+    assert SECRET not in repr(log)
+
+
+def test_columns_are_not_null_where_that_is_true() -> None:
+    def null(has_timestamps: bool, remote: bool = True, **options: str) -> dict[str, bool]:
+        parsed = parse_options({"path": "/a", **options})
+        columns = log_columns(parsed, has_timestamps=has_timestamps, has_generations=remote)
+        return {column.title: column.nullable for column in columns}
+
+    assert null(True) == {"sequence": False, "timestamp": False, "key": True, "value": False}
+    assert null(False)["timestamp"] is True
+    metadata = null(True, includemetadata="true")
+    assert [metadata[name] for name in ("generation", "index", "offset", "epoch", "log")] == [False] * 5
+    local = null(True, remote=False, includemetadata="true")
+    assert [local[name] for name in ("generation", "index", "offset", "epoch", "log")] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    lenient = null(True, mode="PERMISSIVE")
+    assert lenient == dict.fromkeys(("sequence", "timestamp", "key", "value", "_corrupt_record"), True)
+
+
+def test_several_logs_have_their_name_as_a_column() -> None:
+    for paths in ('["/a", "/b"]', '["/logs/*"]'):
+        columns = log_columns(parse_options({"paths": paths}), has_timestamps=True)
+        assert columns[-1].title == "log"
