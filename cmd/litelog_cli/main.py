@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 VERBS = (
     "replicate",
+    "status",
+    "sync",
     "restore",
     "append",
     "cat",

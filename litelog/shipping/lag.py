@@ -230,8 +230,11 @@ class LagMeter:
 
     def _find_place(self) -> tuple[Any, ...]:
         place = self._place()
-        if place is None:
-            return ()
-        name, offset = (place.file, float(place.offset)) if place.file else (place.behind, math.inf)
-        order = self.source.format.segment_order(name) if name else None
-        return () if order is None else (order, offset)
+        return () if place is None else find_place(place, self.source.format)
+
+
+def find_place(place: Place, log_format: LogFormat) -> tuple[Any, ...]:
+    """A place as ``SourceView.end`` spells it."""
+    name, offset = (place.file, float(place.offset)) if place.file else (place.behind, math.inf)
+    order = log_format.segment_order(name) if name else None
+    return () if order is None else (order, offset)

@@ -1,0 +1,142 @@
+"""Asks the daemon of this machine over HTTP: at the configured address, or the default one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from litelog.errors import LitelogError
+from litelog_cli.replicate import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from litelog.config import Config
+
+CONNECT_SECONDS = 5.0
+MAX_ANSWER_BYTES = 64 << 20
+
+
+class NoDaemonError(LitelogError):
+    """No daemon answers there."""
+
+
+class DaemonAnswerError(LitelogError):
+    """What answers is no daemon, or refuses to."""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonClient:
+    """A daemon's address, and the token for it."""
+
+    addr: str
+    token_file: str | None = None
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """The JSON that the daemon answers with. NoDaemonError, DaemonAnswerError."""
+        status, answer = self._request("GET", path, query, CONNECT_SECONDS)
+        if status != http.HTTPStatus.OK:
+            raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
+        return answer
+
+    def post(self, path: str, seconds: float, accepted: Sequence[int], **query: str) -> dict[str, Any]:
+        """As ``get``, where an answer may take ``seconds``, and have a status of ``accepted``."""
+        status, answer = self._request("POST", path, query, seconds + CONNECT_SECONDS)
+        if status not in accepted:
+            raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
+        return answer
+
+    def _request(self, method: str, path: str, query: Mapping[str, str], seconds: float) -> tuple[int, dict[str, Any]]:
+        connection = self._connect(seconds)
+        target = f"{path}?{urlencode(query)}" if query else path
+        try:
+            try:
+                connection.request(method, target, headers=self._headers())
+                response = connection.getresponse()
+                body = response.read(MAX_ANSWER_BYTES)
+            except (ConnectionRefusedError, FileNotFoundError) as error:
+                raise NoDaemonError(f"no daemon answers at {self.addr}") from error
+            except (OSError, http.client.HTTPException) as error:
+                raise NoDaemonError(f"the daemon at {self.addr} does not answer: {error}") from error
+            try:
+                answer = json.loads(body)
+            except ValueError:
+                answer = None
+            if not isinstance(answer, dict):
+                raise DaemonAnswerError(f"what answers at {self.addr} is no litelog daemon (status {response.status})")
+            return response.status, answer
+        finally:
+            connection.close()
+
+    def _connect(self, seconds: float) -> http.client.HTTPConnection:
+        if self.addr.startswith("unix:"):
+            return _UnixConnection(self.addr.removeprefix("unix:"), seconds)
+        host, _, port = self.addr.rpartition(":")
+        host = host.strip("[]")
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened at, not where
+        return http.client.HTTPConnection(everywhere.get(host, host), int(port), timeout=seconds)
+
+    def _headers(self) -> dict[str, str]:
+        if self.token_file is None:
+            return {}
+        try:
+            with open(self.token_file, encoding="ascii") as file:
+                return {"Authorization": f"Bearer {file.readline().strip()}"}
+        except (OSError, ValueError) as error:
+            raise DaemonAnswerError(f"token-file {self.token_file}: cannot be read: {error}") from error
+
+
+def read_config(config_file: str | None) -> Config | None:
+    """The configuration that is named, or that is at its usual place; None where there is none. ConfigError."""
+    from litelog.config import load_config
+
+    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
+    if config_file is None and not os.path.exists(path):
+        return None
+    return load_config(Path(path), os.environ)
+
+
+def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
+    """Where the daemon is to be asked: at ``addr``, else as configured; None where it is configured to be silent."""
+    from litelog.config.serving import DEFAULT_ADDR, OFF
+
+    configured = config.addr if config is not None else None
+    chosen = addr or configured or DEFAULT_ADDR
+    if chosen == OFF:
+        return None
+    return DaemonClient(chosen, config.token_file if config is not None else None)
+
+
+def same_log(one: str, other: str) -> bool:
+    """Whether two paths are one log's folder."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def same_replica(given: str, known: str) -> bool:
+    """Whether ``given``, as people write it, is the replica that the daemon calls ``known``."""
+    from litelog.registry import local_folder, redact
+
+    folder = local_folder(known)
+    if folder is not None:
+        path = local_folder(given) or given
+        return "://" not in path and os.path.realpath(path) == os.path.realpath(folder)
+    return redact(given).rstrip("/") == known.rstrip("/") or given.partition("?")[0] == known.partition("?")[0]

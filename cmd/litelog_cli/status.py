@@ -1,0 +1,136 @@
+"""``litelog status``: where every replica stands."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from litelog.errors import ExitCode, LitelogError
+from litelog_cli.output import print_json
+
+if TYPE_CHECKING:
+    from litelog.config import Config
+    from litelog.server.report import Report
+
+_COLUMNS = ("log", "replica", "phase", "lag", "behind", "position", "sequence", "verified", "")
+_NUMBERS = ("lag", "behind", "sequence")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog status
+  litelog status /var/lib/events
+  litelog status --json --config /etc/litelog.yml
+  litelog status --replica s3://bucket/events
+\b
+Asks the daemon that runs on this machine; where none answers, what it kept in
+its state folder is shown, as it was when it was saved. With --replica the
+replicas themselves are read, whoever writes them.
+Exit codes: 0 all is well (or, without a daemon, known), 1 the daemon is not
+healthy, or nothing is known, 2 usage or configuration.
+"""
+)
+@click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False)
+@click.option("--replica", "from_replica", is_flag=True, help="Read the replicas themselves.")
+@click.option("--config", "config_file", type=click.Path(), help="The daemon's configuration file.")
+@click.option("--addr", help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]")
+@click.option("--state-dir", help="Where the daemon keeps its state.")
+@click.option("--json", "as_json", is_flag=True, help="Print the status as one JSON object.")
+def status(
+    place: str | None,
+    from_replica: bool,
+    config_file: str | None,
+    addr: str | None,
+    state_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Show where the replicas stand: all of them, those of LOG_DIR, or the one at REPLICA_URL."""
+    from litelog_cli.daemon_client import NoDaemonError, find_daemon, read_config
+
+    config = read_config(config_file)
+    if from_replica:
+        return _show(_of_replicas(place, config_file, config), as_json)
+    daemon = find_daemon(config, addr)
+    silence = "the daemon is configured to listen nowhere (addr: off)"
+    if daemon is not None:
+        try:
+            report = _choose(daemon.get("/status"), place)
+        except NoDaemonError as error:
+            if addr is not None:
+                raise
+            silence = str(error)
+        else:
+            if report.logs or place is None:
+                return _show(report, as_json)
+            silence = f"the daemon at {daemon.addr} does not have {place}"
+    return _show(_of_state(place, config, state_dir, silence), as_json)
+
+
+def _choose(answer: dict[str, Any], place: str | None) -> Report:
+    """The daemon's report, or the part of it that ``place`` names."""
+    from pydantic import ValidationError
+
+    from litelog.server.report import Report
+    from litelog_cli.daemon_client import same_log, same_replica
+
+    try:
+        report = Report.model_validate(answer)
+    except ValidationError as error:
+        raise LitelogError("the daemon's status is of another version of litelog; use that one's command") from error
+    if place is None:
+        return report
+    logs = []
+    for log in report.logs:
+        replicas = [each for each in log.replicas if same_log(place, log.log) or same_replica(place, each.replica)]
+        if replicas:
+            logs.append(log.model_copy(update={"replicas": replicas}))
+    return report.model_copy(update={"logs": logs})
+
+
+def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
+    from litelog.log.replicated import default_state_dir
+    from litelog_cli.kept_status import read_kept
+
+    folder = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
+    configured = [] if config is None else [log.path for log in config.logs if hasattr(log, "path")]
+    report = read_kept(folder, place, configured)
+    if not report.logs:
+        raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {place}" if place else ""))
+    click.echo(f"litelog: {silence}; this was kept in {folder}", err=True)
+    return report
+
+
+def _of_replicas(place: str | None, config_file: str | None, config: Config | None) -> Report:
+    from litelog_cli.configured import find_sources
+    from litelog_cli.kept_status import read_replicas
+
+    if place is None and config is not None:
+        logs = [log for log in config.logs if hasattr(log, "path")]
+        return read_replicas([(log.path, replica) for log in logs for replica in log.replicas])
+    sources = find_sources((place,) if place is not None else (), config_file)
+    log = place if place is not None and os.path.isdir(place) and len(sources.replicas) > 1 else ""
+    return read_replicas([(log, replica) for replica in sources.replicas])
+
+
+def _show(report: Report, as_json: bool) -> int:
+    if as_json:
+        print_json(report.model_dump())
+    else:
+        _print(report)
+    return ExitCode.FAILURE if report.healthy is False else ExitCode.DONE
+
+
+def _print(report: Report) -> None:
+    from litelog_cli.output import print_table
+    from litelog_cli.status_rows import make_row
+
+    rows = [make_row(log.log, replica) for log in report.logs for replica in log.replicas]
+    print_table(_COLUMNS, rows, _NUMBERS)
+    for reason in report.reasons:
+        place = f"{reason.log} to {reason.replica}: " if reason.log else ""
+        click.echo(f"{reason.kind}: {place}{reason.message}")
+    if report.healthy is not None:
+        click.echo("healthy" if report.healthy else "NOT HEALTHY")

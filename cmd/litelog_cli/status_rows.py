@@ -1,0 +1,26 @@
+"""A replica's status as a row of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.quantities import format_duration, format_size
+from litelog_cli.output import format_number
+
+if TYPE_CHECKING:
+    from litelog.server.report import ReplicaReport
+
+
+def make_row(log: str, replica: ReplicaReport) -> tuple[str, ...]:
+    """The cells: log, replica, phase, lag, bytes behind, position, sequence, verified, what is wrong."""
+    return (
+        log or "-",
+        replica.replica,
+        replica.phase,
+        "-" if replica.lag_seconds is None else format_duration(replica.lag_seconds),
+        "-" if replica.lag_bytes is None else format_size(replica.lag_bytes),
+        replica.position or "-",
+        format_number(replica.sequence),
+        replica.last_verified or "-",
+        "; ".join(filter(None, (replica.error, replica.archive_error, replica.source_error, replica.verify_error))),
+    )

@@ -1,0 +1,92 @@
+"""``litelog sync``: wait until all that logs hold now is in their replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from litelog.errors import ExitCode, LitelogError
+from litelog_cli.output import print_json
+
+if TYPE_CHECKING:
+    from litelog_cli.daemon_client import DaemonClient
+
+REACHED, TOO_LATE = 200, 504
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  litelog sync                                        all logs, all replicas
+  litelog sync --wait 2m /var/lib/events
+  litelog sync --replica s3://bucket/events /var/lib/events
+\b
+Asks the daemon that runs on this machine. Nothing is sent sooner for it: it
+waits for the uploads that are due anyway.
+Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration.
+"""
+)
+@click.argument("log_dir", required=False)
+@click.option("--wait", default="30s", show_default=True, help="How long to wait; at most 10m.")
+@click.option("--replica", "replica_url", help="Wait for this replica only.")
+@click.option("--config", "config_file", type=click.Path(), help="The daemon's configuration file.")
+@click.option("--addr", help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object.")
+def sync(
+    log_dir: str | None,
+    wait: str,
+    replica_url: str | None,
+    config_file: str | None,
+    addr: str | None,
+    as_json: bool,
+) -> int:
+    """Wait until all that the logs, or the one in LOG_DIR, hold now is durable in their replicas."""
+    from litelog.quantities import parse_duration
+    from litelog_cli.daemon_client import find_daemon, read_config
+
+    try:
+        seconds = parse_duration(wait)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--wait") from error
+    if seconds > 600:
+        raise click.BadParameter("must be at most 10m", param_hint="--wait")
+    daemon = find_daemon(read_config(config_file), addr)
+    if daemon is None:
+        raise LitelogError("the daemon is configured to listen nowhere (addr: off), so it cannot be asked")
+    query = {"wait": wait, **_choose(daemon, log_dir, replica_url)}
+    answer = daemon.post("/sync", seconds, (REACHED, TOO_LATE), **query)
+    if as_json:
+        print_json(answer)
+    else:
+        _print(answer)
+    return ExitCode.DONE if answer["reached"] else ExitCode.FAILURE
+
+
+def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) -> dict[str, str]:
+    """The log and the replica as the daemon calls them. LitelogError where it has no such ones."""
+    from litelog_cli.daemon_client import same_log, same_replica
+
+    if log_dir is None and replica_url is None:
+        return {}
+    logs: list[dict[str, Any]] = daemon.get("/status")["logs"]
+    found = [log for log in logs if log_dir is None or same_log(log_dir, log["log"])]
+    if not found:
+        known = ", ".join(log["log"] for log in logs) or "none"
+        raise LitelogError(f"{log_dir}: not a log of the daemon at {daemon.addr} (known: {known})")
+    query = {} if log_dir is None else {"log": found[0]["log"]}
+    if replica_url is None:
+        return query
+    urls = [replica["replica"] for log in found for replica in log["replicas"]]
+    match = next((url for url in urls if same_replica(replica_url, url)), None)
+    if match is None:
+        raise LitelogError(f"no such replica at the daemon at {daemon.addr} (known: {', '.join(urls)})")
+    return {**query, "replica": match}
+
+
+def _print(answer: dict[str, Any]) -> None:
+    for each in answer["unreached"]:
+        why = f": {each['error']}" if each["error"] else ""
+        click.echo(f"{each['log']} to {each['replica']}: not in time ({each['phase']}){why}", err=True)
+    done = answer["replicas"] - len(answer["unreached"])
+    click.echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s")
