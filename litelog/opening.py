@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.event_fields import fields
 from litelog.layout import Fencing
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.clock import Clock
-    from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.config import LogConfig, ReplicaConfig
     from litelog.destination_threads import DestinationThreads
     from litelog.log.place import Place
     from litelog.metered_store import RequestMeter
@@ -80,24 +81,40 @@ class Opened:
     error: LitelogError | None = None
 
 
-def open_logs(config: Config, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
-    """Every replica of every log, in the configuration's order. ConfigError where one cannot be."""
-    for log in config.logs:
-        replicas = ReplicaSet(log_state_folder(state_dir, log.path))
-        source = Source(log.path, open_format(log.format, log.pattern), replicas.agree_on_log_id)
-        end = SourceEnd(source.folder, source.format, tools.clock)
-        truncator = _open_truncator(source, log, replicas, tools)
-        for replica in log.replicas:
-            yield _open_replica(source, log, replica, _Place(state_dir, host, truncator, end), tools)
+def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
+    """Every replica of a log, in the configuration's order. ConfigError where one cannot be."""
+    replicas = ReplicaSet(log_state_folder(state_dir, log.path))
+    source = Source(log.path, open_format(log.format, log.pattern), replicas.agree_on_log_id)
+    end = SourceEnd(source.folder, source.format, tools.clock)
+    truncator = _open_truncator(source, log, replicas, tools.clock)
+    for replica in log.replicas:
+        yield _open_replica(source, log, replica, _Place(state_dir, host, truncator, end), tools)
 
 
-def _open_truncator(source: Source, log: LogConfig, replicas: ReplicaSet, tools: Tools) -> LogTruncator:
+def check_openable(entry: LogConfig | FolderConfig) -> None:
+    """ConfigError where a log of that entry could not be opened, whatever is on the disk."""
+    log = entry.named("name") if isinstance(entry, FolderConfig) else entry
+    source = Source(log.path, open_format(log.format, log.pattern))
+    _check_truncation(source, log)
+    for replica in log.replicas:
+        store = open_store(replica.url, replica.options)
+        try:
+            _require_outside(log.path, store.url)
+        finally:
+            store.close()
+
+
+def _check_truncation(source: Source, log: LogConfig) -> None:
     if log.truncate is not None and not source.format.self_numbered:
         raise ConfigError(
             f"{log.path}: truncate: records of the format {source.format.name} are counted from the log's beginning, "
             "which may not go"
         )
-    return LogTruncator(source, replicas, log.truncate.policy() if log.truncate is not None else None, tools.clock)
+
+
+def _open_truncator(source: Source, log: LogConfig, replicas: ReplicaSet, clock: Clock) -> LogTruncator:
+    _check_truncation(source, log)
+    return LogTruncator(source, replicas, log.truncate.policy() if log.truncate is not None else None, clock)
 
 
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
@@ -134,6 +151,11 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     except LitelogError as error:
         return Opened(log.path, replica.url, client, task, error)
     beginning = ObjectReplicaClient(RetryingStore(store, tools.stop_requested, BEGINNING))
+    contacts = tools.threads.contacting(client.url)
+
+    def contacting(work: Callable[[], None]) -> None:
+        contacts.submit(tools.guard, work)
+
     owner = Owner(
         source,
         beginning,
@@ -142,7 +164,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         random=tools.random,
         host=place.host,
         takeover=log.takeover,
-        contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock),
+        contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock, contacting),
         fencing=replica.fencing,
     )
     threads = tools.threads.sealing(client.url)

@@ -17,8 +17,7 @@ from litelog_cli.replicate import DEFAULT_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from litelog.config import Config
-    from litelog.config.models import LogConfig, ReplicaConfig
+    from litelog.config import Config, ReplicaConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     replicas: list[Replica] = []
     pattern: str | None = None
     for place in places:
-        log = None if config is None or is_replica(place) else _log_at(config, place)
+        log = None if config is None or is_replica(place) else config.find_log(place)
         if log is not None:
             replicas += [_configured(replica) for replica in log.replicas]
             pattern = pattern or log.pattern
@@ -86,9 +85,9 @@ def _load(places: Sequence[str], config_file: str | None) -> Config | None:
 def _only_log(config: Config | None) -> Sources:
     if config is None:
         raise click.UsageError("nothing to restore from: give a REPLICA_URL, or the LOG_DIR of a configured log")
-    if len(config.logs) > 1:
+    if len(config.logs) > 1 or config.folders:
         raise click.UsageError(f"which log? give its folder ({_known(config)})")
-    (log,) = config.logs
+    (log,) = config.own_logs
     return Sources(tuple(_configured(replica) for replica in log.replicas), log.pattern)
 
 
@@ -97,13 +96,12 @@ def _configured(replica: ReplicaConfig) -> Replica:
 
 
 def _replica_at(config: Config | None, place: str) -> Replica | None:
-    replicas = (replica for log in config.logs for replica in log.replicas) if config is not None else ()
-    return next((_configured(replica) for replica in replicas if replica.url == place), None)
-
-
-def _log_at(config: Config, place: str) -> LogConfig | None:
-    return next((log for log in config.logs if os.path.abspath(log.path) == os.path.abspath(place)), None)
+    replica = config.find_replica(place) if config is not None else None
+    return None if replica is None else _configured(replica)
 
 
 def _known(config: Config | None) -> str:
-    return "known: " + ", ".join(log.path for log in config.logs) if config is not None else "no configuration"
+    if config is None:
+        return "no configuration"
+    folders = (f"{os.path.join(folder.dir, folder.pattern)}" for folder in config.folders)
+    return "known: " + ", ".join([*(log.path for log in config.own_logs), *folders])

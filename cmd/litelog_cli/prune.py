@@ -128,8 +128,11 @@ def _load(config_file: str | None) -> Config | None:
 
 def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
     """The replicas that ``place`` names, with what the configuration says of them."""
+    from litelog.clock import SystemClock
+    from litelog.discovery import find_logs
+
     found = False
-    for log in config.logs if config is not None else ():
+    for log in find_logs(config, SystemClock()) if config is not None else ():
         is_log = "://" not in place and os.path.abspath(log.path) == os.path.abspath(place)
         for replica in log.replicas:
             if is_log or replica.url == place:

@@ -25,6 +25,7 @@ from litelog_cli.signals import STOPPING, acting_on_signals
 if TYPE_CHECKING:
     from litelog.config import Config
     from litelog.replicator import Replicator
+    from litelog.server.serving import Service
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
 
@@ -158,19 +159,32 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
         replicator = Replicator(
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
         )
-        code = _Session(replicator, manager, config.shutdown_timeout, command).run(once)
+        with nullcontext() if once else _make_service(replicator, config):
+            code = _Session(replicator, manager, config.shutdown_timeout, command).run(once)
     _print_status(replicator, as_json)
     return code
 
 
+def _make_service(replicator: Replicator, config: Config) -> Service:
+    from litelog.server.serving import Service, ServiceSettings
+
+    settings = ServiceSettings(
+        max_lag=config.max_lag,
+        addr=config.addr,
+        token_file=config.token_file,
+        allowed_hosts=config.allowed_hosts,
+        heartbeat_url=config.heartbeat_url,
+        heartbeat_interval=config.heartbeat_interval,
+    )
+    return Service(replicator, settings)
+
+
 def _check_names(config: Config) -> None:
     """Find every format and client before a program is started that would have to be stopped again."""
-    from litelog.registry import open_format, open_store
+    from litelog.opening import check_openable
 
-    for log in config.logs:
-        open_format(log.format, log.pattern)
-        for replica in log.replicas:
-            open_store(replica.url, replica.options).close()
+    for entry in config.logs:
+        check_openable(entry)
 
 
 class _Session:

@@ -15,8 +15,7 @@ from litelog_cli.output import print_json
 from litelog_cli.replicate import config_of, default_state_dir
 
 if TYPE_CHECKING:
-    from litelog.config import Config
-    from litelog.config.models import LogConfig, ReplicaConfig
+    from litelog.config import Config, LogConfig, ReplicaConfig
 
 LOOK_SECONDS = 0.05
 
@@ -74,8 +73,11 @@ def snapshot(
 
 def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:
     """What daemons have at work: (log, replica, state folder); and a configuration of the rest, if there is any."""
+    from litelog.clock import SystemClock
+    from litelog.discovery import find_logs
+
     running, logs = [], []
-    for log in config.logs:
+    for log in find_logs(config, SystemClock()):
         left = []
         for replica in log.replicas:
             url, folder = _state_folder(log, replica, state_dir)

@@ -1,6 +1,8 @@
 """The daemon's configuration: what is replicated where, from YAML or made in Python."""
 
+from litelog.config.folders import FolderConfig
 from litelog.config.loading import load_config, make_config
-from litelog.config.models import Config, LogConfig, ReplicaConfig
+from litelog.config.logs import LogConfig, ReplicaConfig
+from litelog.config.models import Config
 
-__all__ = ["Config", "LogConfig", "ReplicaConfig", "load_config", "make_config"]
+__all__ = ["Config", "FolderConfig", "LogConfig", "ReplicaConfig", "load_config", "make_config"]

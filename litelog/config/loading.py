@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from litelog.config.document import Document, Place, Problem, read_document
 from litelog.config.fields import FROM_DOCUMENT
-from litelog.config.models import Config, Location, known_keys, same_places, spell
+from litelog.config.models import Config, Location, known_keys, same_places, spell, written
 from litelog.errors import ConfigError, InvalidConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load_config(source: str | os.PathLike[str], environment: Mapping[str, str]) 
             )
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
-            problems += [_describe(document, detail) for detail in found if detail["loc"] not in broken]
+            problems += [_describe(document, detail) for detail in found if written(detail["loc"]) not in broken]
         problems += [problem for problem in _repeated(document) if problem.location not in broken]
     if config is None or problems:
         problems.sort(key=lambda problem: (problem.place.line, problem.place.column))
@@ -93,10 +93,10 @@ def _spell(problem: Problem) -> str:
 
 
 def _describe(document: Document, detail: ErrorDetails) -> Problem:
-    location: Location = detail["loc"]
+    location: Location = written(detail["loc"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return Problem(location, document.keys.get(location, Place(1, 1)), _unknown_key(location))
+        return Problem(location, document.keys.get(location, Place(1, 1)), _unknown_key(detail["loc"]))
     place = document.places.get(location)
     if kind == "missing":
         return Problem(location, document.places.get(location[:-1], Place(1, 1)), "is required")

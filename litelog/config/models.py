@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
+    Discriminator,
     Field,
-    StringConstraints,
+    Tag,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
@@ -18,37 +19,25 @@ from pydantic import (
 )
 
 from litelog.config.archiving import SnapshotInterval, SnapshotMode, SnapshotSegments, WalRetention  # noqa: TC001
-from litelog.config.document import Expanded
-from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab, read_bytes, read_seconds
+from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab
+from litelog.config.folders import FolderConfig
 from litelog.config.limits import RetentionConfig, TruncateConfig
-from litelog.config.serving import MAX_LAG, Addr, HeartbeatInterval, HeartbeatUrl, MaxLag, TokenFile
-from litelog.layout import Fencing
-from litelog.shipping.settings import Settings
+from litelog.config.logs import DEFAULTS, LogConfig, ReplicaConfig
+from litelog.config.serving import MAX_LAG, Addr, HeartbeatInterval, HeartbeatUrl, HostName, MaxLag, TokenFile
+from litelog.config.values import (
+    SCRUB_RATE,
+    Interval,
+    ScrubInterval,
+    ScrubRate,
+    SegmentBytes,
+    Text,
+    Timeout,
+    at_least_one,
+)
 from litelog.wal_segment import MAX_LENGTH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-MIN_INTERVAL = 0.001
-"""Seconds. Below a millisecond an interval is a busy loop."""
-
-MAX_INTERVAL = 86400.0
-"""Seconds. A replica that is synced less than once a day is a mistake in the unit."""
-
-MAX_SHUTDOWN_TIMEOUT = 3600.0
-"""Seconds. Whoever stops the daemon has killed it long before."""
-
-MAX_SCRUB_INTERVAL = 366 * 86400.0
-"""Seconds."""
-
-SCRUB_RATE = 8 << 20
-"""Bytes a second: a hundred GiB in four hours, a small part of what a disk or a network gives."""
-
-MIN_SEGMENT_BYTES = 4 << 10
-"""Smaller WAL segments are mostly headers."""
-
-PATTERN_FORMATS = ("lines", "raw")
-"""The formats that have no names of their own, so that a pattern says which files are log segments."""
 
 REPLICA_DEFAULTS = (
     "sync_interval",
@@ -62,136 +51,21 @@ REPLICA_DEFAULTS = (
 )
 """What the configuration may say once for all replicas."""
 
-DEFAULTS = Settings()
-
 Location = tuple[str | int, ...]
 
 
-def _switch(value: Any) -> Any:
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, Expanded) and value.lower() in words:
-        return words[value.lower()]
-    raise ValueError("must be true or false")
+_LOG, _FOLDER = "<log>", "<folder>"
 
 
-def _interval(seconds: float) -> float:
-    if not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
-        raise ValueError("must be from 1ms to 1d")
-    return seconds
+def _kind_of(entry: Any) -> str:
+    is_folder = "dir" in entry if isinstance(entry, dict) else isinstance(entry, FolderConfig)
+    return _FOLDER if is_folder else _LOG
 
 
-def _scrub_interval(seconds: float) -> float:
-    if seconds and not 1 <= seconds <= MAX_SCRUB_INTERVAL:
-        raise ValueError("must be 0s (off), or from 1s to 366d")
-    return seconds
-
-
-def _rate(size: int) -> int:
-    if size < MIN_SEGMENT_BYTES:
-        raise ValueError(f"must be at least {MIN_SEGMENT_BYTES >> 10}KiB (a second)")
-    return size
-
-
-def _timeout(seconds: float) -> float:
-    if not 0 <= seconds <= MAX_SHUTDOWN_TIMEOUT:
-        raise ValueError("must be from 0s to 1h")
-    return seconds
-
-
-def _fencing(value: Any) -> Any:
-    if value in tuple(Fencing):
-        return Fencing(value)
-    raise ValueError(f"must be {' or '.join(Fencing)}")
-
-
-def _segment_bytes(size: int) -> int:
-    if not MIN_SEGMENT_BYTES <= size <= MAX_LENGTH_BYTES:
-        raise ValueError(f"must be from {MIN_SEGMENT_BYTES >> 10}KiB to {MAX_LENGTH_BYTES >> 20}MiB")
-    return size
-
-
-def _no_zero_byte(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("holds a zero byte")
-    return text
-
-
-def _at_least_one(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not entries:
-        raise ValueError("must have at least one entry")
-    return entries
-
-
-Text = Annotated[str, StringConstraints(strict=True, min_length=1), AfterValidator(_no_zero_byte)]
-Interval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_interval)]
-Timeout = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_timeout)]
-ScrubInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_scrub_interval)]
-ScrubRate = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_rate)]
-SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
-OptionValue = str | int | float | bool | dict[str, str]
-FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
-Switch = Annotated[bool, BeforeValidator(_switch)]
-
-
-class ReplicaConfig(BaseModel):
-    """One replica of a log."""
-
-    model_config = MODEL
-
-    url: Text = Field(repr=False)
-    """Where to: ``file:///path``, a plain path, or another scheme that a replica client is installed for."""
-    sync_interval: Interval = 1.0
-    """Seconds between two PUTs under load."""
-    max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
-    """How many bytes of the log, uncompressed, one WAL segment carries at most."""
-    snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
-    """Seconds from one snapshot to the next one, if anything was sealed."""
-    snapshot_segments: SnapshotSegments = DEFAULTS.snapshot_segments
-    """How many sealed segments make a snapshot due earlier."""
-    snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
-    """What becomes of log segments that the source has dropped: ``keep`` them, or ``mirror`` that."""
-    wal_retention: WalRetention = DEFAULTS.wal_retention
-    """Seconds that WAL segments stay from when a snapshot covers them."""
-    fencing: FencingMode = Fencing.REQUIRED
-    """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
-    retention: RetentionConfig = RetentionConfig()
-    """How much of its past it keeps."""
-    scrub_interval: ScrubInterval = 0.0
-    """Seconds between two verifications of the whole replica in the background; 0: none, and no request for it."""
-    scrub_rate: ScrubRate = SCRUB_RATE
-    """Bytes of objects that a verification reads a second."""
-    options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
-    """The replica client's own settings (region, endpoint, credentials, ...): checked by it when it is opened."""
-
-
-class LogConfig(BaseModel):
-    """One log and its replicas."""
-
-    model_config = MODEL
-
-    path: Text
-    """The folder of log segments."""
-    format: Text = "litelog"
-    """The log format's name."""
-    pattern: Text | None = None
-    """Which file names are log segments, as a shell pattern; for the formats ``lines`` and ``raw``."""
-    takeover: Switch = False
-    """Whether to take over a replica whose newest claim is another owner's."""
-    poll_interval: Interval = 1.0
-    """Seconds between two looks at the folder; twice that where file-system events wake the daemon."""
-    truncate: TruncateConfig | None = None
-    """What the log itself may lose once every replica has it; None: nothing, and nothing is ever written there."""
-    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(_at_least_one)]
-
-    @field_validator("pattern")
-    @classmethod
-    def _check_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
-        chosen = info.data.get("format")
-        if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
-            raise ValueError("only the formats lines and raw have a pattern; others know their names")
-        return pattern
+Entry = Annotated[
+    Annotated[LogConfig, Tag(_LOG)] | Annotated[FolderConfig, Tag(_FOLDER)],
+    Discriminator(_kind_of),
+]
 
 
 class Config(BaseModel):
@@ -217,11 +91,15 @@ class Config(BaseModel):
     """Where the daemon listens: ``HOST:PORT``, ``unix:/path`` or ``off``; None: DEFAULT_ADDR, if it can listen."""
     token_file: TokenFile | None = None
     """The file whose first line whoever asks from elsewhere must bring."""
+    allowed_hosts: tuple[HostName, ...] = ()
+    """Names that a request's Host header may have besides this machine's loopback ones: those that a proxy in front of
+    the daemon goes by."""
     heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
     """What is asked for as long as no replica lags more than ``max_lag``. May be secret."""
     heartbeat_interval: HeartbeatInterval = 60.0
     """Seconds between two heartbeats."""
-    logs: Annotated[tuple[LogConfig, ...], AfterValidator(_at_least_one)]
+    logs: Annotated[tuple[Entry, ...], AfterValidator(at_least_one)]
+    """Logs, and folders of logs."""
     max_lag: MaxLag = Field(default=None, validate_default=True)
     """Seconds that a replica may lag before the daemon is not healthy; unsaid, a minute, or twice the longest
     ``sync_interval`` if that is longer."""
@@ -236,14 +114,14 @@ class Config(BaseModel):
 
     @field_validator("logs")
     @classmethod
-    def _fill_defaults(cls, logs: tuple[LogConfig, ...], info: ValidationInfo) -> tuple[LogConfig, ...]:
+    def _fill_defaults(cls, logs: tuple[Entry, ...], info: ValidationInfo) -> tuple[Entry, ...]:
         return tuple(_with_defaults(log, info.data) for log in logs)
 
     @model_validator(mode="after")
     def _check_places(self, info: ValidationInfo) -> Config:
         if info.context and info.context.get(FROM_DOCUMENT):
             return self  # the loader has looked, and knows the lines
-        paths = [(("logs", n, "path"), log.path) for n, log in enumerate(self.logs)]
+        paths = [(("logs", n, "path"), log.path) for n, log in enumerate(self.logs) if isinstance(log, LogConfig)]
         urls = [
             (("logs", n, "replicas", m, "url"), replica.url)
             for n, log in enumerate(self.logs)
@@ -253,13 +131,40 @@ class Config(BaseModel):
             raise ValueError(f"{spell(location)} is the same as {spell(first)}; every log and replica stands once")
         return self
 
+    @property
+    def own_logs(self) -> tuple[LogConfig, ...]:
+        """The logs that have an entry of their own."""
+        return tuple(entry for entry in self.logs if isinstance(entry, LogConfig))
+
+    @property
+    def folders(self) -> tuple[FolderConfig, ...]:
+        """The folders that logs are found in, in their order: a log is the first one's that means it."""
+        return tuple(entry for entry in self.logs if isinstance(entry, FolderConfig))
+
+    def find_log(self, path: str) -> LogConfig | None:
+        """The log in the folder ``path``, be it there or not: by an entry of its own, or as it would be found."""
+        path = os.path.abspath(path)
+        own = (log for log in self.own_logs if os.path.abspath(log.path) == path)
+        return next(own, None) or next(filter(None, (folder.log_at(path) for folder in self.folders)), None)
+
+    def find_replica(self, url: str) -> ReplicaConfig | None:
+        """The replica at ``url``, as it is written there: of a log with its own entry, or of one that is found."""
+        own = (replica for log in self.own_logs for replica in log.replicas if replica.url == url)
+        return next(own, None) or next(filter(None, (folder.replica_at(url) for folder in self.folders)), None)
+
 
 MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): Config,
-    ("logs",): LogConfig,
-    ("logs", "truncate"): TruncateConfig,
-    ("logs", "replicas"): ReplicaConfig,
-    ("logs", "replicas", "retention"): RetentionConfig,
+    **{
+        (*entry, *below): part
+        for entry, model in ((("logs", _LOG), LogConfig), (("logs", _FOLDER), FolderConfig))
+        for below, part in (
+            ((), model),
+            (("truncate",), TruncateConfig),
+            (("replicas",), ReplicaConfig),
+            (("replicas", "retention"), RetentionConfig),
+        )
+    },
 }
 """The model of the mapping at a location, numbers left out."""
 
@@ -270,9 +175,14 @@ def known_keys(location: Location) -> list[str]:
     return [kebab(name) for name in model.model_fields] if model else []
 
 
+def written(location: Location) -> Location:
+    """A location that a validation error has, as it is in the document."""
+    return tuple(part for part in location if part not in (_LOG, _FOLDER))
+
+
 def spell(location: Location) -> str:
     """A key's path as people write it: ``logs[0].replicas[1].url``."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in written(location))
     return text.removeprefix(".")
 
 
@@ -281,13 +191,13 @@ def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, 
     seen: dict[str, Location] = {}
     again = []
     for location, text in places:
-        first = seen.setdefault(_place(text), location)
+        first = seen.setdefault(place_of(text), location)
         if first != location:
             again.append((location, first))
     return again
 
 
-def _place(text: str) -> str:
+def place_of(text: str) -> str:
     """One spelling of a path or URL: ``file:///a``, ``/a`` and ``/a/`` are one place."""
     text = text.removeprefix("file://")
     if "://" in text:
@@ -296,7 +206,7 @@ def _place(text: str) -> str:
     return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
-def _with_defaults(log: LogConfig, defaults: dict[str, Any]) -> LogConfig:
+def _with_defaults(log: Entry, defaults: dict[str, Any]) -> Entry:
     replicas = tuple(
         replica.model_copy(update=_unsaid(replica, defaults, REPLICA_DEFAULTS)) for replica in log.replicas
     )

@@ -27,7 +27,7 @@ STOP_SECONDS = 1.0
 
 
 class Scrubs:
-    """``serve`` and ``add`` are called under the replicator's lock; a scrub itself runs without it."""
+    """All but ``wait`` is called under the replicator's lock; a scrub itself runs without it."""
 
     def __init__(
         self,
@@ -43,26 +43,43 @@ class Scrubs:
         self._stop = stop
         self._guard = guard
         self._wake = wake
-        self._tasks: list[tuple[ReplicaTask, Scrub]] = []
+        self._tasks: dict[ReplicaTask, Scrub] = {}
+        self._stops: dict[ReplicaTask, threading.Event] = {}
         self._idle = threading.Condition()
         self._running = 0
 
     def add(self, task: ReplicaTask) -> None:
         """Take a task in, if its replica is to be scrubbed."""
         if task.scrub is not None:
-            self._tasks.append((task, task.scrub))
+            self._tasks[task] = task.scrub
+
+    def remove(self, task: ReplicaTask) -> None:
+        """Forget a task; what runs goes on until ``halt``."""
+        self._tasks.pop(task, None)
+
+    def halt(self, task: ReplicaTask) -> None:
+        """Have a task's scrub end that is under way."""
+        stop = self._stops.get(task)
+        if stop is not None:
+            stop.set()
+
+    def halt_all(self) -> None:
+        """Have all of them end."""
+        for stop in self._stops.values():
+            stop.set()
 
     def serve(self, now: float, next_due: float) -> float:
         """Begin those that are due; when the next one is, or ``next_due``."""
-        for task, scrub in self._tasks:
-            if scrub.running or task.phase in OVER or self._stop.is_set():
+        for task, scrub in self._tasks.items():
+            if scrub.running or task.phase in OVER or task.leaving or self._stop.is_set():
                 continue
             if scrub.due > now:
                 next_due = min(next_due, scrub.due)
                 continue
             scrub.running = True
             self._count(1)
-            self._threads.scrubbing(task.url).submit(self._guard, partial(self._run, task, scrub))
+            stop = self._stops[task] = threading.Event()
+            self._threads.scrubbing(task.url).submit(self._guard, partial(self._run, task, scrub, stop))
         return next_due
 
     def wait(self) -> bool:
@@ -70,9 +87,9 @@ class Scrubs:
         with self._idle:
             return self._idle.wait_for(lambda: not self._running, STOP_SECONDS)
 
-    def _run(self, task: ReplicaTask, scrub: Scrub) -> None:
+    def _run(self, task: ReplicaTask, scrub: Scrub, stop: threading.Event) -> None:
         try:
-            result = None if self._stop.is_set() else scrub.run(self._stop)
+            result = None if self._stop.is_set() or stop.is_set() else scrub.run(stop)
             if result is not None:
                 self._tell(task, *result)
         finally:

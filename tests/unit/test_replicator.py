@@ -404,7 +404,7 @@ class Held(SystemClock):
 
     def monotonic(self) -> float:
         if self.stopped.is_set() and self.replicator is not None:
-            if self.replicator._final:
+            if self.replicator._course.final:
                 self.final.set()
             if threading.current_thread().name.startswith("sync"):
                 assert self.final.wait(WAIT_SECONDS)
@@ -450,7 +450,7 @@ class Late(SystemClock):
 
     def monotonic(self) -> float:
         syncing = threading.current_thread().name.startswith("sync")
-        late = syncing and self.replicator is not None and self.replicator._final
+        late = syncing and self.replicator is not None and self.replicator._course.final
         return super().monotonic() + (LONG_SECONDS if late else 0.0)
 
 

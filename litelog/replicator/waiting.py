@@ -1,0 +1,37 @@
+"""Waiting until what logs held at a moment is durable in their replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.shipping.barrier import Barrier, Unreached
+from litelog.shipping.replica_task import OVER, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.replicator.course import Course
+    from litelog.replicator.turns import Turns
+    from litelog.shipping.replica_task import ReplicaTask
+
+
+def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout: float) -> Barrier:
+    """Wait, for ``timeout`` seconds at most, until a sync or a look has begun since now, and has found nothing left,
+    for each task. Called under the course's lock, which it releases while it waits."""
+    now = course.clock.monotonic()
+    for task in tasks:
+        if task.phase is Phase.IDLE:
+            turns.hasten(task)
+    waited_for = list(tasks)
+
+    def is_settled() -> bool:
+        while waited_for and (waited_for[-1].caught_up >= now or waited_for[-1].phase in OVER):
+            waited_for.pop()
+        return not waited_for or course.bug is not None
+
+    course.progress.wait_for(is_settled, timeout)
+    return Barrier(len(tasks), tuple(_describe(task) for task in tasks if task.caught_up < now))
+
+
+def _describe(task: ReplicaTask) -> Unreached:
+    return Unreached(task.log, task.url, task.phase.value, None if task.error is None else str(task.error))
