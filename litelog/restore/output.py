@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
+_CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+_PROBES = (".litelog-exchange-1", ".litelog-exchange-2")
 
 MAX_LOCK_ATTEMPTS = 100
 """How often the temporary folder is made anew after another restore renamed it away under us."""
@@ -63,6 +65,8 @@ class OutputFolder:
             self._check_free()  # a restore that held the lock before us may have published
             self.journal = Journal(self._folder, read_journal(self._folder))
             self.keep_only(self.journal.files)
+            if self._replace and os.path.isdir(self.path):
+                self._require_exchange()
         except OSError as error:
             self._close()
             raise OutputError(self.temporary, error.strerror or str(error)) from error
@@ -139,6 +143,23 @@ class OutputFolder:
             raise
         self._published = True
         self._sync_parent()
+
+    def _require_exchange(self) -> None:
+        """OutputError where the file system cannot exchange two names: known before anything is read."""
+        for name in _PROBES:
+            os.close(os.open(name, _FILE_FLAGS, 0o600, dir_fd=self._folder))
+        try:
+            exchange(*(os.path.join(self.temporary, name) for name in _PROBES))
+        except OSError as error:
+            if error.errno not in _CANNOT_EXCHANGE:
+                raise
+            raise OutputError(
+                self.path,
+                f"its file system cannot exchange two folders at once ({error.strerror}), so an older copy cannot be "
+                "replaced: it is as it was; restore to a new folder instead",
+            ) from error
+        for name in _PROBES:
+            os.unlink(name, dir_fd=self._folder)
 
     def _remove_old(self) -> None:
         """Remove the copy that was replaced, now under the temporary name. What stays is removed by the next restore,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,7 @@ from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
 from tests.faults.figures import report
-from tests.faults.restore_walk import touched_by_copies, walk
+from tests.faults.restore_walk import ROOT, TEMPORARY, touched_by_copies, walk
 from tests.faults.tracing import why_not_traced
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
@@ -30,6 +32,7 @@ DELTA_CALLS = (
     "mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "linkat", "renameat2", "rename", "unlink",
     "unlinkat", "rmdir", "close",
 )  # fmt: skip
+FAILING_CALLS = ("mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "linkat", "renameat2")
 FOLLOW_CALLS = ("openat", "flock", "pwrite64", "fsync", "close")
 SCRIPT = """
 import sys
@@ -204,3 +207,49 @@ def test_a_follower_killed_at_any_call_leaves_a_prefix_that_is_brought_up_to_dat
     report(f"restore_{mode.replace(', ', '_').replace(' ', '_')}_crash_{call}", crash_points=killed, failures=0)
     assert killed > 0
     assert while_following > 0
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("call", FAILING_CALLS)
+def test_a_delta_that_fails_at_any_call_says_so_and_leaves_one_of_both(
+    tmp_path: Path, replicas: Replicas, call: str, error: str
+) -> None:
+    template = place_with(tmp_path / "template", OLDER)
+    touched = touched_by_copies({**OLDER, **DURING})
+    failed = 0
+    for place, done in walk(call, f"error={error}", SCRIPT, template, tmp_path, touched, *replicas.arguments("delta")):
+        copy = held(place / "out")
+        if done.returncode == 0:
+            assert copy == DURING
+            assert set(os.listdir(place)) <= {"out", TEMPORARY}, "what is left is the next one's to remove"
+        else:
+            failed += 1
+            assert done.stderr.startswith("refused: "), done.stderr
+            assert copy in (OLDER, DURING), place
+            bring_up_to_date(place, replicas.first)
+            assert held(place / "out") == DURING
+            assert os.listdir(place) == ["out"]
+        shutil.rmtree(place)
+    report(f"restore_delta_{error}_{call}", faults=failed, failures=0)
+    assert failed > 0
+
+
+@pytest.mark.parametrize("error", ["EINVAL", "ENOSYS", "EOPNOTSUPP"])
+def test_a_file_system_that_cannot_exchange_is_named_before_anything_is_read(
+    tmp_path: Path, replicas: Replicas, error: str
+) -> None:
+    place = place_with(tmp_path / "place", OLDER)
+    tracing = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=renameat2,pwrite64"]
+    command = [sys.executable, "-c", SCRIPT, *replicas.arguments("delta"), str(place / "out")]
+    done = subprocess.run(
+        [*tracing, "-e", f"inject=renameat2:error={error}", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.stderr.startswith(f"refused: {place / 'out'}: its file system cannot exchange two folders"), done.stderr
+    assert "pwrite64" not in (tmp_path / "trace").read_text()
+    assert held(place / "out") == OLDER
+    assert os.listdir(place) == ["out"]
