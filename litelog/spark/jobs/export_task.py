@@ -1,0 +1,183 @@
+"""What a task of an export does: a range of a log to Parquet files, by pyarrow, under names known beforehand."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from litelog.errors import ConfigError
+from litelog.spark.jobs.json_columns import parse_values
+from litelog.spark.jobs.manifest import ExportedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.object_store import ObjectStore
+
+GROUP_ROWS = 1 << 20
+"""Rows of a row group, and what is held of each partition of the table."""
+
+GROUP_BYTES = 64 << 20
+
+READ_BYTES = 4 << 20
+MAX_OPEN = 1000
+"""Partitions of the table that one task may write to."""
+
+TIME_PARTITIONS: Final = {"date": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+"""Columns that a table may be partitioned by, made of the timestamp, and how they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """How rows are laid out. Picklable."""
+
+    partition_by: str | None
+    """``date``, ``hour``, or None."""
+    json_schema: Any = None
+    """A pyarrow.Schema that values are parsed by; None: they stay as they are."""
+    lenient: bool = False
+    """What is no JSON becomes nulls, instead of an error."""
+    compression: str = "zstd"
+    level: int | None = 1
+
+
+class RangeExport:
+    """Writes one range. Memory: a row group for each partition of the table that the range touches, as written."""
+
+    def __init__(self, store: ObjectStore, settings: ExportSettings, name: str) -> None:
+        """``name``: of the files, in the table's folders: the same whenever this range is exported."""
+        self._store = store
+        self._settings = settings
+        self._name = name
+
+    def write(self, batches: Iterable[Any]) -> list[ExportedFile]:
+        """Write all of it; the files, once they are durable. StoreError, MalformedJsonError."""
+        with tempfile.TemporaryDirectory(prefix="litelog-export-") as folder:
+            outputs: dict[str, _Output] = {}
+            for batch in _large(batches):
+                for value, table in self._split(self._convert(batch)):
+                    if value not in outputs:
+                        if len(outputs) == MAX_OPEN:
+                            raise ConfigError(f"a task would write to more than {MAX_OPEN} partitions of the table")
+                        path = os.path.join(folder, str(len(outputs)))
+                        outputs[value] = _Output(path, table.schema, self._settings)
+                    outputs[value].add(table)
+            return [self._put(value, output) for value, output in sorted(outputs.items())]
+
+    def _convert(self, table: Any) -> Any:
+        """The columns of the table, from those of the log."""
+        schema = self._settings.json_schema
+        if schema is None:
+            return table
+        table = table.combine_chunks()
+        values, sequences = table.column("value"), table.column("sequence")
+        values, sequences = (column.chunk(0) if column.num_chunks else column for column in (values, sequences))
+        parsed = parse_values(values, sequences, schema, lenient=self._settings.lenient)
+        kept = table.drop_columns(["value"])
+        for field in schema:
+            kept = kept.append_column(field, parsed.column(field.name))
+        return kept
+
+    def _split(self, table: Any) -> Iterator[tuple[str, Any]]:
+        """(the value of the partition column, its rows), in order of time."""
+        if self._settings.partition_by is None:
+            yield "", table
+            return
+        import pyarrow  # noqa: PLC0415 - an extra
+        from pyarrow import compute  # noqa: PLC0415 - an extra
+
+        unit = {"date": "day", "hour": "hour"}[self._settings.partition_by]
+        floors = compute.floor_temporal(table.column("timestamp"), unit=unit)
+        for floor in compute.unique(floors).to_pylist():
+            scalar = pyarrow.scalar(floor, floors.type)
+            text = "__HIVE_DEFAULT_PARTITION__" if floor is None else _spell(floor, self._settings.partition_by)
+            chosen = compute.is_null(floors) if floor is None else compute.equal(floors, scalar)
+            yield text, table.filter(chosen)
+
+    def _put(self, value: str, output: _Output) -> ExportedFile:
+        output.close()
+        column = self._settings.partition_by
+        folder = f"{column}={value}/" if column else ""
+        key = f"{folder}{self._name}.parquet"
+        self._store.put(key, _FileBody(output.path), create_only=False)
+        size = os.path.getsize(output.path)
+        os.unlink(output.path)
+        return ExportedFile(key, output.rows, size, output.first, output.last, {column: value} if column else {})
+
+
+class _Output:
+    """One file in the making, and what is to come into it next."""
+
+    def __init__(self, path: str, schema: Any, settings: ExportSettings) -> None:
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+        self.path = path
+        self.rows = 0
+        self.first = self.last = -1
+        self._held: list[Any] = []
+        self._rows = self._bytes = 0
+        self._writer = parquet.ParquetWriter(
+            path,
+            schema,
+            compression=settings.compression,
+            compression_level=settings.level,
+            use_dictionary=["key"] if "key" in schema.names and settings.json_schema is None else True,
+            write_statistics=[name for name in schema.names if name != "value"],
+            sorting_columns=[parquet.SortingColumn(schema.get_field_index("sequence"))],
+        )
+
+    def add(self, table: Any) -> None:
+        sequences = table.column("sequence")
+        self.first = sequences[0].as_py() if self.first < 0 else self.first
+        self.last = sequences[-1].as_py()
+        self.rows += table.num_rows
+        self._held.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow  # noqa: PLC0415 - an extra
+
+        if self._held:
+            self._writer.write_table(pyarrow.concat_tables(self._held), row_group_size=GROUP_ROWS)
+            self._held, self._rows, self._bytes = [], 0, 0
+
+
+class _FileBody:
+    """A file as the body of a put: iterated anew, it gives the same bytes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        with open(self._path, "rb") as file:
+            while piece := file.read(READ_BYTES):
+                yield piece
+
+
+def _large(batches: Iterable[Any]) -> Iterator[Any]:
+    """Tables of enough rows that what is done for each costs little."""
+    import pyarrow  # noqa: PLC0415 - an extra
+
+    held: list[Any] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += len(batch)
+        if rows >= 1 << 17:
+            yield pyarrow.Table.from_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pyarrow.Table.from_batches(held)
+
+
+def _spell(floor: Any, column: str) -> str:
+    return str(floor.strftime(TIME_PARTITIONS[column]))

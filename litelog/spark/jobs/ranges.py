@@ -1,0 +1,128 @@
+"""A log cut into ranges of sequences that hold about as much each, and what a task reads of it for one range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, DivergedError
+from litelog.position import generation
+from litelog.reading.generation_choice import find_claim
+from litelog.reading.succession import find_shift
+from litelog.reading.wal_search import HeaderReader, first_reaching
+from litelog.spark.options import Range
+from litelog.spark.packing import SealedItem, WalItem, pack
+from litelog.spark.places import find_places
+from litelog.spark.planning import find_pieces, replica_items
+from litelog.spark.stores import open_client
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.spark.options import ReadOptions
+    from litelog.spark.packing import Item
+    from litelog.spark.partitions import Partition
+
+PARALLELISM = 16
+"""Headers that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a generation holds, in order, of the one log that the options name."""
+
+    claim: Claim
+    url: str
+    items: tuple[Item, ...]
+    headers: HeaderReader
+
+
+def find_held(options: ReadOptions, stop: threading.Event) -> Held:
+    """What the replica holds from the options' first sequence on. ConfigError where they name no single replica."""
+    places = find_places(options)
+    if len(places) != 1 or places[0].folder is not None:
+        raise ConfigError("this job reads one replica: name its URL, and not a log's folder or several replicas")
+    pieces = find_pieces(places[0], options)
+    client = open_client(places[0].url, options.store, stop)
+    items = tuple(replica_items(places[0], options, pieces))
+    return Held(pieces.base.claim, client.url, items, HeaderReader(client, PARALLELISM))
+
+
+def require_continued(options: ReadOptions, held: Held, generation_before: str, stop: threading.Event) -> None:
+    """DivergedError where what is read now does not continue the generation that was read before."""
+    if held.claim.generation == generation_before:
+        return
+    client = open_client(find_places(options)[0].url, options.store, stop)
+    before = find_claim(client, generation(generation_before))
+    try:
+        find_shift(client, before, held.claim)
+    except DivergedError as error:
+        reason = f"{error.reason}; what was exported is of another history: choose a new target"
+        raise DivergedError(client.url, reason) from error
+
+
+def cut(held: Held, first: int, max_bytes: int) -> tuple[int, ...]:
+    """Bounds of ranges from sequence ``first`` to the end, each of about ``max_bytes`` of the log; one bound only where
+    nothing lies behind ``first``."""
+    bounds = [first]
+    end, size = first, 0
+    for item in held.items:
+        if isinstance(item, SealedItem):
+            entry = item.piece.entry
+            if entry.first is None or entry.next is None or entry.next <= first:
+                continue
+            shares = -(-entry.length // max_bytes)
+            start = max(entry.first, first)
+            if size and size + entry.length > max_bytes:
+                bounds.append(start)
+                size = 0
+            if shares > 1:
+                bounds += [start + (entry.next - start) * share // shares for share in range(1, shares)]
+            size += entry.length // shares
+            end = entry.next
+        else:
+            size += item.raw
+            if size > max_bytes and isinstance(item, WalItem):
+                header = held.headers([item.info.position])[0]
+                if header.first is not None and header.first > bounds[-1]:
+                    bounds.append(header.first)
+                    size = item.raw
+    end = max(end, _wal_end(held) or end)
+    return (*(bound for bound in dict.fromkeys(bounds) if bound < end), end) if end > first else (first,)
+
+
+def read_plan_of(held: Held, bounds: Sequence[int]) -> list[tuple[int, Partition]]:
+    """(the number of a range, what its task reads: exactly its records), for each range that holds any."""
+    wal = [item for item in held.items if isinstance(item, WalItem)]
+    positions = [item.info.position for item in wal]
+    partitions: list[tuple[int, Partition]] = []
+    for number, (first, stop) in enumerate(pairwise(bounds)):
+        chosen: list[Item] = []
+        for item in held.items:
+            if isinstance(item, SealedItem) and item.piece.entry.records:
+                entry = item.piece.entry
+                if Range(first, stop).overlaps(entry.first, entry.next):
+                    chosen.append(item)
+        if wal:
+            begin = first_reaching(positions, held.headers, first)
+            behind = min(first_reaching(positions, held.headers, stop - 1) + 1, len(wal))
+            chosen += wal[begin:behind]
+        if chosen:
+            log = replace(chosen[0].log, range=Range(first, stop))
+            packed = pack([replace(item, log=log) for item in chosen], 1 << 62, 1)
+            partitions += [(number, partition) for partition in packed]
+    return partitions
+
+
+def _wal_end(held: Held) -> int | None:
+    """The sequence behind the last WAL segment that tells it."""
+    for item in reversed(held.items):
+        if not isinstance(item, WalItem):
+            return None
+        following = held.headers([item.info.position])[0].next
+        if following is not None:
+            return following
+    return None
