@@ -82,11 +82,19 @@ class RetryingStore:
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         listing = self._inner.list(prefix, start_after)
         while True:
-            info, listing = self._next(prefix, start_after, listing)
-            if info is None:
+            try:
+                for info in listing:
+                    start_after = info.key
+                    yield info
+            except StoreError as error:
+                failure = error
+            else:
                 return
-            start_after = info.key
-            yield info
+            found, listing = self._next(prefix, start_after, failure)
+            if found is None:
+                return
+            start_after = found.key
+            yield found
 
     def delete(self, keys: Iterable[str]) -> None:
         left = iter(keys)
@@ -97,21 +105,21 @@ class RetryingStore:
         self._inner.close()
 
     def _next(
-        self, prefix: str, start_after: str | None, listing: Iterator[ObjectInfo]
+        self, prefix: str, start_after: str | None, failure: StoreError
     ) -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
-        """The next object, and the listing to go on with: a new one where the old one failed."""
-        source: Iterator[ObjectInfo] | None = listing
+        """The object behind those that were given when a listing failed, and the listing to go on with."""
+        failed: StoreError | None = failure
+        listing: Iterator[ObjectInfo] = iter(())
 
         def advance() -> ObjectInfo | None:
-            nonlocal source
-            current = self._inner.list(prefix, start_after) if source is None else source
-            source = None
-            info = next(current, None)
-            source = current
-            return info
+            nonlocal failed, listing
+            if failed is not None:  # the attempt that is made already
+                error, failed = failed, None
+                raise error
+            listing = self._inner.list(prefix, start_after)
+            return next(listing, None)
 
-        info = self._try(advance)
-        return info, source or iter(())
+        return self._try(advance), listing
 
     def _try(self, call: Callable[[], _Result]) -> _Result:
         policy = self._policy

@@ -108,14 +108,15 @@ def find_latest(client: ReplicaClient) -> Claim:
     return claim
 
 
-def open_latest(client: ReplicaClient) -> Pieces:
+def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
     """The pieces of a replica's latest generation, found in four requests where it is the only one: its claim and its
     names are listed, claim and snapshot are read. For readers to its end, who see for themselves how it ended.
 
+    ``keep``: how many names a listing keeps, before it is made again; None: all, for who has many to expect.
     Raises as ``find_latest`` and ``list_pieces``.
     """
     by_generation = read_claims(client)
-    lookups = _Lookups(client, by_generation)
+    lookups = _Lookups(client, by_generation, keep)
     claim = _choose(client, by_generation, lookups)
     return lookups.pieces(claim)
 
@@ -203,8 +204,9 @@ def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
 class _Lookups:
     """What is looked up of each generation, when it is first asked for."""
 
-    def __init__(self, client: ReplicaClient, by_generation: Mapping[str, Claim]) -> None:
+    def __init__(self, client: ReplicaClient, by_generation: Mapping[str, Claim], keep: int | None = PAGE) -> None:
         self._client = client
+        self._keep = keep
         self._by_generation = by_generation
         self._listings: dict[str, Listing] = {}
         self._pieces: dict[str, Pieces] = {}
@@ -214,7 +216,7 @@ class _Lookups:
 
     def listing(self, claim: Claim) -> Listing:
         if claim.generation not in self._listings:
-            listing = list_generation(self._client, generation(claim.generation), keep=PAGE)
+            listing = list_generation(self._client, generation(claim.generation), keep=self._keep)
             self._listings[claim.generation] = listing
         return self._listings[claim.generation]
 

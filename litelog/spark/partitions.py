@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from litelog.position import Generation, Position
 from litelog.replica_client import WalSegmentInfo
+from litelog.snapshot_entries import SnapshotEntry
 
 if TYPE_CHECKING:
     from array import array
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.reading.wal_chain import Link
-    from litelog.snapshot_entries import SnapshotEntry
     from litelog.spark.options import Mode, Range
 
 
@@ -59,6 +60,17 @@ class SealedPiece:
     def is_whole(self) -> bool:
         """Whether nothing of the log segment is left to other tasks."""
         return self.start == 0 and self.stop >= self.entry.length
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As plain values: a plan may hold a hundred thousand, and what a dataclass gives is slow to pickle."""
+        return _make_sealed_piece, (*_entry_values(self.entry), self.start, self.stop, self.follows, self.exact)
+
+
+_entry_values = attrgetter(*SnapshotEntry.__slots__)
+
+
+def _make_sealed_piece(*values: Any) -> SealedPiece:
+    return SealedPiece(SnapshotEntry(*values[:-4]), *values[-4:])
 
 
 @dataclass(frozen=True, slots=True)

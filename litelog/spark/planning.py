@@ -5,8 +5,10 @@ A replica costs four requests: its claims and its names are listed, the newest c
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
@@ -43,10 +45,23 @@ def plan(options: ReadOptions) -> Plan:
     first record, and ReplicaGapError for a hole that names show, unless data may be lost; CorruptObjectError,
     StoreError, ConfigError.
     """
-    items: list[Item] = []
-    for place in find_places(options):
-        items += plan_place(place, options)
-    return Plan(pack(items, options.max_partition_bytes, options.num_partitions), _count(items))
+    with _uncollected():
+        items: list[Item] = []
+        for place in find_places(options):
+            items += plan_place(place, options)
+        return Plan(pack(items, options.max_partition_bytes, options.num_partitions), _count(items))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collections: a plan makes a great many objects, and no garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def plan_place(place: Place, options: ReadOptions) -> list[Item]:
@@ -67,7 +82,7 @@ def find_pieces(place: Place, options: ReadOptions) -> Pieces:
     """What the generation holds that is asked for: four requests for a replica with one generation."""
     client = open_client(place.url, options.store, threading.Event())
     if options.generation is None:
-        return open_latest(client)
+        return open_latest(client, keep=None)
     return list_pieces(client, find_claim(client, options.generation))
 
 
