@@ -1,0 +1,227 @@
+"""Plans: how few requests they cost, how they grow, which logs they find, and logs in local folders."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("boto3")
+
+from litelog.errors import ConfigError, NothingToRestoreError, TruncatedError
+from litelog.registry import open_store
+from litelog.spark.options import parse_options
+from litelog.spark.packing import OPEN_COST_BYTES
+from litelog.spark.partitions import WalPiece
+from litelog.spark.planning import plan
+from tests.fault_proxy import fault_proxy
+from tests.servers import CREDENTIALS, REGION, s3_server
+from tests.unit.log_builder import make_log as make_folder
+from tests.unit.replica_builder import ReplicaBuilder, make_log
+from tests.unit.spark_reading import planned, rows, stored, values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.fault_proxy import FaultProxy
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[FaultProxy]:
+    """A proxy before an S3 server, which counts requests."""
+    with s3_server() as server, fault_proxy(server.endpoint) as proxy:
+        proxy.bucket = server.make_bucket()  # type: ignore[attr-defined]
+        yield proxy
+
+
+def _upload(proxy: FaultProxy, name: str, objects: Mapping[str, bytes]) -> dict[str, str]:
+    """The options of a replica of those objects behind the proxy."""
+    url = f"s3a://{proxy.bucket}/{name}"  # type: ignore[attr-defined]
+    settings = {"endpoint": proxy.endpoint, "region": REGION, **CREDENTIALS}
+    store = open_store(url.replace("s3a", "s3"), settings)
+    for key, body in objects.items():
+        store.put(key, [body])
+    store.close()
+    return {"path": url, **{f"s3.{option}": str(value) for option, value in settings.items()}}
+
+
+def _built() -> ReplicaBuilder:
+    builder, log = ReplicaBuilder(), make_log([[3, 2], [4, 1], [2, 2]])
+    generation = builder.add()
+    for segment in log[:2]:
+        generation.ship_segment(segment, cuts=[0])
+    generation.ship_segment(log[2], cuts=[0], final=None)
+    generation.snapshot(2)
+    generation.prune(2)
+    return builder
+
+
+def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProxy) -> None:
+    options = _upload(proxied, "four", _built().objects())
+    proxied.reset_counts()
+    made = plan(parse_options(options))
+    assert proxied.operations == {"LIST": 2, "GET": 2}
+    proxied.reset_counts()
+    assert len(rows(options["path"], made, **{name: options[name] for name in options if name != "path"})) == 14
+    assert set(proxied.operations) == {"GET"}
+
+
+def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy) -> None:
+    """2,500 names are three pages: a request each, and none of them twice."""
+    builder = _built()
+    options = _upload(proxied, "pages", builder.objects())
+    name = builder.generations[0].name
+    store = open_store(f"s3://{proxied.bucket}/pages", {"endpoint": proxied.endpoint, "region": REGION, **CREDENTIALS})  # type: ignore[attr-defined]
+    for number in range(2, 2_300):
+        store.put(f"generations/{name}/wal/{2:016x}/{10_000 * number:016x}.wal.lz4", [b"x"])
+    store.close()
+    proxied.reset_counts()
+    made = plan(parse_options(options))
+    assert proxied.operations == {"LIST": 4, "GET": 2}
+    assert sum(len(piece) for piece in _wal(made)) == 2_300
+
+
+def test_a_plan_grows_with_its_objects_and_not_faster() -> None:
+    """By what it makes, which no busy machine changes: partitions hold each object once, in a few bytes."""
+    sizes = []
+    for count in (1_000, 10_000):
+        builder = ReplicaBuilder()
+        generation = builder.add()
+        url = stored(builder.objects())
+        store = open_store(url)
+        for number in range(count):
+            store.put(f"generations/{generation.name}/wal/{0:016x}/{100 * number:016x}.wal.lz4", [b"x" * 50])
+        made = planned(url)
+        assert sum(len(piece) for piece in _wal(made)) == count
+        assert len(made.partitions) == -(-count * (OPEN_COST_BYTES + 100) // (128 << 20))
+        sizes.append(sum(len(pickle.dumps(partition)) for partition in made.partitions))
+    assert sizes[1] < 12 * sizes[0]
+    assert sizes[1] < 40 * 10_000
+
+
+def test_partitions_are_bounded_by_bytes() -> None:
+    builder = ReplicaBuilder()
+    generation = builder.add()
+    generation.ship_segment(make_log([[1000] * 8])[0], cuts=range(8), final=None)
+    url = stored(builder.objects())
+    few, many = planned(url), planned(url, maxPartitionBytes="300k")
+    assert len(few.partitions) == 1
+    assert len(many.partitions) > 4
+    assert values(url, many) == values(url, few)
+
+
+def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:
+    url = stored({})
+    with pytest.raises(NothingToRestoreError, match=url):
+        planned(url)
+    with pytest.raises(NothingToRestoreError, match="no such folder"):
+        planned(str(tmp_path / "nowhere"))
+    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+        planned(str(tmp_path / "*"))
+
+
+# --- several logs
+
+
+def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> None:
+    options: dict[str, str] = {}
+    for name in ("logs/a", "logs/b", "other/a"):
+        options = _upload(proxied, name, _built().objects())
+    bucket = options.pop("path").rpartition("/other/a")[0]
+    listed = {**options, "paths": json.dumps([f"{bucket}/logs/a", f"{bucket}/other/a"])}
+    assert _names(listed) == {"logs/a": 14, "other/a": 14}
+    assert _names({**options, "path": f"{bucket}/logs/*"}) == {"a": 14, "b": 14}
+    assert _names({**options, "path": f"{bucket}/*/[a]"}) == {"logs/a": 14, "other/a": 14}
+    for name in ("x", "y"):
+        store = open_store(str(tmp_path / "many" / name))
+        for key, body in _built().objects().items():
+            store.put(key, [body])
+    assert _names({"path": str(tmp_path / "many" / "?")}) == {"x": 14, "y": 14}
+    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+        _names({**options, "path": f"{bucket}/nothing/*"})
+
+
+def test_a_pattern_passes_over_what_is_below_a_log(proxied: FaultProxy) -> None:
+    options: dict[str, str] = {}
+    for name in ("deep/a", "deep/b", "deep/c"):
+        options = _upload(proxied, name, _built().objects())
+    proxied.reset_counts()
+    plan(parse_options({**options, "path": options["path"].rpartition("/")[0] + "/*"}))
+    assert proxied.operations["LIST"] <= 4 + 3 * 2
+    assert proxied.operations["GET"] == 3 * 2
+
+
+def _names(options: Mapping[str, str]) -> dict[str, int]:
+    places = {name: value for name, value in options.items() if name not in ("path", "paths")}
+    found: dict[str, int] = {}
+    given = options.get("path") or ""
+    more = {"paths": options["paths"]} if "paths" in options else {}
+    for row in rows(given, **places, **more) if given else _rows_of({**places, **more}):
+        found[row["log"]] = found.get(row["log"], 0) + 1
+    return found
+
+
+def _rows_of(options: Mapping[str, str]) -> list[dict[str, object]]:
+    from litelog.spark.decoding import read_partition
+    from litelog.spark.schema import log_columns
+
+    parsed = parse_options(options)
+    columns = log_columns(parsed, has_timestamps=True)
+    batches = (batch for made in plan(parsed).partitions for batch in read_partition(made, columns))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+# --- local folders
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_local_log_is_read_up_to_its_end_at_the_plan(tmp_path: Path, count: int) -> None:
+    log = make_folder(tmp_path / "log")
+    for _ in range(4):
+        log.roll(5)
+    made = planned(log.folder, numPartitions=count)
+    assert len(made.partitions) == min(count, 4)
+    log.append(3)
+    log.roll(2)
+    assert [row["sequence"] for row in rows(log.folder, made)] == list(range(20))
+    assert [row["sequence"] for row in rows(log.folder, numPartitions=count)] == list(range(25))
+    bounded = rows(log.folder, numPartitions=count, startingSequence=4, endingSequence=17)
+    assert [row["sequence"] for row in bounded] == list(range(4, 17))
+
+
+@pytest.mark.parametrize("name", ["lines", "raw"])
+def test_a_local_log_of_another_format(tmp_path: Path, name: str) -> None:
+    log = make_folder(tmp_path / "log", name)
+    log.roll(3)
+    log.roll(2)
+    whole = b"".join(log.files().values())
+    found = rows(log.folder, format=name, numPartitions=3, includeMetadata="true")
+    ending = b"\n" if name == "lines" else b""
+    assert b"".join(row["value"] + ending for row in found) == whole
+    assert {row["generation"] for row in found} == {None}
+    with pytest.raises(ConfigError, match="no timestamps"):
+        rows(log.folder, format=name, startingTimestamp="2026-01-01")
+
+
+def test_a_local_log_has_places_and_its_start_is_checked(tmp_path: Path) -> None:
+    log = make_folder(tmp_path / "log")
+    log.roll(2)
+    log.roll(3)
+    texts = list(log.files().values())
+    for row in rows(log.folder, includeMetadata="true"):
+        text = texts[0 if row["sequence"] < 2 else 1]
+        assert text[row["offset"] :].startswith(row["value"])
+    log.delete(next(iter(log.files())))
+    with pytest.raises(TruncatedError):
+        rows(log.folder, startingSequence=0)
+    lost = rows(log.folder, startingSequence=0, failOnDataLoss="false")
+    assert [row["sequence"] for row in lost] == [2, 3, 4]
+
+
+def _wal(made: object) -> list[WalPiece]:
+    parts = [part for partition in made.partitions for part in partition.parts]  # type: ignore[attr-defined]
+    return [piece for part in parts for piece in part.pieces if isinstance(piece, WalPiece)]
