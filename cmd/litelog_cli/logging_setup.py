@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.event_fields import NAMED
 
@@ -75,8 +75,13 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
     """Standard error, and how it is written."""
 
     def __init__(self, chosen: LogFormat) -> None:
-        super().__init__(sys.stderr)
+        logging.Handler.__init__(self)
         self.chosen = chosen
+
+    @property
+    def stream(self) -> Any:
+        """Looked for each time: a progress bar takes its place while it is drawn."""
+        return sys.stderr
 
 
 class _TextLine(logging.Formatter):

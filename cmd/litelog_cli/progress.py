@@ -1,53 +1,141 @@
-"""How far a long verb is, on standard error: a bar on a terminal, a few lines otherwise."""
+"""How far a long verb is, on standard error: a bar on a terminal, a line now and then otherwise. One way for all."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_size
+from litelog.quantities import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PLAIN_STEPS = 10
-"""How many lines of progress are printed where there is no terminal."""
+    from rich.progress import Progress, TaskID
+
+WORTH_SECONDS = 2.0
+"""What is done sooner shows no progress."""
+
+LINE_SECONDS = 10.0
+"""Between two lines where there is no terminal."""
+
+ASK_SECONDS = 0.2
+"""Between two looks at work that does not tell of itself."""
+
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+"""For every verb that shows progress."""
 
 
 @contextmanager
 def showing_progress(
-    what: str, *, quiet: bool, total: int | None = None, worth_bytes: int = 0
-) -> Iterator[Callable[[int, int], None] | None]:
-    """A function to call with the bytes that are done and those that there are; None where nothing is to be shown.
-
-    ``total``: the bytes that there are, where that is known before. Fewer than ``worth_bytes`` get no lines.
-    """
+    what: str, *, quiet: bool, steady: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int, int | None], None] | None]:
+    """A function to call with the bytes that are done and those that there are (None: nobody knows yet), from any
+    thread; None where nothing is to be shown. ``what``: the verb. ``steady``: monotonic seconds."""
     if quiet:
         yield None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda done, whole: bar.update(task, completed=done, total=whole)
-    else:
-        yield _PlainProgress(worth_bytes)
+        return
+    shown = _Bar(what, steady) if sys.stderr.isatty() else _Lines(what, steady)
+    try:
+        yield shown.show
+    finally:
+        shown.close()
 
 
-class _PlainProgress:
-    """A line whenever another tenth is done."""
+@contextmanager
+def watching_progress(what: str, *, quiet: bool, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
+    """Show what ``look`` says, asked every now and then by a thread of its own, while the block runs."""
+    over = Event()
+    with showing_progress(what, quiet=quiet) as show:
+        if show is None:
+            yield
+            return
 
-    def __init__(self, worth_bytes: int) -> None:
-        self._worth_bytes = worth_bytes
-        self._steps = 0
+        def watch() -> None:
+            while not over.wait(ASK_SECONDS):
+                with suppress(Exception):  # what is looked at may end at any time; its own error is told elsewhere
+                    show(*look())
 
-    def __call__(self, done: int, whole: int) -> None:
-        steps = done * PLAIN_STEPS // max(whole, 1)
-        if self._steps < steps < PLAIN_STEPS and whole >= self._worth_bytes:
-            click.echo(f"{format_size(done)} of {format_size(whole)}", err=True)
-        self._steps = steps
+        watcher = Thread(target=watch, name="progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join(1.0)  # a look may hang as a file system does
+
+
+def describe(done: int, whole: int | None, seconds: float) -> str:
+    """Bytes, rate and time left after so many ``seconds``, in words."""
+    rate = done / seconds if seconds > 0 else 0.0
+    of = f" of {format_size(whole)}" if whole is not None else ""
+    left = f", {format_duration((whole - done) / rate)} left" if whole is not None and rate and whole > done else ""
+    return f"{format_size(done)}{of}, {format_size(int(rate))}/s{left}"
+
+
+class _Lines:
+    """A line after WORTH_SECONDS, and then one each LINE_SECONDS."""
+
+    def __init__(self, what: str, steady: Callable[[], float]) -> None:
+        self._what = what
+        self._steady = steady
+        self._began = steady()
+        self._due = self._began + WORTH_SECONDS
+        self._lock = Lock()
+
+    def show(self, done: int, whole: int | None) -> None:
+        with self._lock:
+            now = self._steady()
+            if now < self._due:
+                return
+            self._due = now + LINE_SECONDS
+        click.echo(f"{self._what}: {describe(done, whole, now - self._began)}", err=True)
+
+    def close(self) -> None: ...
+
+
+class _Bar:
+    """A bar that appears after WORTH_SECONDS and goes when all is done."""
+
+    def __init__(self, what: str, steady: Callable[[], float]) -> None:
+        self._what = what
+        self._steady = steady
+        self._due = steady() + WORTH_SECONDS
+        self._lock = Lock()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def show(self, done: int, whole: int | None) -> None:
+        with self._lock:
+            if self._bar is None and self._steady() >= self._due:
+                self._bar = _make_bar()
+                self._task = self._bar.add_task(self._what, total=whole, completed=done)
+                self._bar.start()
+            if self._bar is not None and self._task is not None:
+                self._bar.update(self._task, completed=done, total=whole)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+
+
+def _make_bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    return Progress(
+        *columns, TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    )

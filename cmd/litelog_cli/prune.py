@@ -14,6 +14,7 @@ from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToR
 from litelog_cli.environment import variables
 from litelog_cli.output import format_time, print_json, print_table
 from litelog_cli.places import opened_replica
+from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.replicate import DEFAULT_CONFIG, default_state_dir
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 @click.option("--dry-run", is_flag=True, help="Only say what would go; so it is without --confirm, too.")
 @click.option("--confirm", is_flag=True, help="Delete it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each replica.")
+@quiet_option
 def prune(
     place: str,
     config_file: str | None,
@@ -67,6 +69,7 @@ def prune(
     dry_run: bool,
     confirm: bool,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """Say what retention lets go of a replica, and why the rest stays; with --confirm, delete it.
 
@@ -93,7 +96,7 @@ def prune(
             raise ConfigError(
                 f"{redact(replica.url)}: no retention is configured: give --max-age, --max-bytes or --max-snapshots"
             )
-        _prune(replica, chosen, kept_in, confirm, as_json)
+        _prune(replica, chosen, kept_in, confirm, as_json, quiet or as_json)
     return ExitCode.DONE
 
 
@@ -144,7 +147,9 @@ def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
         yield _Replica(place)
 
 
-def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: bool, as_json: bool) -> None:
+def _prune(
+    replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: bool, as_json: bool, quiet: bool
+) -> None:
     from litelog.clock import SystemClock
     from litelog.shipping.pruning_session import PruningSession
 
@@ -152,7 +157,11 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: 
         session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
         deleted = None
         if confirm:
-            pruned = session.prune(lambda plan: None if as_json else _print_plan(client.url, plan))
+            with showing_progress("prune", quiet=quiet) as show:
+                pruned = session.prune(
+                    lambda plan: None if as_json else _print_plan(client.url, plan),
+                    show or (lambda _done, _whole: None),
+                )
             plan = None if pruned is None else pruned.plan
             deleted = 0 if pruned is None else pruned.deleted
         else:

@@ -17,7 +17,7 @@ from litelog.quantities import format_duration, format_size
 from litelog_cli.configured import find_sources
 from litelog_cli.output import print_json
 from litelog_cli.places import GENERATION, open_stored_format, opened_replica
-from litelog_cli.progress import showing_progress
+from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.signals import acting_on_signals
 from litelog_cli.start import Kind, parse_start
 
@@ -81,6 +81,7 @@ of that log's replicas.
 @click.option("--if-replica-exists", is_flag=True, help="Exit with 0 if there is nothing to restore.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan or the result as one JSON object.")
+@quiet_option
 def restore(
     replica_urls: tuple[str, ...],
     config_file: str | None,
@@ -98,6 +99,7 @@ def restore(
     if_replica_exists: bool,
     dry_run: bool,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
     if delta and if_not_exists:
@@ -121,6 +123,7 @@ def restore(
             if_replica_exists,
             dry_run,
             as_json,
+            quiet or as_json,
             poll_interval if follow else None,
         )
     except OutputExistsError as error:
@@ -139,6 +142,7 @@ def _restore(
     if_replica_exists: bool,
     dry_run: bool,
     as_json: bool,
+    quiet: bool,
     follow: float | None,
 ) -> None:
     """``follow``: the seconds between polls."""
@@ -167,9 +171,9 @@ def _restore(
             return
         if _is_taken(output) and not delta:
             raise OutputExistsError(os.path.abspath(output))
-        if not as_json:
+        if not quiet:
             click.echo(f"restoring {format_size(plan.size)} up to {plan.end} into {output}", err=True)
-        with showing_progress("restore", quiet=as_json, total=plan.size) as show:
+        with showing_progress("restore", quiet=quiet) as show:
             result = restore_log(
                 choice.client,
                 plan,

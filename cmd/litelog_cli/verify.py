@@ -16,7 +16,7 @@ from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.places import open_stored_format, opened_replica
-from litelog_cli.progress import showing_progress
+from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.replicate import default_state_dir
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ DEFAULT_PARALLELISM = 4
 MAX_PARALLELISM = 64
 """What the library takes."""
 
-WORTH_LINES_BYTES = 16 << 20
-"""Less is done before anybody has read a line of progress."""
 
 SEED_BITS = 32
 
@@ -86,6 +84,7 @@ that nobody needs) is reported and is no anomaly but with --strict.
 @replica_config_option
 @click.option("--strict", is_flag=True, help="What only lies about is an anomaly, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@quiet_option
 def verify(
     replica_url: str,
     against: str | None,
@@ -99,6 +98,7 @@ def verify(
     config_file: str | None,
     strict: bool,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """Check all that a replica holds, and change nothing.
 
@@ -126,7 +126,7 @@ def verify(
         known = None
         if against is not None:
             known = find_acknowledged(_state_dir(state_dir, config_file), against, replica.url, client.url)
-        with showing_progress("verify", quiet=as_json, worth_bytes=WORTH_LINES_BYTES) as show:
+        with showing_progress("verify", quiet=quiet or as_json) as show:
             report = verify_replica(
                 client.store,
                 formats=lambda name: open_stored_format(name, pattern),

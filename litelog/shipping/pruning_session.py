@@ -60,8 +60,13 @@ class PruningSession:
         """What would go; None where there is nothing to restore. Changes nothing."""
         return self._plan(read_state(self._folder) if self._folder is not None else None)
 
-    def prune(self, told: Callable[[RetentionPlan], None] = lambda _: None) -> Pruned | None:
-        """Delete what may go, after ``told`` has seen it; None where there is nothing to restore.
+    def prune(
+        self,
+        told: Callable[[RetentionPlan], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda _done, _whole: None,
+    ) -> Pruned | None:
+        """Delete what may go, after ``told`` has seen it; None where there is nothing to restore. ``progress`` is told
+        of the bytes that are gone, and of those that go.
 
         LockedError while a daemon has the replica, FencedError where this is not its owner (any more).
         """
@@ -74,8 +79,12 @@ class PruningSession:
             if plan is None:
                 return None
             told(plan)
-            gone = [removal for step in delete_planned(self._client, plan.removals, proof) for removal in step]
-            return Pruned(plan, len(gone), sum(removal.size for removal in gone))
+            deleted = freed = 0
+            for step in delete_planned(self._client, plan.removals, proof):
+                deleted += len(step)
+                freed += sum(removal.size for removal in step)
+                progress(freed, plan.freed)
+            return Pruned(plan, deleted, freed)
 
     def _plan(self, state: ReplicaState | None) -> RetentionPlan | None:
         archive = _archive_of(state)
