@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import SourceMissingError
 from litelog.formats import FinishedTail
-from litelog.log.place import digest
 from litelog.log.source import GROWTH_BYTES, OpenSegment, SegmentNames
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from litelog.clock import Clock
     from litelog.formats import LogFormat
+
+READ_BYTES = 4 << 20
 
 HEAD_BYTES = 4096
 """How much of a log segment is read for its header."""
@@ -32,7 +34,8 @@ class ShippedEnd:
     """CRC-32C of [0, end)."""
     check_start: int | None
     check_digest: str | None
-    """SHA-256, hex, of [check_start, end), the end of the last commit; None where the writer did not say."""
+    """SHA-256, hex, of [check_start, end): the end of the last commit, or all of it; None where the writer did not
+    say."""
     final: bool
     """Nothing came behind it."""
 
@@ -52,9 +55,17 @@ def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) ->
     end, start = shipped.end, shipped.check_start
     if segment.size() < end or segment.checksum(end) != shipped.crc_total:
         return False
-    if start is not None and digest(segment.read(start, end - start)) != shipped.check_digest:
+    if start is not None and _digest(segment, start, end) != shipped.check_digest:
         return False
     return not shipped.final or skips_garbage or not segment.read(end, GROWTH_BYTES).strip(b"\0")
+
+
+def _digest(segment: OpenSegment, start: int, end: int) -> str:
+    sha = hashlib.sha256()
+    while start < end and (piece := segment.read(start, min(READ_BYTES, end - start))):
+        sha.update(piece)
+        start += len(piece)
+    return sha.hexdigest()
 
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:

@@ -11,9 +11,12 @@ from litelog.shipping.preparation import Prepared
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from litelog.claim import Claim
     from litelog.clock import Clock
     from litelog.log.place import Place
+    from litelog.shipping.finished_files import FinishedFiles
     from litelog.shipping.first_contact import Contacted, FirstContact
     from litelog.snapshot_entries import SnapshotEntry
 
@@ -29,6 +32,8 @@ class Absence:
         self._contact = contact
         self._claim = claim
         self._clock = clock
+        self._last = ""
+        """The newest log segment that was finished when the daemon came back."""
         self._sealed: dict[int, Contacted] = {}
 
     @property
@@ -41,10 +46,13 @@ class Absence:
 
         ``previous``, ``shipped``: as for ``Preparation.next``. Raises what ``FirstContact.seal`` raises.
         """
+        if self._contact is not None and not self._last:
+            self._last = next(reversed(self._contact.files.find_behind(place)), "")
+            self._contact = self._contact if self._last else None
         if place.offset:
             return None
         if self._contact is not None:
-            find_files = partial(self._contact.files.find_behind, place)
+            find_files = partial(_find_upto, self._contact.files, place, self._last)
             contact = self._contact.seal(self._claim, place, find_files, shipped=shipped)
             self._contact = None
             self._sealed = {one.entry.index: one for one in contact.sealed}
@@ -78,3 +86,8 @@ class Absence:
             final=True,
             sealed=entry.digest,
         )
+
+
+def _find_upto(files: FinishedFiles, place: Place, last: str) -> Sequence[str]:
+    names = files.find_behind(place)
+    return names[: names.index(last) + 1] if last in names else []

@@ -51,11 +51,11 @@ class FinishedFiles:
         return names[: names.index(unfit)] if unfit in names else names
 
     def find_behind(self, place: Place) -> list[str]:
-        """The log segments that a follower at ``place``, the start of an index, would come to and that are finished.
+        """The log segments that a follower at ``place`` would come to the beginning of and that are finished.
 
         None where the one behind it is not as it was finished: a follower tells what happened to that.
         """
-        if place.offset or not self._is_intact(place):
+        if not self._is_intact(place):
             return []
         if place.file:
             names = self.held(place.file)
@@ -63,7 +63,7 @@ class FinishedFiles:
                 return []
         else:
             names = [name for name in self._names.after(place.behind) if self._size(name)]
-        names = self._before_newest(names)
+        names = self._before_newest(names)[1 if place.offset else 0 :]
         if self._format.finished_tail is FinishedTail.SHIP:
             return names
         return [name for name in names if self.holds_commit(name)]  # a follower passes over the others, too

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
     from litelog.shipping.pair import Source
+    from litelog.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 
@@ -39,12 +40,9 @@ class LogIdentity:
         """
         last, sealed = tip.last, tip.sealed
         if last is not None and last.sealed is not None:
-            sealed = describe_sealed(self._client, last)
-            return ShippedEnd(last.file, last.index, sealed.length, sealed.crc, None, None, final=True)
-        if last is None and sealed is not None:
-            return ShippedEnd(sealed.file, sealed.index, sealed.length, sealed.crc, None, None, final=True)
+            return _end_of(describe_sealed(self._client, last), last.index)
         if last is None:
-            return None
+            return None if sealed is None else _end_of(sealed, sealed.index)
         check = (last.check_start, last.check_digest)
         return ShippedEnd(last.file, last.index, last.end, last.crc_total, *check, last.final)
 
@@ -93,3 +91,7 @@ class LogIdentity:
         if found is None and source.format.has_log_id:
             raise SourceMissingError(source.folder, "holds no log segment with a header yet")
         return found.hex if found is not None else None
+
+
+def _end_of(sealed: SnapshotEntry, index: int) -> ShippedEnd:
+    return ShippedEnd(sealed.file, index, sealed.length, sealed.crc, 0, sealed.digest, final=True)
