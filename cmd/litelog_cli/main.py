@@ -38,6 +38,7 @@ VERBS = (
     "forget",
     "check",
     "config",
+    "spark",
     "demo",
     "version",
     "completion",

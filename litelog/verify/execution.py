@@ -33,7 +33,7 @@ from litelog.verify.wal_read import WalReader
 from litelog.wal_segment import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from litelog.claim import Claim
     from litelog.clock import Clock
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from litelog.verify.against import Comparison
     from litelog.verify.chain import ShippedSegment
     from litelog.verify.claims import Claims
+    from litelog.verify.sealed_read import SealedRead
     from litelog.verify.snapshots import Base
 
 PARALLELISM = 4
@@ -61,7 +62,7 @@ class Acknowledged:
     """Its SHA-256, hex."""
 
 
-def verify(
+def verify(  # noqa: PLR0913 - each is a choice of its own
     store: ObjectStore,
     *,
     formats: Callable[[str], LogFormat],
@@ -71,12 +72,14 @@ def verify(
     against: str | None = None,
     watch: Watch | None = None,
     clock: Clock | None = None,
+    known: Mapping[tuple[Generation, int, int], SealedRead] | None = None,
 ) -> Report:
     """Check all that the replica in ``store`` holds. Changes nothing, and raises nothing for what is wrong with it.
 
     ``formats`` opens a log format by its name. ``against``: the folder of the local log, to compare the latest
-    generation with. ``acknowledged``: what its owner knows to be there. StoreError if the store cannot even be listed;
-    VerifyStoppedError where ``watch`` says so; SourceError, SourceMissingError for the local log.
+    generation with. ``acknowledged``: what its owner knows to be there. ``known``: what was read elsewhere, in the same
+    scope, by (generation, index, bytes): those sealed segments are not read again. StoreError if the store cannot even
+    be listed; VerifyStoppedError where ``watch`` says so; SourceError, SourceMissingError for the local log.
     """
     if not 1 <= parallelism <= MAX_PARALLELISM:
         raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
@@ -86,7 +89,7 @@ def verify(
     watch = watch or Watch()
     findings = Findings(watch, Anomalies(watch.anomaly))
     with OrderedPool(parallelism) as pool:
-        run = _Verification(store, findings, Formats(formats, findings.unknown_formats), scope, pool)
+        run = _Verification(store, findings, Formats(formats, findings.unknown_formats), scope, pool, known or {})
         generations = run.run(acknowledged)
         comparison = run.compare(against) if against is not None else None
     return Report.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)
@@ -94,7 +97,13 @@ def verify(
 
 class _Verification:
     def __init__(
-        self, store: ObjectStore, findings: Findings, formats: Formats, scope: Scope, pool: OrderedPool
+        self,
+        store: ObjectStore,
+        findings: Findings,
+        formats: Formats,
+        scope: Scope,
+        pool: OrderedPool,
+        known: Mapping[tuple[Generation, int, int], SealedRead],
     ) -> None:
         self._store = store
         self._findings = findings
@@ -105,7 +114,7 @@ class _Verification:
         self._claims = ClaimReader(store, findings)
         self._snapshots = SnapshotReader(store, findings, formats)
         self._wal = WalReader(store, scope, formats)
-        self._sealed_reader = SealedReader(store, scope, formats)
+        self._sealed_reader = SealedReader(store, scope, formats, known)
         self._tools = Tools(store, self._wal, self._sealed_reader, self._claims, findings, formats)
         self._bases: dict[Generation, Base] = {}
         self._shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}

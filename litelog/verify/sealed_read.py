@@ -18,7 +18,7 @@ from litelog.snapshot_entries import SnapshotEntry, make_entry
 from litelog.verify.anomaly import Anomaly, anomaly_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
     from litelog.formats import LogFormat
@@ -60,8 +60,16 @@ class SealedRead:
 class SealedReader:
     """Reads sealed segments, each on some thread."""
 
-    def __init__(self, store: ObjectStore, scope: Scope, formats: Callable[[str], LogFormat | None]) -> None:
-        """``formats`` gives None for a format that is not known here: then commits are not judged."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        scope: Scope,
+        formats: Callable[[str], LogFormat | None],
+        known: Mapping[tuple[Generation, int, int], SealedRead] | None = None,
+    ) -> None:
+        """``formats`` gives None for a format that is not known here: then commits are not judged. ``known``: what was
+        read before, by generation, index and bytes."""
+        self._known = known or {}
         self._store = store
         self._scope = scope
         self._formats = formats
@@ -69,6 +77,8 @@ class SealedReader:
     def read(self, listed: tuple[Generation, int, int]) -> SealedRead:
         """Read and check the sealed segment of a generation and index, of so many bytes. Raises nothing that a store
         may raise."""
+        if listed in self._known:
+            return self._known[listed]
         try:
             return self._read(*listed)
         except NotFoundError:

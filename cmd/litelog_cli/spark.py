@@ -1,0 +1,292 @@
+"""``litelog spark JOB``: the jobs on Spark, on this machine, on a cluster's master, or through spark-submit."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from litelog.errors import ExitCode, NothingToRestoreError
+from litelog.quantities import format_size
+from litelog_cli.configured import find_replica
+from litelog_cli.listed import replica_config_option
+from litelog_cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+LINE_SECONDS = 2.0
+"""Between two lines of progress."""
+
+DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
+
+EPILOG = """\b
+Examples:
+  litelog spark export s3://bucket/events /data/events --partition-by date
+  litelog spark verify s3://bucket/events
+  litelog spark stats s3://bucket/events --json
+  litelog spark hybrid s3://bucket/events /data/events --sql 'SELECT count(*) FROM log'
+\b
+On a cluster, with litelog and pyarrow in the Python of its workers:
+  litelog spark stats s3://bucket/events --master spark://host:7077
+  spark-submit --master yarn "$(python -c 'import litelog_cli.__main__ as m; print(m.__file__)')" \\
+      spark export s3://bucket/events s3://bucket/table
+"""
+
+
+class _Assignment(click.ParamType[tuple[str, str]]):
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, rest = value.partition("=")
+        if not equals or not name.strip():
+            self.fail(f"{name!r} has no value: write NAME=VALUE", param, ctx)
+        return name.strip(), rest
+
+
+def _session_options(command: _Command) -> _Command:
+    """What every job has: where Spark runs, and how it reads."""
+    options = [
+        click.option("--master", help="Spark's master.  [default: local[*], or as spark-submit says]"),
+        click.option("--driver-memory", default="2g", show_default=True, help="Of the driver's JVM."),
+        click.option("--conf", multiple=True, type=_Assignment(), help="A setting of Spark; may be given again."),
+        click.option("-o", "--option", multiple=True, type=_Assignment(), help="An option of the data source."),
+        replica_config_option,
+        click.option("-q", "--quiet", is_flag=True, help="Show no progress."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(epilog=EPILOG)
+def spark() -> None:
+    """Read, check and export replicas on Spark."""
+
+
+@spark.command(
+    epilog="""\b
+Examples:
+  litelog spark export s3://bucket/events /data/events
+  litelog spark export file:///backup/events /data/events --partition-by hour
+  litelog spark export s3://bucket/events s3://bucket/table --table delta \\
+      --schema 'user STRING, amount DOUBLE'
+\b
+Run it again to add what came since. What a run that was killed left is done
+again, so that each record is in the table once.
+"""
+)
+@click.argument("replica_url")
+@click.argument("target")
+@click.option("--partition-by", type=click.Choice(["date", "hour"]), help="A folder for each, of records' timestamps.")
+@click.option("--schema", help="Values are JSON, and become these columns: 'user STRING, amount DOUBLE'.")
+@click.option("--lenient", is_flag=True, help="With --schema: what is no such JSON becomes nulls, and is no error.")
+@click.option("--table", type=click.Choice(["parquet", "delta"]), default="parquet", show_default=True)
+@click.option("--target-option", multiple=True, type=_Assignment(), help="An option of the target's store.")
+@_session_options
+def export(
+    replica_url: str,
+    target: str,
+    partition_by: str | None,
+    schema: str | None,
+    lenient: bool,
+    table: str,
+    target_option: tuple[tuple[str, str], ...],
+    **common: Any,
+) -> None:
+    """Add to the Parquet or Delta table TARGET all records of a replica that it lacks."""
+    from litelog.spark.jobs import export as run_export
+
+    url, options = _place(replica_url, common)
+    with _Session("export", common) as session:
+        done = run_export(
+            session.spark,
+            url,
+            target,
+            partition_by=partition_by,
+            schema=schema,
+            lenient=lenient,
+            table=table,
+            options=options,
+            target_options=dict(target_option) or None,
+            progress=session.progress,
+        )
+    what = f"{done.rows} records in {done.files} files ({format_size(done.bytes)})"
+    click.echo(f"exported {what}; the table holds all below sequence {done.next}")
+
+
+@spark.command(
+    epilog="""\b
+Examples:
+  litelog spark verify s3://bucket/events
+  litelog spark verify s3://bucket/events --share 0.05 --json
+\b
+Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
+6 anomalies that a reader may meet.
+"""
+)
+@click.argument("replica_url")
+@click.option("--share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Of the contents to read.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="What chooses that share.")
+@click.option("--pattern", help="Which file names are log segments (formats lines and raw).  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@_session_options
+def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_json: bool, **common: Any) -> int:
+    """Check all that a replica holds, in parallel, and change nothing."""
+    from litelog.spark.jobs import verify as run_verify
+
+    url, options = _place(replica_url, common)
+    with _Session("verify", common) as session:
+        report = run_verify(
+            session.spark,
+            url,
+            share=share,
+            seed=seed,
+            pattern=pattern,
+            options=options,
+            progress=session.progress,
+        )
+    if report.is_empty:
+        raise NothingToRestoreError(f"{report.replica}: holds no replica")
+    if as_json:
+        print_json(report.as_json())
+    else:
+        marked = [(str(it.kind), it.key, it.what if it.harmful else f"{it.what} (harmless)") for it in report.anomalies]
+        if marked:
+            print_table(("anomaly", "object", ""), marked)
+        for failure in report.failures:
+            click.echo(f"could not be read: {failure}")
+        objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
+        click.echo(f"read {objects} objects and checked {format_size(report.content_bytes)} of the log")
+        click.echo("all is well" if not report.harmful else f"{report.harmful} anomalies")
+    if report.harmful:
+        return ExitCode.CORRUPTION
+    return ExitCode.FAILURE if report.failed else ExitCode.DONE
+
+
+@spark.command(
+    epilog="""\b
+Examples:
+  litelog spark stats s3://bucket/events
+  litelog spark stats s3://bucket/events -o startingTimestamp=2026-11-21 --json
+"""
+)
+@click.argument("replica_url")
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as one JSON object.")
+@_session_options
+def stats(replica_url: str, as_json: bool, **common: Any) -> None:
+    """Say what a log holds: records, bytes, ratio, rate over time, gaps, duplicates, keys."""
+    from litelog.spark.jobs import stats as run_stats
+
+    url, options = _place(replica_url, common)
+    with _Session("stats", common) as session:
+        found = run_stats(session.spark, url, options=options, progress=session.progress)
+    if as_json:
+        print_json(found.as_json())
+        return
+    ratio = "-" if found.ratio is None else f"{found.ratio:.2f}"
+    rows = [
+        ("records", str(found.records)),
+        ("sequences", "-" if found.first is None else f"{found.first}-{found.last}"),
+        ("bytes of keys and values", format_size(found.bytes)),
+        ("bytes of the log", format_size(found.log_bytes)),
+        ("stored", format_size(found.stored_bytes)),
+        ("ratio", ratio),
+        ("gaps", f"{found.gaps} ({found.missing} sequences)"),
+        ("duplicates", str(found.duplicates)),
+        ("different keys", f"about {found.keys}"),
+        ("records without a key", str(found.without_key)),
+    ]
+    print_table(("", ""), rows)
+    if found.rate:
+        click.echo()
+        rate = [
+            (_spell(bucket.start), str(bucket.records), f"{bucket.records / found.bucket_seconds:.1f}")
+            for bucket in found.rate
+        ]
+        print_table(("from", "records", "a second"), rate, ("records", "a second"))
+
+
+@spark.command(
+    epilog="""\b
+Examples:
+  litelog spark hybrid s3://bucket/events /data/events
+  litelog spark hybrid s3://bucket/events /data/events \\
+      --sql 'SELECT key, count(*) AS n FROM log GROUP BY key ORDER BY n DESC LIMIT 10'
+"""
+)
+@click.argument("replica_url")
+@click.argument("target")
+@click.option("--sql", default=DEFAULT_SQL, show_default=True, help="What to ask; the view is called log.")
+@click.option("--target-option", multiple=True, type=_Assignment(), help="An option of the target's store.")
+@_session_options
+def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:
+    """Query a log: the exported table TARGET for what it covers, the replica for the rest. A JSON object a row."""
+    from litelog.spark.jobs import hybrid as read_hybrid
+
+    url, options = _place(replica_url, common)
+    with _Session("hybrid", common) as session:
+        frame = read_hybrid(session.spark, url, target, options=options, target_options=dict(target_option) or None)
+        frame.createOrReplaceTempView("log")
+        for row in session.spark.sql(sql).selectExpr("to_json(struct(*)) AS line").collect():
+            click.echo(row["line"])
+
+
+class _Session:
+    """Spark for one job; what it raises of ours comes out as it is."""
+
+    def __init__(self, job: str, common: dict[str, Any]) -> None:
+        self._job = job
+        self._common = common
+        self._quiet = bool(common["quiet"])
+        self._shown = time.monotonic()
+        self.spark: Any = None
+
+    def __enter__(self) -> _Session:
+        from litelog.spark.session import session
+
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
+        common = self._common
+        config = {"spark.log.level": "ERROR", **dict(common["conf"])}
+        self.spark = session(
+            f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.spark.stop()
+
+    @property
+    def progress(self) -> Callable[[int, int], None] | None:
+        return None if self._quiet else self._show
+
+    def _show(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._shown >= LINE_SECONDS:
+            self._shown = now
+            click.echo(f"{self._job}: {done} of {total} tasks", err=True)
+
+
+def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:
+    """The replica's URL and the data source's options: of the configuration, then of the command."""
+    replica = find_replica(replica_url, common["config_file"])
+    return replica.url, {
+        **{f"store.{name}": value for name, value in replica.options.items()},
+        **dict(common["option"]),
+    }
+
+
+def _spell(micros: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(micros // 1_000_000))

@@ -1,0 +1,219 @@
+"""The job ``stats``: what a log holds, in numbers, from one pass of the tasks over it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from litelog.spark.jobs.progress import watching
+from litelog.spark.jobs.ranges import find_held
+from litelog.spark.options import parse_options
+from litelog.spark.packing import SealedItem, WalItem
+from litelog.spark.planning import plan
+from litelog.spark.schema import log_columns
+from litelog.spark.spelling import spell_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from litelog.spark.jobs.progress import Progress
+
+MINUTE = 60_000_000
+"""Microseconds: the grain of rates."""
+
+MAX_BUCKETS = 32
+"""How many buckets a report's rate has, or few more; they are as wide as that takes."""
+
+WIDTHS = (1, 5, 15, 60, 6 * 60, 24 * 60, 7 * 24 * 60)
+"""How wide they may be, in minutes; or so many times the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What is stamped within one stretch of time."""
+
+    start: int
+    """Microseconds since 1970."""
+    records: int
+    bytes: int
+    """Of keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a log holds. Times in microseconds since 1970; None where there is none."""
+
+    records: int
+    bytes: int
+    """Of keys and values."""
+    log_bytes: int
+    """Of its log segments, uncompressed; those that are not sealed as far as names tell."""
+    stored_bytes: int
+    """Of the objects that hold them."""
+    first: int | None
+    """The lowest sequence."""
+    last: int | None
+    gaps: int
+    """How often sequences skip some."""
+    missing: int
+    """How many they skip: none in a dense log."""
+    duplicates: int
+    """Sequences that come again."""
+    lowest: int | None
+    highest: int | None
+    keys: int
+    """Different keys, about (to 5 in 100)."""
+    without_key: int
+    bucket_seconds: int
+    rate: tuple[Bucket, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes of the log for a stored one."""
+        return self.log_bytes / self.stored_bytes if self.stored_bytes else None
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values: for programs."""
+        return {**asdict(self), "ratio": self.ratio}
+
+
+def stats(
+    spark: Any, url: str, *, options: Mapping[str, object] | None = None, progress: Progress | None = None
+) -> Stats:
+    """The numbers of the replica ``url``. ``options``: as of the data source, which may bound what is counted."""
+    reading = parse_options({**spell_options(options), "path": url})
+    stop = threading.Event()
+    try:
+        held = find_held(reading, stop)
+    finally:
+        stop.set()
+    partitions = plan(reading).partitions
+    columns = log_columns(reading, has_timestamps=False, names=["sequence", "timestamp", "key", "value"])
+
+    def work(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow  # noqa: PLC0415 - in the worker
+
+        from litelog.spark.decoding import read_partition  # noqa: PLC0415 - in the worker
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for row in _count(number, read_partition(partitions[number], columns)):
+                    yield pyarrow.RecordBatch.from_pylist([row], schema=_schema(pyarrow))
+
+    from pyspark.sql import functions  # noqa: PLC0415 - an extra
+
+    from litelog.spark.fast import read  # noqa: PLC0415
+
+    count = len(partitions)
+    kinds = "partition bigint, bucket bigint, " + ", ".join(f"{name} bigint" for name in _NUMBERS)
+    with watching(spark, progress):
+        rows = spark.range(0, count, 1, max(count, 1)).mapInArrow(work, kinds).collect()
+        keyed = read(spark, url, columns=["key"], options=options)
+        keys = keyed.agg(functions.approx_count_distinct("key").alias("keys")).collect()[0]["keys"]
+    sealed = [item.piece.entry for item in held.items if isinstance(item, SealedItem)]
+    wal = [item for item in held.items if isinstance(item, WalItem)]
+    return _sum_up(
+        [row.asDict() for row in rows],
+        keys,
+        log_bytes=sum(entry.length for entry in sealed) + sum(item.raw for item in wal),
+        stored_bytes=sum(entry.size for entry in sealed) + sum(item.info.size for item in wal),
+    )
+
+
+_NUMBERS = ("records", "bytes", "first", "last", "gaps", "missing", "duplicates", "lowest", "highest", "without_key")
+
+
+def _schema(pyarrow: Any) -> Any:
+    return pyarrow.schema([(name, pyarrow.int64()) for name in ("partition", "bucket", *_NUMBERS)])
+
+
+def _count(partition: int, batches: Iterable[Any]) -> Iterator[dict[str, int | None]]:
+    """A row for each minute (``bucket``), and one, without a bucket, for all of the partition."""
+    import numpy as np  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    total: dict[str, int | None] = dict.fromkeys(_NUMBERS, 0)
+    total |= {"first": None, "last": None, "lowest": None, "highest": None}
+    minutes: dict[int, list[int]] = {}
+    sums = dict.fromkeys(("records", "bytes", "gaps", "missing", "duplicates", "without_key"), 0)
+    for batch in batches:
+        sequences = batch.column("sequence").to_numpy()
+        lengths = compute.binary_length(batch.column("value")).to_numpy().astype(np.int64)
+        lengths = lengths + compute.fill_null(compute.binary_length(batch.column("key")), 0).to_numpy()
+        last = total["last"]
+        steps = np.diff(sequences) if last is None else np.diff(sequences, prepend=last)
+        sums["records"] += len(batch)
+        sums["bytes"] += int(lengths.sum())
+        sums["gaps"] += int((steps > 1).sum())
+        sums["missing"] += int((steps[steps > 1] - 1).sum())
+        sums["duplicates"] += int((steps <= 0).sum())
+        sums["without_key"] += batch.column("key").null_count
+        total["first"] = int(sequences[0]) if total["first"] is None else total["first"]
+        total["last"] = int(sequences[-1])
+        if batch.column("timestamp").null_count == len(batch):
+            continue
+        stamps = batch.column("timestamp").cast("int64").to_numpy()
+        low, high = int(stamps.min()), int(stamps.max())
+        total["lowest"] = low if total["lowest"] is None else min(low, total["lowest"])
+        total["highest"] = high if total["highest"] is None else max(high, total["highest"])
+        found, places = np.unique(stamps // MINUTE, return_inverse=True)
+        counts, sizes = np.bincount(places), np.bincount(places, weights=lengths)
+        for minute, records, size in zip(found.tolist(), counts.tolist(), sizes.tolist(), strict=True):
+            held = minutes.setdefault(minute, [0, 0])
+            held[0] += records
+            held[1] += int(size)
+    nothing: dict[str, int | None] = dict.fromkeys(_NUMBERS)
+    for minute, (records, size) in minutes.items():
+        yield {**nothing, "partition": partition, "bucket": minute, "records": records, "bytes": size}
+    yield {**total, **sums, "partition": partition, "bucket": None}
+
+
+def _sum_up(rows: list[dict[str, Any]], keys: int, *, log_bytes: int, stored_bytes: int) -> Stats:
+    parts = sorted((row for row in rows if row["bucket"] is None and row["records"]), key=lambda row: row["partition"])
+    gaps, missing, duplicates = (sum(row[name] for row in parts) for name in ("gaps", "missing", "duplicates"))
+    for before, behind in pairwise(parts):
+        step = behind["first"] - before["last"]
+        gaps += step > 1
+        missing += max(0, step - 1)
+        duplicates += step <= 0
+    minutes: dict[int, list[int]] = {}
+    for row in rows:
+        if row["bucket"] is not None:
+            held = minutes.setdefault(row["bucket"], [0, 0])
+            held[0] += row["records"]
+            held[1] += row["bytes"]
+    width, rate = _rate(minutes)
+    return Stats(
+        records=sum(row["records"] for row in parts),
+        bytes=sum(row["bytes"] for row in parts),
+        log_bytes=log_bytes,
+        stored_bytes=stored_bytes,
+        first=parts[0]["first"] if parts else None,
+        last=parts[-1]["last"] if parts else None,
+        gaps=gaps,
+        missing=missing,
+        duplicates=duplicates,
+        lowest=min((row["lowest"] for row in parts if row["lowest"] is not None), default=None),
+        highest=max((row["highest"] for row in parts if row["highest"] is not None), default=None),
+        keys=keys,
+        without_key=sum(row["without_key"] for row in parts),
+        bucket_seconds=width * 60,
+        rate=rate,
+    )
+
+
+def _rate(minutes: dict[int, list[int]]) -> tuple[int, tuple[Bucket, ...]]:
+    """(minutes of a bucket, the buckets that hold anything, in order of time)."""
+    if not minutes:
+        return 1, ()
+    span = max(minutes) - min(minutes) + 1
+    width = next((width for width in WIDTHS if span <= width * MAX_BUCKETS), 0)
+    width = width or -(-span // (WIDTHS[-1] * MAX_BUCKETS)) * WIDTHS[-1]
+    wide: dict[int, list[int]] = {}
+    for minute, (records, size) in minutes.items():
+        held = wide.setdefault(minute // width * width, [0, 0])
+        held[0] += records
+        held[1] += size
+    return width, tuple(Bucket(start * MINUTE, *held) for start, held in sorted(wide.items()))

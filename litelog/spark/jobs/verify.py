@@ -1,0 +1,119 @@
+"""The job ``verify``: all checks of a whole replica, its sealed segments read by tasks side by side."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import TYPE_CHECKING, Any
+
+from litelog.object_store import ObjectReplicaClient
+from litelog.registry import open_store
+from litelog.retrying_store import RetryingStore
+from litelog.spark.formats import open_log_format
+from litelog.spark.jobs.progress import watching
+from litelog.spark.spelling import spell_options
+from litelog.spark.store_options import read_store_options, replica_url
+from litelog.verify.execution import verify as verify_replica
+from litelog.verify.scope import Scope
+from litelog.verify.sealed_read import SealedRead, SealedReader
+from litelog.verify.survey import sealed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from litelog.object_store import ObjectStore
+    from litelog.position import Generation
+    from litelog.spark.jobs.progress import Progress
+    from litelog.verify.report import Report
+
+TASK_BYTES = 256 << 20
+"""What a task reads, compressed: one sealed segment at least."""
+
+PARALLELISM = 16
+"""Objects that the driver reads at a time: claims, snapshots, WAL segments."""
+
+
+def verify(
+    spark: Any,
+    url: str,
+    *,
+    share: float = 1.0,
+    seed: int = 0,
+    pattern: str | None = None,
+    options: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Check all that a replica holds, as ``litelog verify`` does, and change nothing. Anomalies are in the report.
+
+    ``share``: of the contents of sealed and WAL segments, chosen by ``seed``; structure is always checked. Raises
+    StoreError where the store cannot even be listed.
+    """
+    store_options, _ = read_store_options(spell_options(options))
+    place, scope = replica_url(url), Scope(share, seed)
+    stop = threading.Event()
+    store = _open(place, store_options, stop)
+    try:
+        names = ObjectReplicaClient(store).generations()
+        listed = [(name, index, size) for name in names for index, size in sealed_of(store, name)]
+        with watching(spark, progress):
+            known = _read(spark, place, store_options, pattern, scope, listed)
+        return verify_replica(
+            store,
+            formats=lambda name: open_log_format(name, pattern),
+            scope=scope,
+            parallelism=PARALLELISM,
+            known=known,
+        )
+    finally:
+        stop.set()
+        store.close()
+
+
+def _read(
+    spark: Any,
+    url: str,
+    options: Mapping[str, str],
+    pattern: str | None,
+    scope: Scope,
+    listed: Sequence[tuple[Generation, int, int]],
+) -> dict[tuple[Generation, int, int], SealedRead]:
+    """What tasks found at each sealed segment; none of those that they could not read, which the driver tries."""
+    bins = list(_bins(listed))
+
+    def work(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow  # noqa: PLC0415 - in the worker
+
+        stop = threading.Event()
+        store = _open(url, options, stop)
+        try:
+            reader = SealedReader(store, scope, lambda name: open_log_format(name, pattern))
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    found = [read for read in map(reader.read, bins[number]) if read.failure is None]
+                    yield pyarrow.RecordBatch.from_pydict({"found": [pickle.dumps(read) for read in found]})
+        finally:
+            stop.set()
+            store.close()
+
+    if not bins:
+        return {}
+    rows = spark.range(0, len(bins), 1, len(bins)).mapInArrow(work, "found binary").collect()
+    reads: list[SealedRead] = [pickle.loads(row["found"]) for row in rows]  # noqa: S301 - our own tasks wrote it
+    return {(read.generation, read.index, read.size): read for read in reads}
+
+
+def _bins(listed: Sequence[tuple[Generation, int, int]]) -> Iterator[list[tuple[Generation, int, int]]]:
+    held: list[tuple[Generation, int, int]] = []
+    size = 0
+    for one in listed:
+        if held and size + one[2] > TASK_BYTES:
+            yield held
+            held, size = [], 0
+        held.append(one)
+        size += one[2]
+    if held:
+        yield held
+
+
+def _open(url: str, options: Mapping[str, str], stop: threading.Event) -> ObjectStore:
+    return RetryingStore(open_store(url, options), stop)
