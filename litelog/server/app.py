@@ -97,6 +97,7 @@ class Handlers:
             return _error(503, "too many wait already", {"retry-after": "1"})
         except ConfigError as error:
             return _error(404, str(error))
+        self._board.expire()
         report = SyncReport(
             reached=barrier.reached,
             replicas=barrier.replicas,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,8 +55,8 @@ class Board:
         self._wanted = False
         self._statuses: Sequence[ReplicaStatus] = ()
         self._time = clock.now()
-        self._taken = self._measured = self._began = clock.monotonic()
-        self._has_any = False
+        self._taken = self._measured = clock.monotonic()
+        self._oldest = math.inf  # what was taken before is not given; there is nothing yet
         self._failed = False
         self._threads = [
             threading.Thread(target=work, name=name, daemon=True)
@@ -77,7 +78,7 @@ class Board:
         """The daemon now, or as it was when it answered last."""
         with self._changed:
             asked = self.clock.monotonic()
-            if not self._has_any or asked - self._taken > fresh:
+            if self._taken < self._oldest or asked - self._taken > fresh:
                 self._wanted = True
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._taken >= asked or self._stopped.is_set(), patience)
@@ -89,6 +90,11 @@ class Board:
                 self._measured,
                 self._daemon.last_turn,
             )
+
+    def expire(self) -> None:
+        """What is read next is newer than now: whoever waited for something sees it."""
+        with self._changed:
+            self._oldest = self.clock.monotonic()
 
     def _measure(self) -> None:
         while not self._stopped.is_set():
@@ -108,7 +114,8 @@ class Board:
             taken, time = self.clock.monotonic(), self.clock.now()
             statuses = self._daemon.status()
             with self._changed:
-                self._statuses, self._taken, self._time, self._has_any = statuses, taken, time, True
+                self._statuses, self._taken, self._time = statuses, taken, time
+                self._oldest = taken if self._oldest == math.inf else self._oldest
                 self._changed.notify_all()
 
     def _tell(self, error: Exception) -> None:

@@ -20,6 +20,7 @@ RESPONSE_SECONDS = 660.0
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 on a connection whose client may be slow, or hostile."""
 
+    request_seconds = REQUEST_SECONDS
     _timer: asyncio.TimerHandle | None = None
     _answered: Any = None
 
@@ -29,7 +30,7 @@ class LimitedProtocol(H11Protocol):
             transport.abort()
             return
         super().connection_made(transport)
-        self._expect_within(REQUEST_SECONDS)
+        self._expect_within(self.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -43,10 +44,15 @@ class LimitedProtocol(H11Protocol):
             self._expect_within(RESPONSE_SECONDS)
 
     def on_response_complete(self) -> None:
-        self._expect_within(REQUEST_SECONDS)
+        self._expect_within(self.request_seconds)
         super().on_response_complete()
 
     def _expect_within(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+
+def patient_for(seconds: float) -> type[LimitedProtocol]:
+    """The protocol with another time in which a request must arrive."""
+    return type("PatientProtocol", (LimitedProtocol,), {"request_seconds": seconds})

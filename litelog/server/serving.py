@@ -52,6 +52,8 @@ class ServiceSettings:
     heartbeat_url: str | None = None
     heartbeat_interval: float = 60.0
     """Seconds."""
+    request_seconds: float = 10.0
+    """How long a request's line and headers may take to arrive, and so how long a connection may be idle."""
 
 
 class Service:
@@ -139,7 +141,7 @@ class Service:
         import uvicorn  # noqa: PLC0415
 
         from litelog.server.app import make_app  # noqa: PLC0415
-        from litelog.server.connection import LimitedProtocol  # noqa: PLC0415
+        from litelog.server.connection import patient_for  # noqa: PLC0415
 
         assert self._address is not None
         assert self._listener is not None
@@ -147,7 +149,7 @@ class Service:
         app = make_app(self._daemon, self._board, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
         config = uvicorn.Config(
             app,
-            http=LimitedProtocol,
+            http=patient_for(self._settings.request_seconds),
             ws="none",
             lifespan="off",
             loop="asyncio",

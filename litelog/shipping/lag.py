@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litelog.errors import LitelogError
 from litelog.log.source import SegmentNames
@@ -183,6 +183,14 @@ class LagHistory:
             return samples if len(samples) < SAMPLES else samples[self._next :] + samples[: self._next]
 
 
+class _Mark(NamedTuple):
+    """Where a log ended, and the first and the last moment that this, or an end before it, was seen."""
+
+    end: tuple[Any, ...]
+    first: float
+    last: float
+
+
 class LagMeter:
     """The lag of one replica. From any thread."""
 
@@ -191,7 +199,9 @@ class LagMeter:
         self.source = source
         self.history = LagHistory()
         self._place = place
-        self._marks: deque[tuple[tuple[Any, ...], float]] = deque()
+        self._marks: deque[_Mark] = deque()
+        self._spacing = 0.0
+        """Seconds that one mark may stand for."""
         self._version = 0
         self._due = -math.inf
         self._lock = threading.Lock()
@@ -216,17 +226,29 @@ class LagMeter:
                 self._version = view.version
                 self._mark(view.end, view.seen)
             place = self._find_place()
-            while self._marks and (self._marks[0][1] <= caught_up or self._marks[0][0] <= place):
+            while self._marks and (self._marks[0].last <= caught_up or self._marks[0].end <= place):
                 self._marks.popleft()
             if not self._marks:
+                self._spacing = 0.0
                 return NONE
-            return Lag(view.bytes_behind(place), max(0.0, now - self._marks[0][1]))
+            return Lag(view.bytes_behind(place), max(0.0, now - self._marks[0].first))
 
     def _mark(self, end: tuple[Any, ...], seen: float) -> None:
-        if len(self._marks) >= MAX_MARKS:  # every second one goes, and what it stood for counts as seen earlier
-            kept = list(self._marks)
-            self._marks = deque((kept[n + 1][0], kept[n][1]) for n in range(0, len(kept) - 1, 2))
-        self._marks.append((end, seen))
+        """Remember an end of the log; where there are too many, neighbours become one, with the age of the older."""
+        marks = self._marks
+        if len(marks) >= MAX_MARKS:
+            self._spacing = max(2 * self._spacing, 2 * (seen - marks[0].first) / MAX_MARKS)
+            whole, self._marks = marks, deque()
+            for each in whole:
+                self._add(each)
+        self._add(_Mark(end, seen, seen))
+
+    def _add(self, mark: _Mark) -> None:
+        last = self._marks[-1] if self._marks else None
+        if last is not None and mark.last - last.first < self._spacing:
+            self._marks[-1] = _Mark(mark.end, last.first, mark.last)
+        else:
+            self._marks.append(mark)
 
     def _find_place(self) -> tuple[Any, ...]:
         place = self._place()
