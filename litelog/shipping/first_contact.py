@@ -84,7 +84,7 @@ class FirstContact:
         """``submit`` has work done in a thread that no WAL segment waits for; None: in the one that asks."""
         self.files = FinishedFiles(source.folder, source.format, clock)
         self.on_done: Callable[[], None] = _do_nothing
-        """Called, from any thread, when what raised UnderWayError is to be asked for again."""
+        """Called, from any thread, when what raised UnderWayError is to be asked for again; not after ``stop``."""
         self._folder = source.folder
         self._format = source.format
         self._client = client
@@ -172,7 +172,8 @@ class FirstContact:
             job.start()
 
     def _tell_done(self) -> None:
-        self.on_done()
+        if not self._stopped:
+            self.on_done()
 
     def _check(self, sealed: Sequence[Contacted], expect: Expectation, unfit: UnfitError | None = None) -> Contact:
         """That they follow each other, which was not known when they were sealed side by side."""

@@ -358,6 +358,28 @@ def test_a_log_that_is_rewritten_behind_what_was_sealed_and_not_named_goes_to_a_
     assert held(store) == log.files()
 
 
+@pytest.mark.parametrize("seals", [False, True])
+def test_a_final_of_other_bytes_than_the_log_has_now_is_not_adopted(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, seals: bool
+) -> None:
+    """The state was set back, and the log rewritten; ``seals``: it is met when it is sealed, else when it is put."""
+    name = leave(log, store, state, clock)
+    shutil.copytree(state, state + ".old")
+    names = set(log.files())
+    go_on_alone(log, 1, 4, 2)
+    daemon = start(log, store, state, clock)
+    daemon.sync()
+    daemon.close()
+    rewrite(log, set(log.files()) - names)
+    again = start(log, store, state + ".old", clock)
+    if not seals:
+        again.owner.contact = None
+    again.sync()
+    assert again.generation > name
+    assert again.claims[-1].relation == "diverged"
+    assert held(store) == log.files()
+
+
 def test_a_gap_begins_a_generation_behind_it(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
