@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import LitelogError
+from litelog.event_fields import fields
 from litelog.spark.batches import BatchBuilder
 from litelog.spark.formats import open_log_format
 from litelog.spark.local_reading import read_local
@@ -87,8 +88,10 @@ def _read_part(part: Part, builder: BatchBuilder) -> Iterator[Any]:
             yield from builder.add(run)
             continue
         units, records = units + 1, records + (run.records or 0)
-        _logger.warning("%s: malformed: %s", part.log.name, run.text)
+        _logger.warning("%s: malformed: %s", part.log.name, run.text, extra=fields("malformed", log=part.log.name))
         if part.log.mode is Mode.PERMISSIVE:
             yield from builder.add_malformed(run)
     if units:
-        _logger.warning("%s: %d malformed runs of commits, %d records or more", part.log.name, units, records)
+        said = "%s: %d malformed runs of commits, %d records or more"
+        extra = fields("malformed-total", log=part.log.name, runs=units, records=records)
+        _logger.warning(said, part.log.name, units, records, extra=extra)

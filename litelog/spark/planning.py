@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
+from litelog.event_fields import fields
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
@@ -153,7 +154,8 @@ def _lose(log: PlannedLog, error: LitelogError) -> None:
     """Raise what says that data is lost, unless it may be."""
     if log.fail_on_data_loss or not isinstance(error, ReplicaGapError | TruncatedError):
         raise error
-    _logger.warning("%s: %s; read without it, as failOnDataLoss=false says", log.name, error)
+    said = "%s: %s; read without it, as failOnDataLoss=false says"
+    _logger.warning(said, log.name, error, extra=fields("data-lost", log=log.name))
 
 
 def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
+from litelog.event_fields import fields
 from litelog.position import Position
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
@@ -47,7 +48,8 @@ def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, err
         first = True
         for run in found:
             if first:
-                _logger.warning("%s: %s; reading its WAL segments", task.log.name, error)
+                extra = fields("sealed-segment-damaged", log=task.log.name)
+                _logger.warning("%s: %s; reading its WAL segments", task.log.name, error, extra=extra)
                 first = False
             yield run
     except CorruptionError:

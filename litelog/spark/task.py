@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
+from litelog.event_fields import fields
 from litelog.spark.options import Mode
 
 if TYPE_CHECKING:
@@ -44,4 +45,5 @@ class Task:
         """Raise what says that data is lost, unless it may be: then it is said."""
         if self.log.fail_on_data_loss or not isinstance(error, ReplicaGapError | PrunedError | TruncatedError):
             raise error
-        _logger.warning("%s: %s; read without it, as failOnDataLoss=false says", self.log.name, error)
+        said = "%s: %s; read without it, as failOnDataLoss=false says"
+        _logger.warning(said, self.log.name, error, extra=fields("data-lost", log=self.log.name))

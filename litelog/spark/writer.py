@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from litelog.clock import SystemClock
 from litelog.errors import LitelogError
+from litelog.event_fields import fields
 from litelog.spark.publishing import discard, publish
 from litelog.spark.record_encoding import check_columns
 from litelog.spark.write_options import parse_write_options
@@ -79,6 +80,7 @@ class LitelogWriter(DataSourceArrowWriter):
                 published.next - 1,
                 published.segments,
                 published.renumbered,
+                extra=fields("published", replica=client.url, generation=published.generation),
             )
 
     def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
@@ -87,7 +89,8 @@ class LitelogWriter(DataSourceArrowWriter):
         try:
             discard(client, self._plan)
         except LitelogError as error:
-            _logger.warning("%s: %s; what the write left stays there, and no reader takes it", client.url, error)
+            said = "%s: %s; what the write left stays there, and no reader takes it"
+            _logger.warning(said, client.url, error, extra=fields("not-discarded", replica=client.url))
         finally:
             client.close()
 
