@@ -49,6 +49,34 @@ def test_the_commands_of_use_run_one_after_the_other(tmp_path: Path, environment
     assert (tmp_path / "work" / "events-then").is_dir()
 
 
+def test_the_commands_of_as_a_service_run_one_after_the_other(tmp_path: Path, environment: dict[str, str]) -> None:
+    commands = blocks("sh", "As a service")
+    assert len(commands) >= 2
+    # Another daemon on this machine may have the port.
+    script = "\n".join(commands).replace(
+        "litelog config check", "echo 'addr: \"off\"' >> litelog.yml\nlitelog config check"
+    )
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script + "\nlitelog generations --json journal-backup"],
+        cwd=tmp_path / "work",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "litelog.yml: fits" in done.stdout
+    assert "shutdown-timeout: 10s" in done.stdout
+    assert '"next_sequence": 20' in done.stdout
+
+
+def test_every_file_that_is_for_a_service_is_explained() -> None:
+    section = README.split("\n## As a service\n", 1)[1].split("\n## ", 1)[0]
+    there = {f"etc/{path.name}" for path in (ROOT / "etc").iterdir()}
+    assert set(re.findall(r"^\| `(etc/[^`]+)` \|", section, re.M)) == there
+
+
 def test_the_python_example_holds_what_it_asserts(tmp_path: Path, environment: dict[str, str]) -> None:
     (example,) = blocks("python", "In Python")
     assert example.count("assert") >= 3
