@@ -13,7 +13,9 @@ from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.event_fields import fields
 from litelog.layout import Fencing
+from litelog.log.numbering import Numbering
 from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.source import SegmentNames
 from litelog.looking_store import LookingStore
 from litelog.metered_store import MeteredStore
 from litelog.object_store import ObjectReplicaClient
@@ -84,9 +86,13 @@ class Opened:
 def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
     """Every replica of a log, in the configuration's order. ConfigError where one cannot be."""
     replicas = ReplicaSet(log_state_folder(state_dir, log.path))
-    source = Source(log.path, open_format(log.format, log.pattern), replicas.agree_on_log_id)
+    log_format = open_format(log.format, log.pattern)
+    names = SegmentNames(log.path, log_format, tools.clock, reports=False)
+    numbering = Numbering(log.path, log_format, names, replicas.folder)
+    source = Source(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
     end = SourceEnd(source.folder, source.format, tools.clock)
-    truncator = _open_truncator(source, log, replicas, tools.clock)
+    policy = log.truncate.policy() if log.truncate is not None else None
+    truncator = LogTruncator(source, replicas, policy, tools.clock)
     for replica in log.replicas:
         yield _open_replica(source, log, replica, _Place(state_dir, host, truncator, end), tools)
 
@@ -94,27 +100,13 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterato
 def check_openable(entry: LogConfig | FolderConfig) -> None:
     """ConfigError where a log of that entry could not be opened, whatever is on the disk."""
     log = entry.named("name") if isinstance(entry, FolderConfig) else entry
-    source = Source(log.path, open_format(log.format, log.pattern))
-    _check_truncation(source, log)
+    open_format(log.format, log.pattern)
     for replica in log.replicas:
         store = open_store(replica.url, replica.options)
         try:
             _require_outside(log.path, store.url)
         finally:
             store.close()
-
-
-def _check_truncation(source: Source, log: LogConfig) -> None:
-    if log.truncate is not None and not source.format.self_numbered:
-        raise ConfigError(
-            f"{log.path}: truncate: records of the format {source.format.name} are counted from the log's beginning, "
-            "which may not go"
-        )
-
-
-def _open_truncator(source: Source, log: LogConfig, replicas: ReplicaSet, clock: Clock) -> LogTruncator:
-    _check_truncation(source, log)
-    return LogTruncator(source, replicas, log.truncate.policy() if log.truncate is not None else None, clock)
 
 
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
@@ -181,6 +173,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     )
     task.replica = Replica(source, client, folder, owner, workers, tools.clock, tallies, settings)
     task.lag = LagMeter(place.end, partial(_place_of, task.replica))
+    task.truncator = place.truncator
     task.replica.on_replicated = place.truncator.run
     if replica.scrub_interval:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)

@@ -12,14 +12,19 @@ from litelog.log.piece import MAX_READ_BYTES, PIECE_BYTES, Piece, read_piece
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
+    from litelog.log.numbering import Numbering
     from litelog.log.source import OpenSegment, SegmentNames
 
 
 class LogCursor:
     """Moves forward only. One thread at a time. A log segment stays readable while it is open, even if deleted."""
 
-    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames) -> None:
+    def __init__(
+        self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering | None = None
+    ) -> None:
+        """``numbering``: of the records, where they do not carry their numbers."""
         self._folder = folder
+        self._numbering = numbering
         self._format = log_format
         self._names = names
         self._segment: OpenSegment | None = None
@@ -108,10 +113,12 @@ class LogCursor:
         """The next log segment that holds a commit (or bytes, where any are data), if it continues this one."""
         assert self._segment is not None
         listed = self._names.all()
+        vanished = self._segment.name not in listed
         for name in self._names.after(self._segment.name):
             try:
                 segment = self._names.open(name)
             except FileNotFoundError:
+                vanished = True
                 continue
             path = os.path.join(self._folder, name)
             try:
@@ -125,9 +132,19 @@ class LogCursor:
                 segment.close()
                 raise
             if piece is not None and (piece.end > 0 or self._format.finished_tail is FinishedTail.SHIP):
+                if vanished and not self._format.self_numbered:
+                    self._require_next(segment)
                 return segment
             segment.close()  # left empty: its writer comes back to it, or to this one
         return None
+
+    def _require_next(self, successor: OpenSegment) -> None:
+        """Raise TruncatedError if what lay between is gone, of records that do not tell their numbers."""
+        expected = self.expect.sequence or 0
+        first = self._numbering.truncated_to(expected) if self._numbering is not None else None
+        if first is not None:
+            successor.close()
+            raise TruncatedError(expected, first)
 
     def _corrupt(self, piece: Piece) -> CorruptCommitError:
         damage = piece.damage

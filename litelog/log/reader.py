@@ -13,7 +13,9 @@ from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LogCursor
+from litelog.log.numbering import Numbering
 from litelog.log.piece import PIECE_BYTES
+from litelog.log.replicated import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.source import SegmentNames
 from litelog.watcher import Watcher
@@ -58,6 +60,7 @@ class LogReader:
         timeout: float | None = None,
         poll_interval: float = POLL_SECONDS,
         watcher: Watcher | None = None,
+        state_dir: str | None = None,
     ) -> None:
         """Read the log in ``folder``.
 
@@ -65,7 +68,8 @@ class LogReader:
         the first record at or after it (microseconds since 1970). ``end``, ``end_time``: the first sequence, or the
         first record's time, not to be given. Without ``follow`` the end is where the log ends. With it, ``read`` waits
         there: ``timeout`` seconds (not at all, without ``block``), then NotYetAvailableError. ``watcher`` is for many
-        readers to share; without one a follower has its own.
+        readers to share; without one a follower has its own. ``state_dir``: where the daemon that replicates the log
+        keeps its state, if not in its usual place: what it has truncated of a log whose records carry no numbers.
         """
         self._format: LogFormat = LitelogFormat() if log_format is None else log_format
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
@@ -78,8 +82,10 @@ class LogReader:
         self._poll_seconds = poll_interval
         self._watcher, self._own_watcher = watcher, watcher is None
         self._names = SegmentNames(folder, self._format, SystemClock())
-        self._cursor = LogCursor(folder, self._format, self._names)
-        self._seeker = Seeker(folder, self._format, self._names)
+        state_folder = log_state_folder(state_dir or default_state_dir(), folder)
+        self._numbering = Numbering(folder, self._format, self._names, state_folder)
+        self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
+        self._seeker = Seeker(folder, self._format, self._names, self._numbering)
         self._skip_to = start if isinstance(start, int) else None
         self._skip_before = start_time
         self._records: Iterator[Record] = iter(())
@@ -237,7 +243,7 @@ class LogReader:
     def _last_sequence(self, place: StartPlace) -> int:
         """The last record's sequence, where ``place`` is the last commit's."""
         with self._names.open(place.name) as segment:
-            cursor = LogCursor(self.folder, self._format, self._names)
+            cursor = LogCursor(self.folder, self._format, self._names, self._numbering)
             cursor.place(segment, place.offset, place.expect)
             last = -1
             while (columns := cursor.next_records()) is not None:

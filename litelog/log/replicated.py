@@ -70,6 +70,11 @@ class ReplicaSet:
         """``folder``: as ``log_state_folder`` says."""
         self._folder = folder
 
+    @property
+    def folder(self) -> str:
+        """The log's state folder."""
+        return self._folder
+
     def names(self) -> Mapping[str, str] | None:
         """The replicas in the set, each with its URL without credentials; None where the set cannot be read, or was
         never made."""

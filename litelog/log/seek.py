@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import Commit, LogFormat
+    from litelog.log.numbering import Numbering
     from litelog.log.piece import Piece
     from litelog.log.source import OpenSegment, SegmentNames
     from litelog.log.sparse_index import IndexEntry
@@ -37,16 +38,18 @@ class StartPlace:
 class Seeker:
     """Finds places in one log. Reads only; looks up nothing that it does not check."""
 
-    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering) -> None:
+        """``numbering``: of the records, where they do not carry their numbers."""
         self._folder = folder
         self._format = log_format
         self._names = names
+        self._numbering = numbering
 
     def earliest(self) -> StartPlace | None:
         """The log's first commit; None while there is none."""
         for name in self._names.all():
             if self._head(name) is not None:
-                return StartPlace(name, 0, Expectation(None if self._numbered else 0))
+                return StartPlace(name, 0, Expectation(None if self._numbered else self._numbering.first()))
         return None
 
     def before(self, sequence: int) -> StartPlace | None:
@@ -157,7 +160,10 @@ class Seeker:
 
     def _count_to(self, names: list[str], sequence: int | None) -> StartPlace | None:
         """The commit with ``sequence`` (the last one, for None) of a log that counts from its beginning."""
-        expect, found = Expectation(0), None
+        first, found = self._numbering.first(), None
+        if sequence is not None and sequence < first:
+            raise TruncatedError(sequence, first)
+        expect = Expectation(first)
         for name in names:
             with self._names.open(name) as segment:
                 if isinstance(self._format, RawFormat):

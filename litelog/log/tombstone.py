@@ -1,4 +1,5 @@
-"""The tombstone: a small file in a log's folder that says where the log begins since it was truncated.
+"""The tombstone: a small file that says where a log begins since it was truncated. It lies in the log's folder, or, for
+the formats of other programs, where the state of the log's replicas is kept.
 
 It is durable before the first log segment goes, so whoever finds less than was there finds the reason, too.
 """
@@ -29,6 +30,10 @@ class Tombstone:
     """The first log segment that is there."""
     first: int | None
     """The first available sequence."""
+    head_length: int = 0
+    """How many of its first bytes are known again; 0 where it tells its sequences itself."""
+    head_crc: int = 0
+    """Their CRC-32C."""
 
 
 def read_tombstone(folder: str) -> Tombstone | None:

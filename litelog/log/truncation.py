@@ -10,14 +10,15 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.durability import OPEN_FOLDER
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
+from litelog.log.numbering import Numbering, describe_beginning, tombstone_folder
 from litelog.log.source import INDEX_SUFFIXES, SegmentNames
-from litelog.log.tombstone import Tombstone, read_tombstone, write_tombstone
+from litelog.log.tombstone import read_tombstone, write_tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +71,8 @@ class Truncated:
     """The log segments that are gone, oldest first."""
     kept: str | None
     """Why the next one stays though it was to go; None where none was."""
+    next: int | None = None
+    """When the next one goes by its age, microseconds since 1970; None where none will, as far as replicas hold it."""
 
 
 def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, now: int) -> int:
@@ -89,14 +92,26 @@ def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, 
     return count
 
 
+def when_older(segments: Sequence[LocalSegment], policy: TruncationPolicy) -> int | None:
+    """When the first of ``segments`` is to go by its age, microseconds since 1970; None where it stays until there are
+    more of them, or more is replicated."""
+    if policy.max_age is None or len(segments) <= KEPT or segments[0].shipped is None:
+        return None
+    return segments[0].shipped + int(policy.max_age * MICROSECONDS)
+
+
 class Truncation:
     """Truncates one log. From any thread and process: one at a time."""
 
-    def __init__(self, folder: str, log_format: LogFormat, clock: Clock, disk: Disk) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, clock: Clock, disk: Disk, state_folder: str) -> None:
+        """``state_folder``: where the state of the log's replicas is kept, and its tombstone, if its folder is another
+        program's."""
         self._folder = folder
         self._format = log_format
         self._disk = disk
         self._names = SegmentNames(folder, log_format, clock, reports=False)
+        self._numbering = Numbering(folder, log_format, self._names, state_folder)
+        self._tombstones = tombstone_folder(log_format, folder, state_folder)
 
     def by_policy(
         self, held: Sequence[Mapping[str, ReplicatedSegment]], policy: TruncationPolicy, now: int
@@ -107,7 +122,9 @@ class Truncation:
         """
         with self._locked():
             segments = [self._describe(name, held) for name in self._names.all()]
-            return self._remove(segments, self._left_over(segments) or plan_truncation(segments, policy, now), held)
+            count = max(self._left_over(segments), plan_truncation(segments, policy, now))
+            done = self._remove(segments, count, held)
+            return done if done.kept is not None else replace(done, next=when_older(segments[count:], policy))
 
     def before(self, held: Sequence[Mapping[str, ReplicatedSegment]], sequence: int) -> Truncated:
         """Truncate all log segments that hold nothing from ``sequence`` on. Raises as ``by_policy``."""
@@ -127,7 +144,7 @@ class Truncation:
 
     def _left_over(self, segments: Sequence[LocalSegment]) -> int:
         """How many a truncation that was interrupted had still to remove."""
-        tombstone = read_tombstone(self._folder)
+        tombstone = read_tombstone(self._tombstones)
         names = [segment.name for segment in segments]
         if tombstone is None or tombstone.file not in names:
             return 0
@@ -138,20 +155,37 @@ class Truncation:
     ) -> Truncated:
         """Remove as many of the first ``count`` as every replica holds."""
         kept = None
+        firsts = self._firsts([segment.name for segment in segments])
+        first: int | None = None
         for number, segment in enumerate(segments[:count]):
-            kept = self._why_kept(segment, held)
+            first = next(firsts)
+            kept = self._why_kept(segment, first, held)
             if kept is not None:
                 count = number
                 break
         names = [segment.name for segment in segments[:count]]
         if names:
-            following = segments[count].name
-            write_tombstone(self._folder, Tombstone(following, self._first_sequence(following)), self._disk)
+            first = next(firsts) if kept is None else first
+            with self._names.open(segments[count].name) as opened:
+                tombstone = describe_beginning(opened, first, known_again=not self._format.self_numbered)
+            write_tombstone(self._tombstones, tombstone, self._disk)
         for name in names:
             self._unlink(name)
         return Truncated(tuple(names), kept)
 
-    def _why_kept(self, segment: LocalSegment, held: Sequence[Mapping[str, ReplicatedSegment]]) -> str | None:
+    def _firsts(self, names: Sequence[str]) -> Iterator[int]:
+        """Each log segment's first sequence: those before are gone through where it does not tell its own."""
+        if self._format.self_numbered:
+            yield from map(self._first_sequence, names)
+            return
+        first = self._numbering.first()
+        for name in names:
+            yield first
+            first += self._numbering.count(name)
+
+    def _why_kept(
+        self, segment: LocalSegment, first: int, held: Sequence[Mapping[str, ReplicatedSegment]]
+    ) -> str | None:
         """Why a log segment may not go: what it holds is compared byte for byte, by its CRC-32C."""
         known = [replica.get(segment.name) for replica in held]
         if not known:
@@ -160,9 +194,15 @@ class Truncation:
             missing = sum(one is None for one in known)
             return f"{segment.name}: {missing} of {len(known)} replicas do not hold it sealed and in a snapshot"
         with self._names.open(segment.name) as opened:
-            here = (self._first_sequence(segment.name), opened.size(), opened.checksum(opened.size()))
-        if any(one is not None and (one.first, one.length, one.crc) != here for one in known):
+            here = (opened.size(), opened.checksum(opened.size()))
+        if any(one is not None and (one.length, one.crc) != here for one in known):
             return f"{segment.name}: a replica holds other bytes of that name"
+        others = [one.first for one in known if one is not None and one.first not in (first, None)]
+        if others or (self._format.self_numbered and any(one is not None and one.first is None for one in known)):
+            return (
+                f"{segment.name}: a replica counts its records from {others[0] if others else 'nowhere'}, the log from "
+                f"{first}: where what remains would begin cannot be said"
+            )
         return None
 
     def _first_sequence(self, name: str, unknown: int | None = None) -> int:
@@ -185,7 +225,7 @@ class Truncation:
     def _unlink(self, name: str) -> None:
         path = os.path.join(self._folder, name)
         stem = os.path.splitext(path)[0]
-        for suffix in INDEX_SUFFIXES:
+        for suffix in INDEX_SUFFIXES if self._format.self_numbered else ():  # what else is there may be anybody's
             with suppress(FileNotFoundError):
                 os.unlink(stem + suffix)
         with suppress(FileNotFoundError):

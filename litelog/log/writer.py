@@ -174,8 +174,9 @@ class LogWriter:
         Raises SourceError where the disk refuses, LockedError while the daemon truncates the log.
         """
         self._group.require_open()
-        held = ReplicaSet(log_state_folder(state_dir or default_state_dir(), self.folder)).held()
-        return Truncation(self.folder, LitelogFormat(), self._clock, self._disk).before(held, before_sequence)
+        replicas = ReplicaSet(log_state_folder(state_dir or default_state_dir(), self.folder))
+        truncation = Truncation(self.folder, LitelogFormat(), self._clock, self._disk, replicas.folder)
+        return truncation.before(replicas.held(), before_sequence)
 
     def close(self) -> None:
         """Write and sync what is queued, resolve all futures, and let the log go. Idempotent.

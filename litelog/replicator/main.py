@@ -17,6 +17,7 @@ from litelog.replicator.archives import Archives, SnapshotRequests
 from litelog.replicator.course import Course
 from litelog.replicator.descriptors import raise_limit
 from litelog.replicator.roster import Roster, Workshop
+from litelog.replicator.truncations import Truncations
 from litelog.replicator.turns import Turns
 from litelog.replicator.waiting import wait_for
 from litelog.shipping.replica_status import ReplicaStatus, measure, status_of
@@ -90,6 +91,7 @@ class Replicator:
         self._scrubs = Scrubs(self._threads, listener, course.stop_requested, course.guard, self._look_again)
         self._turns = Turns(course, self._threads, self._watcher, random, lambda: self._roster.has_one)
         self._turns.on_synced = self._archives.note
+        self._truncations = Truncations(course)
         tools = Tools(
             clock=self._clock,
             random=random,
@@ -100,7 +102,16 @@ class Replicator:
             guard=course.guard,
         )
         workshop = Workshop(
-            course, self._turns, self._archives, self._scrubs, self._watcher, tools, random, state_dir, host
+            course,
+            self._turns,
+            self._archives,
+            self._truncations,
+            self._scrubs,
+            self._watcher,
+            tools,
+            random,
+            state_dir,
+            host,
         )
         self._roster = Roster(config, workshop)
 
@@ -242,6 +253,7 @@ class Replicator:
             due.append(course.deadline)
         if not course.final:
             due.append(self._scrubs.serve(now, math.inf))
+            due.append(self._truncations.serve(now))
         return min(due)
 
     def _is_over(self) -> bool:
@@ -294,6 +306,7 @@ class Replicator:
         hung = self._abandoned = hung or any(task.phase is Phase.SYNCING for task in tasks)
         self._roster.settle(wait=not hung)
         self._turns.shutdown(wait=not hung)
+        self._truncations.shutdown(wait=not hung)
         self._threads.shutdown(wait=not hung)
         self._compressing.shutdown(wait=not hung, cancel_futures=True)
         self._roster.close()

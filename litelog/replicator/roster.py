@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
     from litelog.replicator.archives import Archives
     from litelog.replicator.course import Course
+    from litelog.replicator.truncations import Truncations
     from litelog.replicator.turns import Turns
     from litelog.shipping.replica_task import ReplicaTask
     from litelog.shipping.scrubs import Scrubs
@@ -73,6 +74,7 @@ class Workshop:
     course: Course
     turns: Turns
     archives: Archives
+    truncations: Truncations
     scrubs: Scrubs
     watcher: Watcher
     tools: Tools
@@ -287,6 +289,7 @@ class Roster:
         with self._course.changed:
             self.members[key] = member
             self._workshop.scrubs.add(task)
+            self._workshop.truncations.add(task)
             self._workshop.turns.add(task)
 
     def _let_go(self, member: Member) -> None:
@@ -299,6 +302,7 @@ class Roster:
             del self.members[member.key]
             self._leaving.remove(member)
             workshop.scrubs.remove(task)
+            workshop.truncations.remove(task)
             workshop.archives.remove(task)
             workshop.turns.remove(task)
         self._say_gone(task, left)

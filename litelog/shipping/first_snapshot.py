@@ -67,7 +67,7 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
             raise UnfitError(start_file)  # it is not there any more
         return names
 
-    sealing = contact.seal(claim, Place(state.base, ""), find_files, opened.known)
+    sealing = contact.seal(claim, Place(state.base, "", sequence=state.place.sequence), find_files, opened.known)
     if sealing.unfit is not None:
         raise sealing.unfit
     return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after

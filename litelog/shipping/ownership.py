@@ -168,7 +168,7 @@ class Owner:
             claim=claims.encode(claim).decode(),
             folder_inode=_folder_inode(self._source.folder),
             base=base,
-            place=Place(base, finished[0] if finished else start_file),
+            place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
         return self._settle(state)

@@ -21,6 +21,11 @@ def as_proposed(log_id: str) -> str:
     return log_id
 
 
+def as_it_says() -> int | None:
+    """The first sequence of a log that tells it, or that begins with its first record."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A log to replicate, and how to read it."""
@@ -29,6 +34,8 @@ class Source:
     format: LogFormat
     agree_on_id: Callable[[str], str] = as_proposed
     """The log's id in all of its replicas, where its files hold none: the one that is proposed, or an earlier one."""
+    first_sequence: Callable[[], int | None] = as_it_says
+    """The log's first sequence, where its records do not carry theirs, and what came before was truncated."""
 
 
 def do_at_once(work: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from litelog.shipping.lag import LagMeter
     from litelog.shipping.replica import Replica
     from litelog.shipping.tallies import Tallies
+    from litelog.shipping.truncating import LogTruncator
     from litelog.verify.scrubbing import Scrub
 
 
@@ -107,6 +108,8 @@ class ReplicaTask:
     lag: LagMeter | None = None
     """None where the replica is None."""
     tallies: Tallies | None = None
+    truncator: LogTruncator | None = None
+    """Its log's, whose replicas share it."""
 
     def fields(self, event: str, failures: int | None = None) -> dict[str, object]:
         """What a log line about this pair says beside its message."""

@@ -13,9 +13,11 @@ from litelog.event_fields import fields
 from litelog.log.disk import LocalDisk
 from litelog.log.replicated import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import Truncation
-from litelog.shipping.pruning import CautiousTime
+from litelog.shipping.pruning import MICROSECONDS, CautiousTime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from litelog.clock import Clock
     from litelog.log.replicated import ReplicaSet
     from litelog.log.truncation import TruncationPolicy
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from litelog.snapshot import Snapshot
 
 _logger = logging.getLogger(__name__)
+
+LOCKED_SECONDS = 10.0
+"""How soon a log is looked at again that somebody else truncates."""
+
+RETRY_SECONDS = 600.0
+"""How soon a log is looked at again that could not be truncated."""
 
 
 class ReplicatedNotes:
@@ -71,21 +79,43 @@ class LogTruncator:
         self._replicas = replicas
         self._policy = policy
         self._time = CautiousTime(clock)
-        self._truncation = Truncation(source.folder, source.format, clock, LocalDisk())
+        self._clock = clock
+        self._truncation = Truncation(source.folder, source.format, clock, LocalDisk(), replicas.folder)
         self._told = ""
+        self._due = clock.monotonic() if self.has_age else None
+        self.on_due: Callable[[], None] = _do_nothing
+        """Called, from any thread, when ``due`` may have changed."""
+
+    @property
+    def has_age(self) -> bool:
+        """Whether time alone lets something go."""
+        return self._policy is not None and self._policy.max_age is not None
+
+    @property
+    def due(self) -> float | None:
+        """When to ``run`` next though no replica has come further, in monotonic seconds; None for not at all."""
+        return self._due
 
     def run(self) -> None:
         """Truncate the log as far as its policy and its replicas let it; without a policy, not at all. What goes wrong
         is told: it stops nothing else."""
         if self._policy is None:
             return
+        self._due = None
         try:
-            done = self._truncation.by_policy(self._replicas.held(), self._policy, self._time.now())
+            self._truncate(self._policy)
         except LockedError:
-            return  # another replica's thread, or the log's own writer
+            self._due = self._clock.monotonic() + LOCKED_SECONDS  # another replica's thread, or the log's own writer
         except LitelogError as error:
+            self._due = self._clock.monotonic() + RETRY_SECONDS
             self._tell(f"{self._folder}: not truncated: {error}")
-            return
+        self.on_due()
+
+    def _truncate(self, policy: TruncationPolicy) -> None:
+        now = self._time.now()
+        done = self._truncation.by_policy(self._replicas.held(), policy, now)
+        if done.next is not None:
+            self._due = self._clock.monotonic() + max(1.0, (done.next - now) / MICROSECONDS)
         if done.removed:
             extra = fields("truncated", log=self._folder, file=done.removed[-1])
             _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1], extra=extra)
@@ -96,3 +126,6 @@ class LogTruncator:
         if message != self._told:
             _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
         self._told = message
+
+
+def _do_nothing() -> None: ...

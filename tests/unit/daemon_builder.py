@@ -61,6 +61,7 @@ class Daemon:
         settings: Settings | None = None,
         fencing: Fencing = Fencing.REQUIRED,
         contact: bool = False,
+        source: Source | None = None,
     ) -> None:
         """``beginning``: the store as generations are begun with it, where that is not ``store`` itself.
         ``contact``: finished log segments go up sealed when a generation begins."""
@@ -75,6 +76,8 @@ class Daemon:
         self.settings = settings or Settings(max_segment_bytes=limit)
         self.workers = workers
         self.contact = contact
+        self.source = source or Source(log.folder, log.format)
+        self.on_start: Callable[[], None] = lambda: None
         self.acknowledged: list[Shipped] = []
         self.claims: list[Claim] = []
         self.sealed_events: list[Sealed] = []
@@ -84,7 +87,7 @@ class Daemon:
 
     def start(self, *, takeover: bool = False) -> None:
         """Open the state folder and begin, with nothing in memory."""
-        source = Source(self.log.folder, self.log.format)
+        source = self.source
         client = ObjectReplicaClient(self._fenced(self.store))
         self.folder = StateFolder(self.state, "test")
         beginning = ObjectReplicaClient(self._fenced(self.beginning))

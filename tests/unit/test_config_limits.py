@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from litelog.config import load_config, make_config
-from litelog.errors import ConfigError, InvalidConfigError
+from litelog.errors import InvalidConfigError
 from litelog.log.truncation import TruncationPolicy
-from litelog.opening import _open_truncator
-from litelog.registry import open_format
+from litelog.opening import check_openable
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.pair import Source
 
 
 def load(retention: str = "{}", truncate: str = "") -> object:
@@ -76,9 +74,14 @@ def test_a_truncation_that_does_not_fit_is_refused_with_its_line(text, said):
     assert said in " ".join(caught.value.problems)
 
 
-def test_a_log_whose_records_are_counted_from_its_beginning_keeps_that(tmp_path):
-    log = {"path": "/a", "format": "lines", "pattern": "*", "truncate": {"max_bytes": 1}, "replicas": [{"url": "/b"}]}
+def test_a_log_whose_records_are_counted_from_its_beginning_can_be_truncated_too():
+    log = {
+        "path": "/a",
+        "format": "lines",
+        "pattern": "*",
+        "truncate": {"max_bytes": 1},
+        "replicas": [{"url": "memory://b"}],
+    }
     config = make_config("here", {"logs": [log]})
-    source = Source("/a", open_format("lines", "*"))
-    with pytest.raises(ConfigError, match="counted from the log's beginning"):
-        _open_truncator(source, config.logs[0], str(tmp_path), None)
+    check_openable(config.logs[0])
+    assert config.logs[0].truncate.policy() == TruncationPolicy(1)

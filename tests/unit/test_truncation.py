@@ -291,7 +291,7 @@ def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_is_finished_by_the_
         from litelog.formats.litelog import LitelogFormat
 
         try:
-            Truncation(log, LitelogFormat(), clock, CrashingDisk(at)).before(held, 35)
+            Truncation(log, LitelogFormat(), clock, CrashingDisk(at), log_state_folder(state, log)).before(held, 35)
         except SourceError:
             crashes += 1
         else:
@@ -302,7 +302,7 @@ def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_is_finished_by_the_
         assert len(left) == 5 or (tombstone is not None and tombstone.first == 30)
         with LogReader(log) as reader:
             assert [record.sequence for record in reader] == list(range(left[0], 50))
-        again = Truncation(log, LitelogFormat(), clock, LocalDisk())
+        again = Truncation(log, LitelogFormat(), clock, LocalDisk(), log_state_folder(state, log))
         again.by_policy(held, TruncationPolicy(max_bytes=1 << 40), NOW)
         assert firsts(log) == ([30, 40] if tombstone is not None else left)
     assert crashes == 2 + 3
