@@ -1,0 +1,230 @@
+"""``litelog status`` and ``litelog sync`` as processes: with a daemon, without one, and of the replica itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("prometheus_client")
+
+from litelog.errors import ExitCode
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "canary-token-of-the-tests-0123456789"
+CHECK = "canary-check-of-the-tests"
+OPTION = "canary-option-of-the-tests"
+
+
+def configure(litelog: Command, **more: Any) -> None:
+    """A configuration of the log ``log`` and the replica ``replica``; the daemon listens at a unix socket."""
+    folder = litelog.folder
+    replicas = more.pop("replicas", [{"url": str(folder / "replica")}])
+    logs = [{"path": str(folder / "log"), "replicas": replicas}, *more.pop("more_logs", [])]
+    (folder / "c.yml").write_text(json.dumps({"addr": f"unix:{folder}/socket", "logs": logs, **more}))
+
+
+def start(litelog: Command) -> subprocess.Popen[str]:
+    """A daemon that has synced, as far as it can."""
+    process = litelog.start("replicate", "--config", "c.yml")
+    litelog.wait_for_line(process, "listening")
+    litelog.wait_for_line(process, "begins")
+    assert litelog("sync", "--config", "c.yml").code == ExitCode.DONE
+    return process
+
+
+def test_status_asks_the_daemon(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    start(litelog)
+    done = litelog("status", "--config", "c.yml", "--json")
+    (report,) = done.lines
+    assert (done.code, report["source"], report["healthy"]) == (ExitCode.DONE, "daemon", True)
+    assert report["logs"][0]["replicas"][0]["sequence"] == 3
+    for place in (str(litelog.folder / "log"), "log/", "replica", f"file://{litelog.folder}/replica"):
+        table = litelog("status", "--config", "c.yml", place)
+        assert (table.code, table.out.splitlines()[-1]) == (ExitCode.DONE, "healthy")
+        assert f"file://{litelog.folder}/replica" in table.out
+
+
+def test_a_daemon_that_is_not_healthy_is_told_with_exit_code_1_and_why(litelog: Command) -> None:
+    litelog.lines(3)
+    litelog.lines(1, log="other")
+    other = {"path": str(litelog.folder / "other"), "replicas": [{"url": str(litelog.folder / "second")}]}
+    configure(litelog, more_logs=[other])
+    start(litelog)
+    (segment,) = (each for each in (litelog.folder / "log").iterdir() if each.suffix == ".log")
+    body = segment.read_bytes()
+    litelog.lines(2)
+    commit = segment.read_bytes()[len(body) :]
+    with segment.open("ab") as file:
+        file.write(commit)  # the same sequences once more
+    assert litelog("sync", "--config", "c.yml", "--wait", "20s", "log").code == ExitCode.FAILURE
+    done = litelog("status", "--config", "c.yml")
+    assert (done.code, done.out.splitlines()[-1]) == (ExitCode.FAILURE, "NOT HEALTHY")
+    assert "frozen" in done.out
+    well = litelog("status", "--config", "c.yml", "--json", "other").lines[0]["logs"]
+    assert [(each["log"], each["replicas"][0]["lag_bytes"]) for each in well] == [(str(litelog.folder / "other"), 0)]
+
+
+def test_without_a_daemon_the_state_folder_tells(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    assert litelog("replicate", "--once", "--config", "c.yml").code == 0
+    before = sum(each.stat().st_size for each in (litelog.folder / "log").iterdir() if each.is_file())
+    litelog.lines(4)
+    grown = sum(each.stat().st_size for each in (litelog.folder / "log").iterdir() if each.is_file()) - before
+    done = litelog("status", "--config", "c.yml", "--json")
+    (report,) = done.lines
+    replica = report["logs"][0]["replicas"][0]
+    assert (done.code, report["source"], report["healthy"]) == (ExitCode.DONE, "state", None)
+    assert (replica["sequence"], replica["lag_bytes"], replica["lag_seconds"]) == (3, grown, None)
+    assert "no daemon answers at unix:" in done.err
+    assert litelog("status", "--config", "c.yml", "log").code == ExitCode.DONE
+
+
+def test_nothing_known_is_an_error(litelog: Command) -> None:
+    configure(litelog)
+    done = litelog("status", "--config", "c.yml", "log")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    assert "knows nothing of log" in done.err
+    asked = litelog("status", "--addr", f"unix:{litelog.folder}/none")
+    assert (asked.code, "no daemon answers" in asked.err) == (ExitCode.FAILURE, True)
+
+
+def test_the_replica_itself_is_read_where_that_is_asked_for(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    assert litelog("replicate", "--once", "--config", "c.yml").code == 0
+    for arguments in (("replica",), ("log", "--config", "c.yml"), ("--config", "c.yml")):
+        done = litelog("status", "--replica", "--json", *arguments)
+        (report,) = done.lines
+        assert (done.code, report["source"]) == (ExitCode.DONE, "replica")
+        assert report["logs"][0]["replicas"][0]["sequence"] == 3
+    done = litelog("status", "--replica", "--json", "nowhere")
+    assert done.lines[0]["logs"][0]["replicas"][0]["error"]
+
+
+def test_sync_waits_for_what_is_there(litelog: Command) -> None:
+    configure(litelog)
+    litelog.lines(3)
+    start(litelog)
+    for sequence in (5, 7, 9):
+        litelog.lines(2)
+        done = litelog("sync", "--config", "c.yml", "--json", "--replica", "replica", "log")
+        assert (done.code, done.lines[0]["reached"], done.lines[0]["replicas"]) == (ExitCode.DONE, True, 1)
+        assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == sequence
+
+
+def test_sync_says_what_was_not_in_time(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog, **{"sync-interval": "1d", "max-lag": "3d"})
+    process = litelog.start("replicate", "--json", "--config", "c.yml")
+    assert process.stdout
+    assert '"began"' in process.stdout.readline()
+    assert '"shipped"' in process.stdout.readline()
+    litelog.lines(2)  # which are not due for a day
+    late = litelog("sync", "--config", "c.yml", "--wait", "100ms")
+    assert (late.code, "not in time" in late.err) == (ExitCode.FAILURE, True)
+    assert "0 of 1" in late.out
+
+
+def test_sync_without_a_daemon_says_so(litelog: Command) -> None:
+    configure(litelog)
+    done = litelog("sync", "--config", "c.yml")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    assert done.err == f"litelog: no daemon answers at unix:{litelog.folder}/socket\n"
+    configure(litelog, addr="off")
+    assert "addr: off" in litelog("sync", "--config", "c.yml").err
+    assert litelog("sync", "--wait", "soon").code == ExitCode.USAGE
+    assert litelog("sync", "--wait", "1h").code == ExitCode.USAGE
+
+
+def test_sync_of_a_log_that_the_daemon_does_not_have_names_those_it_has(litelog: Command) -> None:
+    litelog.lines(1)
+    configure(litelog)
+    start(litelog)
+    done = litelog("sync", "--config", "c.yml", "other")
+    assert (done.code, f"known: {litelog.folder}/log" in done.err) == (ExitCode.FAILURE, True)
+    done = litelog("sync", "--config", "c.yml", "--replica", "other", "log")
+    assert (done.code, f"known: file://{litelog.folder}/replica" in done.err) == (ExitCode.FAILURE, True)
+
+
+def test_an_address_for_others_needs_a_token_to_start(litelog: Command) -> None:
+    litelog.lines(1)
+    configure(litelog, addr="0.0.0.0:0")
+    done = litelog("replicate", "--config", "c.yml")
+    assert (done.code, "needs a token-file" in done.err) == (ExitCode.USAGE, True)
+
+
+def test_no_secret_is_in_what_the_daemon_tells(litelog: Command) -> None:
+    litelog.lines(3)
+    token_file = litelog.folder / "token"
+    token_file.write_text(TOKEN)
+    token_file.chmod(0o600)
+    replicas = [
+        {"url": str(litelog.folder / "replica")},
+        {"url": "fsspec+memory://canary/logs", "options": {"secret": OPTION}},
+    ]
+    beat = {"heartbeat-url": f"http://u:{CHECK}@127.0.0.1:1/{CHECK}?k={CHECK}", "heartbeat-interval": "1s"}
+    configure(litelog, replicas=replicas, **{"token-file": str(token_file)}, **beat)
+    process = litelog.start("replicate", "--json", "--config", "c.yml")
+    said = litelog.wait_for_line(process, "listening") + litelog.wait_for_line(process, "begins")
+    told = [litelog("status", "--config", "c.yml", *more) for more in ((), ("--json",))]
+    told.append(litelog("sync", "--config", "c.yml", "--json"))
+    told.append(litelog("sync", "--config", "c.yml", "--replica", f"x://{OPTION}@y"))
+    assert told[1].lines[0]["logs"]
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    told.append(litelog("status", "--config", "c.yml"))
+    token_file.write_text("none")
+    told.append(litelog("replicate", "--config", "c.yml"))
+    everything = "".join(said) + out + err + "".join(each.out + each.err for each in told)
+    for canary in (TOKEN, CHECK, OPTION):
+        assert canary not in everything
+
+
+def without_server(tmp_path: Path) -> dict[str, str]:
+    """An environment for ``python -S`` in which all is installed but what the extra ``server`` brings."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not entry.name.startswith(("starlette", "uvicorn", "prometheus_client")):
+            (packages / entry.name).symlink_to(entry)
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "cmd"), str(packages)])}
+
+
+def test_without_the_extra_the_daemon_runs_and_says_how_to_install_it(litelog: Command, tmp_path: Path) -> None:
+    litelog.lines(3)
+    environment = {**litelog.environment, **without_server(tmp_path)}
+
+    def replicate(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-S", "-m", "litelog_cli", "replicate", *arguments]
+        process = subprocess.Popen(
+            command, cwd=litelog.folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        litelog.processes.append(process)
+        return process
+
+    process = replicate("log", "replica")
+    said = litelog.wait_for_line(process, "begins")
+    assert sum("pip install 'litelog[server]'" in line for line in said) == 1
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == ExitCode.DONE
+    configure(litelog)
+    refused = replicate("--config", "c.yml")
+    _, err = refused.communicate(timeout=60)
+    assert (refused.returncode, "pip install 'litelog[server]'" in err) == (ExitCode.USAGE, True)
