@@ -30,27 +30,40 @@ _LOCK = ".lock"
 def locked_copy(path: str) -> Iterator[int]:
     """The descriptor of an older copy's folder, in which no writer can be at work; -1 where there is none.
 
-    LockedError where one is.
+    LockedError where one is; OutputError where that cannot be told.
     """
+    try:
+        folder, lock = _open_locked(path)
+    except OSError as error:
+        raise OutputError(path, f"the older copy cannot be opened: {error.strerror or error}") from error
+    try:
+        yield folder
+    finally:
+        for descriptor in (lock, folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _open_locked(path: str) -> tuple[int, int]:
+    """The descriptors of a folder and of its locked file; -1 for what is not there."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        yield -1
-        return
+        return -1, -1
     lock = -1
     try:
-        try:
-            lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            pass
-        except BlockingIOError as error:
+        lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        for descriptor in (lock, folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        if isinstance(error, BlockingIOError):
             raise LockedError(os.path.join(path, _LOCK), f"{path}: a writer's log") from error
-        yield folder
-    finally:
-        if lock >= 0:
-            os.close(lock)
-        os.close(folder)
+        raise
+    return folder, lock
 
 
 def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: LogFormat, parallelism: int) -> None:

@@ -16,6 +16,7 @@ from litelog.event_fields import fields
 from litelog.layout import snapshot_key, wal_key
 from litelog.reading.wal_chain import Link
 from litelog.restore.delta import keep_whole, locked_copy
+from litelog.restore.kept import KeptSegments
 from litelog.restore.mending import UNKNOWN, Mended
 from litelog.restore.output import OutputError, OutputFolder
 from litelog.restore.pieces import PieceWriter, StoppedError
@@ -204,7 +205,8 @@ class _Run:
         files = SegmentFiles(folder.create, folder.reopen, sizes, [piece.position.index for piece in plan.pieces])
         link, written = self._first_link(totals) if plan.pieces else None, totals.bytes
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
-            writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors)
+            kept = KeptSegments(folder.journal, files)
+            writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors, kept)
             mender = SealedMender(Substitutes(self.client, self.donors), self.log_format)
             reader = SealedReader(
                 self.client, files, self.log_format, partial(_check_stop, stopped), mender, folder.journal
@@ -228,6 +230,8 @@ class _Run:
         base = self.plan.base
         if base.snapshot is not None or self.donors is None:
             link = base.link()
+            if base.snapshot is not None and not base.digest:  # made from footers: nobody says what came before
+                link = replace(link, digest=UNKNOWN)
             return link if link.next is not None else replace(link, next=totals.next)
         key = snapshot_key(base.start.generation, base.start.index)
         if not any(error.key == key for error in self.plan.lost):

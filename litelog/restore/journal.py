@@ -1,8 +1,9 @@
 """What a restore has verified so far, kept beside the files that it writes: a killed one need not fetch it again.
 
-A line for each range of a log segment: JSON, which begins with the CRC-32C of what follows it. It promises nothing: a
-range is reused only if its bytes still have the checksums that the sealed segment states, whatever the journal says. So
-it does not matter which of the two came to the disk first, nor whether the plan is still the same.
+A line for each range of a log segment, or for each WAL segment: JSON, which begins with the CRC-32C of what follows it.
+It promises nothing: bytes are reused only if they still have the checksums that the sealed segment states, or the WAL
+segment's header, whatever else the journal says. So it does not matter which of the two came to the disk first, nor
+whether the plan is still the same.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ JOURNAL_NAME = ".litelog-restore-journal"
 """Beside the log segments, as long as the folder has its temporary name."""
 
 MAX_JOURNAL_BYTES = 64 << 20
-"""More is not read: then the restore begins anew."""
+"""More is not written, and not read: what it lacks is read from the replica."""
 
 
 class Verified(NamedTuple):
@@ -34,26 +35,52 @@ class Verified(NamedTuple):
     stop: int
 
 
+class VerifiedWal(NamedTuple):
+    """A WAL segment whose bytes were written and checked."""
+
+    key: str
+    file: str
+    """The log segment's name."""
+    object_digest: str
+    """SHA-256 of the object, hex: what the next one names."""
+    header: str
+    """The header's text, as it is in the object."""
+    kind: str = "wal"
+
+
 class Journal:
     """The ranges that are there. Shared by threads."""
 
-    def __init__(self, folder: int, held: Iterable[Verified] = ()) -> None:
+    def __init__(self, folder: int, held: Iterable[Verified | VerifiedWal] = ()) -> None:
         """``folder``: the descriptor of the folder; ``held``: what an earlier restore left there."""
         self._folder = folder
-        self._held = set(held)
+        self._held: set[Verified] = set()
+        self._wal: dict[str, VerifiedWal] = {}
+        self._wal_files: set[str] = set()
+        for verified in held:
+            if isinstance(verified, Verified):
+                self._held.add(verified)
+            else:
+                self._wal[verified.key] = verified
+                self._wal_files.add(verified.file)
         self._adopted: set[tuple[str, str]] = set()
         self._file = -1
+        self._size = 0
         self._lock = threading.Lock()
 
     @property
     def files(self) -> set[str]:
         """The names of the log segments of which anything is there."""
         with self._lock:
-            return {held.file for held in self._held} | {name for name, _ in self._adopted}
+            return {held.file for held in self._held} | {name for name, _ in self._adopted} | self._wal_files
 
     def holds(self, verified: Verified) -> bool:
         """Whether that range is there, of this restore or an earlier one."""
         return verified in self._held or (verified.file, verified.digest) in self._adopted
+
+    def wal(self, key: str) -> VerifiedWal | None:
+        """The WAL segment of that key, if an earlier restore wrote its bytes."""
+        return self._wal.get(key)
 
     def adopt(self, name: str, digest: str) -> None:
         """Take all of a log segment for there, as long as this restore lasts."""
@@ -61,14 +88,25 @@ class Journal:
 
     def add(self, verified: Verified) -> None:
         """Note a range that was written."""
-        line = encode_line(verified)
         with self._lock:
             self._held.add(verified)
-            if self._file < 0:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._file = os.open(JOURNAL_NAME, flags, 0o666, dir_fd=self._folder)
-                line = b"\n" + line  # an earlier last line may be torn
-            os.write(self._file, line)
+            self._write(verified)
+
+    def add_wal(self, verified: VerifiedWal) -> None:
+        """Note a WAL segment whose bytes were written."""
+        with self._lock:
+            self._wal_files.add(verified.file)
+            self._write(verified)
+
+    def _write(self, verified: Verified | VerifiedWal) -> None:
+        line = encode_line(verified)
+        if self._file < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(JOURNAL_NAME, flags, 0o666, dir_fd=self._folder)
+            self._size = os.fstat(self._file).st_size
+            line = b"\n" + line  # an earlier last line may be torn
+        if self._size + len(line) <= MAX_JOURNAL_BYTES:
+            self._size += os.write(self._file, line)
 
     def sync(self) -> None:
         """Make durable what was noted."""
@@ -84,7 +122,7 @@ class Journal:
                 self._file = -1
 
 
-def read_journal(folder: int) -> list[Verified]:
+def read_journal(folder: int) -> list[Verified | VerifiedWal]:
     """What an earlier restore left in the folder of that descriptor, by the whole lines of its journal."""
     try:
         file = os.open(JOURNAL_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -96,17 +134,18 @@ def read_journal(folder: int) -> list[Verified]:
     return [verified for verified in found if verified is not None]
 
 
-def encode_line(verified: Verified) -> bytes:
+def encode_line(verified: Verified | VerifiedWal) -> bytes:
     """A line of the journal."""
     text = json.dumps(verified).encode()
     return b"%08x %s\n" % (crc32c(text), text)
 
 
-def _decode_line(line: bytes) -> Verified | None:
+def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
     stated, _, text = line.partition(b" ")
     if stated != b"%08x" % crc32c(text):
         return None
     try:
-        return Verified(*json.loads(text))
-    except (ValueError, TypeError):
+        fields = json.loads(text)
+        return VerifiedWal(*fields) if fields[-1] == "wal" else Verified(*fields)
+    except (ValueError, TypeError, LookupError):
         return None

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient
     from litelog.restore.donors import Donors
+    from litelog.restore.kept import KeptSegments
     from litelog.restore.planned import RestorePlan
     from litelog.restore.run import Part
     from litelog.restore.segment_files import SegmentFiles
@@ -84,9 +85,10 @@ class PieceWriter:
         log_format: LogFormat,
         stopped: threading.Event,
         donors: Donors | None = None,
+        kept: KeptSegments | None = None,
     ) -> None:
         """``stopped``: set to give up what is not done yet. ``donors``: where to take from what is lost; without them
-        that is an error, by name."""
+        that is an error, by name. ``kept``: what need not be read."""
         self._client = client
         self._plan = plan
         self._format = log_format
@@ -94,6 +96,7 @@ class PieceWriter:
         self._stand_ins = {piece.entry.index: piece.entry for piece in plan.sealed}
         self._runs = RunsWriter(log_format, plan.end, self._check_stop)
         self._mender = Mender(plan, donors, log_format, self._files, self._runs) if donors is not None else None
+        self._kept = kept
         self._stopped = stopped
         self._down: StoreError | None = None
 
@@ -115,7 +118,8 @@ class PieceWriter:
     def _restore(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str], work: Work) -> str:
         """Write a piece; the digest of its object, or UNKNOWN."""
         position = self._plan.pieces[number].position
-        segment, error = self._read_or_error(position)
+        kept = None if self._kept is None else self._kept.find(position)
+        segment, error = self._read_or_error(position) if kept is None else (kept, None)
         step = before.result()
         link = step.link
         if link.slot < position:
@@ -174,6 +178,8 @@ class PieceWriter:
             work.parts.append(self._write_checked(segment, link, file))
         except CorruptionError as error:
             return self._write_again(segment, link, file, error, work)
+        if self._kept is not None:
+            self._kept.note(segment)
         return segment.digest
 
     def _write_again(self, segment: WalSegment, link: Link, file: int, error: CorruptionError, work: Work) -> str:
