@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError, ReplicaGapError
+from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
 from litelog.layout import snapshot_key
 from litelog.position import Position, generation
 from litelog.reading.generation_base import Base
@@ -17,6 +17,7 @@ from litelog.replica_client import WalSegmentInfo
 from litelog.restore.cuts import Cutter
 from litelog.restore.lookup import Lookup, ReplicaLookup
 from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, spell_time
+from litelog.restore.rebuilding import rebuild
 from litelog.restore.stand_in import StandInLookup
 
 if TYPE_CHECKING:
@@ -90,12 +91,18 @@ def plan_restore(
 
 
 def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pieces, tuple[CorruptObjectError, ...]]:
-    """What the generation holds, and what is damaged of that. ``around``: also where no snapshot is whole."""
+    """What the generation holds, and what is damaged of that: also where no snapshot is whole. ``around``: even where
+    sealed segments do not tell what it described."""
     try:
         held = list_pieces(client, claim)
+    except UnknownVersionError:
+        raise
     except CorruptObjectError as error:
-        if not around:
-            raise
+        try:
+            return rebuild(client, claim, error), (error,)
+        except CorruptObjectError:
+            if not around:
+                raise
         base = Base(claim, None, "")
         return Pieces(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (error,)
     damage = held.base.damage

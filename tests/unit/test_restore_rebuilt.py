@@ -1,0 +1,152 @@
+"""A restore of a generation whose snapshots are all damaged: from what its sealed segments say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import CorruptionError, CorruptObjectError, SequenceGapError
+from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
+from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG = make_log([[2, 1], [1, 2], [3, 1], [2, 2]])
+EXPECTED = {segment.name: segment.data for segment in LOG}
+
+
+def pruned() -> ReplicaBuilder:
+    """Three log segments sealed, their WAL segments deleted but for the last one, and a fourth that grows."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(2)
+    built.snapshot(3)
+    built.prune(3)
+    built.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder
+
+
+def only_wal() -> ReplicaBuilder:
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder
+
+
+def first_contact() -> ReplicaBuilder:
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=3), start=False)
+    built.start([built.seal_unshipped(index, segment) for index, segment in enumerate(LOG[:3])])
+    built.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder
+
+
+def nothing_behind() -> ReplicaBuilder:
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(4)
+    built.prune(4)
+    return builder
+
+
+def without_snapshots(builder: ReplicaBuilder) -> dict[str, bytes]:
+    return {key: b"x" if parse_snapshot(key) else body for key, body in builder.objects().items()}
+
+
+def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], list[str]]:
+    client = client_of(objects)
+    result = restore(client, find_plan(client, Target(), FORMAT), str(folder), log_format=FORMAT)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}, [mended.key for mended in result.mended]
+
+
+@pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
+def test_all_of_it_comes_back_and_the_damage_is_named(make, tmp_path):
+    objects = without_snapshots(make())
+    found, mended = outcome(objects, tmp_path / "out")
+    assert found == EXPECTED
+    assert mended == [max(key for key in objects if parse_snapshot(key))]
+
+
+def test_each_commit_can_be_restored_to(tmp_path):
+    client = client_of(without_snapshots(pruned()))
+    for sequence in (1, 2, 3, 5, 8, 9, 11, 13):
+        target, out = Target(sequence=sequence), tmp_path / str(sequence)
+        result = restore(client, find_plan(client, target, FORMAT), str(out), log_format=FORMAT)
+        assert result.next == sequence + 1
+        assert b"".join(data for _, data in sorted(EXPECTED.items())).startswith(
+            b"".join(path.read_bytes() for path in sorted(out.iterdir()))
+        )
+
+
+@pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
+def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make, tmp_path):
+    objects = without_snapshots(make())
+    data = [key for key in objects if parse_sealed(key) or parse_wal(key)]
+    newest = max(key for key in data if parse_wal(key))
+    for number, key in enumerate(data):
+        damaged = [{other: body for other, body in objects.items() if other != key}]
+        for at in range(0, len(objects[key]), 7):
+            body = bytearray(objects[key])
+            body[at] ^= 1 << at % 8
+            damaged.append({**objects, key: bytes(body)})
+        for attempt, changed in enumerate(damaged):
+            try:
+                found, _ = outcome(changed, tmp_path / f"{number}-{attempt}")
+            except CorruptionError:
+                continue
+            assert found == EXPECTED or (key == newest and attempt == 0)
+
+
+def test_sealed_segments_in_the_place_of_each_other_are_named(tmp_path):
+    objects, name = without_snapshots(pruned()), pruned().generations[0].name
+    for one, two in permutations(range(3), 2):
+        swapped = {**objects, sealed_key(name, one): objects[sealed_key(name, two)]}
+        with pytest.raises(CorruptionError):
+            outcome(swapped, tmp_path / f"{one}-{two}")
+
+
+def test_another_logs_sealed_segment_is_named(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add(replace(builder.claim(first=1), log="f" * 32), start=False)
+    built.start([built.seal_unshipped(0, LOG[0])])
+    key = sealed_key(built.name, 0)
+    objects = without_snapshots(pruned())
+    with pytest.raises(CorruptObjectError, match="log is f"):
+        outcome({**objects, key: builder.objects()[key]}, tmp_path / "out")
+
+
+def test_other_commits_under_the_same_name_do_not_continue(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in (LOG[0], make_segment(LOG[1].next, [1, 2])):
+        built.ship_segment(segment)
+    built.seal(1)
+    key = sealed_key(built.name, 1)
+    with pytest.raises(SequenceGapError):
+        outcome({**without_snapshots(pruned()), key: builder.objects()[key]}, tmp_path / "out")
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_what_is_not_known_is_said_with_what_is_there_and_what_to_do(tmp_path, lost):
+    builder = pruned()
+    objects, name = without_snapshots(builder), builder.generations[0].name
+    del objects[sealed_key(name, lost)]
+    left = ["indexes 1 to 2", "indexes 0 to 2 (2 of them)", "indexes 0 to 1"][lost]
+    with pytest.raises(CorruptObjectError) as found:
+        outcome(objects, tmp_path / "out")
+    assert parse_snapshot(found.value.key)
+    for words in (left, "WAL segments from", "another replica", "--generation"):
+        assert words in str(found.value)
+    assert not (tmp_path / "out").exists()
