@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
@@ -144,10 +146,17 @@ def _load_store(
 
 def _find(group: str, name: str) -> EntryPoint | None:
     """The entry point of that name; ConfigError where two packages differ about it."""
-    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    found = {entry.value: entry for entry in _entries(group, tuple(sys.path)) if entry.name == name}
     if len(found) > 1:
         raise ConfigError(f"{name}: two packages provide it ({', '.join(sorted(found))}); uninstall one of them")
     return next(iter(found.values()), None)
+
+
+@lru_cache(maxsize=16)
+def _entries(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """A group's entry points. Finding them reads a file of each package that is installed, on ``_path``: once is
+    enough, for all logs of a process."""
+    return tuple(entry_points(group=group))
 
 
 def _parts(query: str) -> list[tuple[str, str, str]]:

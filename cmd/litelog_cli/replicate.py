@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import threading
 from contextlib import nullcontext
@@ -13,16 +14,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import FinalSyncError, LitelogError
+from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog.log.replicated import default_state_dir as default_state_dir  # noqa: PLC0414 - other verbs have it too
 from litelog_cli.child import FORWARDED, Child
 from litelog_cli.environment import variables
 from litelog_cli.event_lines import EventLines
+from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json
+from litelog_cli.progress import quiet_option, watching_progress
+from litelog_cli.reloading import Reloader
 from litelog_cli.service_manager import ServiceManager
+from litelog_cli.shipping_progress import ShippingProgress
 from litelog_cli.signals import STOPPING, acting_on_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from litelog.config import Config
     from litelog.replicator import Replicator
     from litelog.server.serving import Service
@@ -48,7 +56,8 @@ Without LOG_DIR the configuration is read from --config, from $LITELOG_CONFIG
 or from /etc/litelog.yml, the first that is given.
 \b
 SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout;
-a second signal ends at once. With --exec the program gets the signals; when it
+a second signal ends at once. SIGHUP reads the configuration file again: what
+did not change there is not disturbed. With --exec the program gets the signals; when it
 ends, the final sync follows and its exit code is ours (4 if it succeeded and
 the final sync did not).
 """
@@ -71,6 +80,7 @@ the final sync did not).
 @click.option(
     "--json", "as_json", is_flag=True, help="Print what happens, and each replica's state at the end, as JSON lines."
 )
+@quiet_option
 def replicate(
     log_dir: str | None,
     replica_urls: tuple[str, ...],
@@ -84,6 +94,7 @@ def replicate(
     command: str | None,
     takeover: bool,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """Ship logs to their replicas while they grow.
 
@@ -103,10 +114,15 @@ def replicate(
         if given:
             raise click.UsageError(f"--{min(given)} goes with LOG_DIR and REPLICA_URL; else the configuration has it")
         config = _config_of_file(config_file)
-    if takeover:
-        logs = tuple(log.model_copy(update={"takeover": True}) for log in config.logs)
-        config = config.model_copy(update={"logs": logs})
-    return _replicate(config, state_dir or config.state_dir or default_state_dir(), once, command, as_json)
+    read = None if log_dir is not None else lambda: _taking_over(_config_of_file(config_file), takeover)
+    kept_in = state_dir or config.state_dir or default_state_dir()
+    return _replicate(_taking_over(config, takeover), kept_in, once, command, as_json, quiet or as_json, read)
+
+
+def _taking_over(config: Config, takeover: bool) -> Config:
+    if not takeover:
+        return config
+    return config.model_copy(update={"logs": tuple(log.model_copy(update={"takeover": True}) for log in config.logs)})
 
 
 def config_of(log_dir: str | None, replica_urls: tuple[str, ...], config_file: str | None) -> Config:
@@ -142,7 +158,15 @@ def _config_of_file(config_file: str | None) -> Config:
     return load_config(Path(path), variables())
 
 
-def _replicate(config: Config, state_dir: str, once: bool, command: str | None, as_json: bool) -> int:
+def _replicate(
+    config: Config,
+    state_dir: str,
+    once: bool,
+    command: str | None,
+    as_json: bool,
+    quiet: bool,
+    read: Callable[[], Config] | None,
+) -> int:
     from litelog.compression import keep_freed_memory
     from litelog.replicator import Replicator
 
@@ -160,7 +184,10 @@ def _replicate(config: Config, state_dir: str, once: bool, command: str | None, 
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
         )
         with nullcontext() if once else _make_service(replicator, config):
-            code = _Session(replicator, manager, config.shutdown_timeout, command).run(once)
+            reloader = None if read is None or once else Reloader(replicator, read)
+            shown = watching_progress("replicate", quiet=quiet or not once, look=ShippingProgress(replicator).look)
+            with shown:
+                code = _Session(replicator, manager, config.shutdown_timeout, command, reloader).run(once)
     _print_status(replicator, as_json)
     return code
 
@@ -190,7 +217,15 @@ def _check_names(config: Config) -> None:
 class _Session:
     """One replicator, the program beside it if there is one, and what signals do to both."""
 
-    def __init__(self, replicator: Replicator, manager: ServiceManager, timeout: float, command: str | None) -> None:
+    def __init__(
+        self,
+        replicator: Replicator,
+        manager: ServiceManager,
+        timeout: float,
+        command: str | None,
+        reloader: Reloader | None,
+    ) -> None:
+        self._reloader = reloader
         self._replicator = replicator
         self._manager = manager
         self._timeout = timeout
@@ -201,8 +236,8 @@ class _Session:
 
     def run(self, once: bool) -> int:
         """Replicate until a signal or the program's end; the exit code."""
-        forwarded = FORWARDED if self._command is not None else ()
-        with acting_on_signals(self._act, (*STOPPING, *forwarded)):
+        others = FORWARDED if self._command is not None else (signal.SIGHUP,) if self._reloader is not None else ()
+        with acting_on_signals(self._act, (*STOPPING, *others)):
             with self._starting:
                 if self._command is not None:
                     self._child = Child(self._command, self._stop)
@@ -219,7 +254,7 @@ class _Session:
         code = self._child.exit_code if self._child is not None else None
         if not code:
             raise error
-        click.echo(f"litelog: {error}", err=True)
+        say(f"litelog: {error}", "failed", level=logging.ERROR)
         return code
 
     def _stop(self) -> None:
@@ -232,17 +267,21 @@ class _Session:
         if number not in STOPPING:
             if child is not None:
                 child.forward(number)
+            elif self._reloader is not None and number == signal.SIGHUP:
+                self._reloader.start()
             return
         self._signals += 1
         if self._signals > 1:
             if child is not None:
                 child.kill()
             os._exit(128 + number)
+        extra = fields("signal", number=number)
         if child is not None:
-            _logger.info("signal %d: forwarded; a second one ends at once", number)
+            _logger.info("signal %d: forwarded; a second one ends at once", number, extra=extra)
             child.forward(number)
         else:
-            _logger.info("signal %d: final sync, at most %gs; a second one ends at once", number, self._timeout)
+            said = "signal %d: final sync, at most %gs; a second one ends at once"
+            _logger.info(said, number, self._timeout, extra=extra)
             self._stop()
 
 
@@ -250,5 +289,6 @@ def _print_status(replicator: Replicator, as_json: bool) -> None:
     if as_json:
         from litelog.shipping.replica_status import facts_of
 
+        replicator.measure()
         for status in replicator.status():
             print_json({"event": "status", **facts_of(status)})

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SAVE_SECONDS = 1.0
 """How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
 
+_NOTHING = (None, None)
+
 
 class StateKeeper:
     """What is kept of one log and replica: its ``state``, as it is set, with its archive's."""
@@ -27,7 +29,7 @@ class StateKeeper:
         self._lock = threading.Lock()
         self._archive: Archive | None = None
         self._state: ReplicaState | None = None
-        self._saved: tuple[ReplicaState | None, ArchiveState | None] = (None, None)
+        self._saved: tuple[ReplicaState | None, ArchiveState | None] = _NOTHING
         self._saved_at = 0.0
         self._text: tuple[ArchiveState, str] | None = None
 
@@ -66,6 +68,8 @@ class StateKeeper:
                 return
             if self._text is None or self._text[0] is not archive:
                 self._text = (archive, write_state(archive))
-            self._folder.save(replace(state, archive=self._text[1]))
+            kept = replace(state, archive=self._text[1])
+            if self._saved != _NOTHING or kept != self._folder.load():  # a start that changes nothing writes nothing
+                self._folder.save(kept)
             self._saved = (state, archive)
             self._saved_at = self._clock.monotonic()

@@ -1,0 +1,294 @@
+"""What a daemon costs that has very many logs: idle, with a commit a second each, at its start, and at its end.
+
+The logs are a topic tree of one entry, their replicas folders. Beside the many in one process, so many processes with
+one log each are measured for some of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from logs import make_block
+from measuring import Finding, Report, bench_folder, cpu_seconds, empty, percentile, status_bytes
+
+from litelog.log.writer import LogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SETTLE_SECONDS = 5.0
+"""After the first sync: positions are saved, buffers freed."""
+
+WAIT_SECONDS = 180.0
+
+TREE = """\
+state-dir: {work}/state
+shutdown-timeout: {timeout}
+addr: off
+logs:
+  - dir: {logs}
+    pattern: "*/*"
+    replicas:
+      - url: {url}
+"""
+
+ONE = """\
+state-dir: {work}/state
+addr: off
+logs: [{{path: {log}, replicas: [{{url: "file://{work}/replica"}}]}}]
+"""
+
+SCRIPT = """
+import os, sys, threading, time
+from pathlib import Path
+from litelog.compression import keep_freed_memory
+from litelog.config import load_config
+from litelog.replicator import Replicator
+import slow_store
+
+class Teller:
+    def shipped(self, event):
+        os.write(1, b"shipped %s %d %d\\n" % (event.log.encode(), event.header.next or 0, time.monotonic_ns()))
+    def began(self, log, replica, claim): ...
+    def sealed(self, event): ...
+    def snapped(self, event): ...
+
+keep_freed_memory()
+slow_store.register(Path(sys.argv[1]).parent / "registered")
+told = False
+def turned():
+    global told
+    if not told and replicator.is_ready():
+        told = True
+        os.write(1, b"ready\\n")
+config = load_config(Path(sys.argv[1]), os.environ)
+replicator = Replicator(config, state_dir=config.state_dir, host="benchmark", listener=Teller(), on_turn=turned)
+import signal
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=replicator.stop).start())
+try:
+    replicator.run()
+except Exception as error:
+    os.write(2, f"{error}\\n".encode()[:300])
+if replicator.abandoned:
+    os._exit(4)
+"""
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A daemon that runs, and what it says."""
+
+    process: subprocess.Popen[str]
+    started: float
+
+    def wait_for_ready(self) -> float:
+        """How many seconds it took until all were synced once."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line == "ready\n":
+                return time.monotonic() - self.started
+        raise click.ClickException("the daemon ended before it was ready")
+
+    def stop(self) -> float:
+        """How many seconds it takes from SIGTERM to its end."""
+        start = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.read()
+        self.process.wait(WAIT_SECONDS)
+        return time.monotonic() - start
+
+
+@contextmanager
+def running(config: Path) -> Iterator[Daemon]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    )
+    daemon = Daemon(process, time.monotonic())
+    try:
+        yield daemon
+    finally:
+        process.kill()
+        process.wait(WAIT_SECONDS)
+
+
+def make_tree(folder: Path, count: int) -> list[Path]:
+    """Logs with a few records each, a hundred below each broker."""
+    logs = [folder / f"broker-{number // 100:02d}" / f"topic-{number % 100:02d}" for number in range(count)]
+    for number, log in enumerate(logs):
+        with LogWriter(str(log), fsync="never") as writer:
+            writer.append(make_block(1000, number))
+    return logs
+
+
+def write_config(work: Path, logs: Path, *, scheme: str = "file", timeout: str = "10s") -> Path:
+    path = work / "litelog.yml"
+    path.write_text(TREE.format(work=work, logs=logs, timeout=timeout, url=f"{scheme}://{work}/replicas"))
+    return path
+
+
+def measure_idle(report: Report, work: Path, count: int, seconds: float, rounds: int) -> None:
+    """First start, idle cost, end, second start, and the end where the store does not answer."""
+    make_tree(work / "logs", count)
+    config = write_config(work, work / "logs")
+    with running(config) as daemon:
+        first = daemon.wait_for_ready()
+        time.sleep(SETTLE_SECONDS)
+        taken = []
+        for _ in range(rounds):
+            start, before = time.monotonic(), cpu_seconds(daemon.process.pid)
+            time.sleep(seconds / rounds)
+            taken.append(100 * (cpu_seconds(daemon.process.pid) - before) / (time.monotonic() - start))
+        pid = daemon.process.pid
+        memory, peak = (status_bytes(pid, name) / 2**20 for name in ("VmRSS", "VmHWM"))
+        files = len(os.listdir(f"/proc/{pid}/fd"))
+        threads = len(os.listdir(f"/proc/{pid}/task"))
+        end = daemon.stop()
+    with running(config) as daemon:
+        again = daemon.wait_for_ready()
+        end_again = daemon.stop()
+    report.figures |= {
+        f"first start with {count} new logs, to ready": f"{first:.1f} s",
+        "open files": str(files),
+        "threads": str(threads),
+        "resident memory": f"{memory:.0f} MiB",
+    }
+    report.findings += [
+        Finding(f"processor time, {count} idle logs", "one core", tuple(taken), at_most=0.5, unit="%"),
+        Finding(f"peak memory, {count} logs", "the limit", (peak,), at_most=200, unit="MiB"),
+        Finding(f"start to ready, {count} known logs", "the limit", (again,), at_most=10, unit="s"),
+        Finding("SIGTERM to exit", "the limit", (end, end_again), at_most=2, unit="s"),
+    ]
+
+
+def measure_hung(report: Report, work: Path, count: int) -> None:
+    """The end where replicas do not answer: known logs, each with a commit that cannot be put."""
+    logs = make_tree(work / "logs", count)
+    config = write_config(work, work / "logs", scheme="slow", timeout="5s")
+    with running(config) as daemon:
+        daemon.wait_for_ready()
+        (work / "hang").touch()
+        for log in logs:
+            with LogWriter(str(log), fsync="never") as writer:
+                writer.append(b"late")
+        time.sleep(2)
+        end = daemon.stop()
+    report.findings.append(
+        Finding(f"SIGTERM to exit, no replica of {count} answers", "shutdown-timeout 5 s", (end,), at_most=7, unit="s")
+    )
+
+
+def drive(
+    logs: Sequence[Path], pids: Sequence[int], daemons: Sequence[Daemon], seconds: float
+) -> tuple[float, list[float]]:
+    """A commit a second to each log, spread over the second: cores taken, and each commit's seconds to durability."""
+    pids = [daemon.process.pid for daemon in daemons]
+    command = [sys.executable, str(Path(__file__).with_name("many_writer.py")), "--seconds", str(seconds)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("".join(f"{log}\n" for log in logs))
+        process.stdin.close()
+        assert process.stdout is not None
+        process.stdout.readline()  # all writers are open
+        before, start = sum(map(cpu_seconds, pids)), time.monotonic()
+        written = process.stdout.read().splitlines()
+        cores = (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - start)
+    time.sleep(SETTLE_SECONDS)
+    shipped: dict[str, list[tuple[int, int]]] = {}
+    for daemon in daemons:
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.stdout is not None
+        for line in daemon.process.stdout:
+            if line.startswith("shipped"):
+                _, log, behind, at = line.split()
+                shipped.setdefault(log, []).append((int(behind), int(at)))
+    lags = []
+    for line in written:
+        log, behind, at = line.split()
+        durable = next((when for reached, when in shipped.get(log, ()) if reached >= int(behind)), None)
+        if durable is not None:
+            lags.append((durable - int(at)) / 1e9)
+    if len(lags) < len(written):
+        raise click.ClickException(f"{len(written) - len(lags)} commits of {len(written)} were not shipped")
+    return cores, lags
+
+
+def measure_busy(report: Report, work: Path, count: int, few: int, seconds: float) -> None:
+    logs = make_tree(work / "logs", count)
+    with running(write_config(work, work / "logs")) as daemon:
+        daemon.wait_for_ready()
+        cores, lags = drive(logs, [daemon], seconds)
+    report.figures[f"one process, {count} logs: cores"] = f"{cores:.2f}"
+    report.figures[f"one process, {count} logs: lag"] = lag_words(lags)
+    tree = make_tree(empty(work / "some") / "logs", few)
+    with running(write_config(work / "some", work / "some" / "logs")) as daemon:
+        daemon.wait_for_ready()
+        together, lags = drive(tree, [daemon], seconds)
+    report.figures[f"one process, {few} logs: cores"] = f"{together:.2f}"
+    report.figures[f"one process, {few} logs: lag"] = lag_words(lags)
+    daemons: list[Daemon] = []
+    contexts = []
+    alone = make_tree(empty(work / "alone") / "logs", few)
+    try:
+        for number, log in enumerate(alone):
+            place = empty(work / "alone" / f"work-{number}")
+            config = place / "litelog.yml"
+            config.write_text(ONE.format(work=place, log=log))
+            context = running(config)
+            daemons.append(context.__enter__())
+            contexts.append(context)
+        for daemon in daemons:
+            daemon.wait_for_ready()
+        apart, lags = drive(alone, daemons, seconds)
+    finally:
+        for context in contexts:
+            context.__exit__(None, None, None)
+    report.figures[f"{few} processes: cores"] = f"{apart:.2f}"
+    report.figures[f"{few} processes: lag"] = lag_words(lags)
+    report.findings.append(
+        Finding(
+            f"processor time, {few} logs in one process", "a process each", (together / apart,), at_most=1, unit="of it"
+        )
+    )
+
+
+def lag_words(lags: Sequence[float]) -> str:
+    return f"median {percentile(lags, 50):.2f} s, 99 % {percentile(lags, 99):.2f} s, n {len(lags)}"
+
+
+@click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk.")
+@click.option("--logs", default=1000, help="How many logs.")
+@click.option("--few", default=50, help="How many of them with a process each.")
+@click.option("--seconds", default=30.0, help="How long each side is watched.")
+@click.option("--rounds", default=3, help="In how many parts the idle time is told.")
+@click.option("--part", type=click.Choice(["idle", "hung", "busy"]), multiple=True, help="Only these.  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(
+    folder: str | None, logs: int, few: int, seconds: float, rounds: int, part: tuple[str, ...], as_json: bool
+) -> None:
+    report = Report(f"a daemon with {logs} logs of one entry")
+    with bench_folder(folder) as work:
+        if not part or "idle" in part:
+            measure_idle(report, empty(work / "idle"), logs, seconds, rounds)
+        if not part or "hung" in part:
+            measure_hung(report, empty(work / "hung"), logs)
+        if not part or "busy" in part:
+            measure_busy(report, empty(work / "busy"), logs, few, seconds)
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""A file store that answers no put as long as there is a file ``hang`` beside the folder ``replicas``, under the scheme
+``slow``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replica_clients.file import FileStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from typing_extensions import Buffer
+
+LOOK_SECONDS = 0.1
+
+
+class SlowStore(FileStore):
+    """Waits before each put until it may."""
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        while self.hang.exists():
+            time.sleep(LOOK_SECONDS)
+        super().put(key, body, create_only=create_only)
+
+
+def open_store(url: str, options: Mapping[str, object]) -> SlowStore:
+    path = url.removeprefix("slow://")
+    store = SlowStore(path)
+    store.hang = Path(path.partition("/replicas")[0]) / "hang"
+    return store
+
+
+def register(folder: Path) -> None:
+    """Write into ``folder`` what an installed package would have there, and look there from now on."""
+    about = folder / "slow_store-0.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-store\nVersion: 0\n")
+    (about / "entry_points.txt").write_text("[litelog.object_stores]\nslow = slow_store:open_store\n")
+    sys.path.append(str(folder))
