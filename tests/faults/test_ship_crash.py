@@ -1,4 +1,7 @@
-"""Kills the daemon at every system call that changes the disk, then starts it again: nothing acknowledged is lost."""
+"""Kills the daemon at every system call that changes the disk, then starts it again: nothing acknowledged is lost.
+
+Also while it seals what was there before it, and what was finished while it was away.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from litelog.log.writer import LogWriter
 from litelog.registry import open_client, open_format
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
+from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
 from tests.faults.tracing import why_not_traced
+from tests.independent_reader import read_replica
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +37,7 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from litelog.clock import SystemClock
+from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
 from litelog.registry import open_client, open_format
@@ -45,11 +51,12 @@ class Teller:
     def snapped(self, event): pass
     def shipped(self, event): print(event.header.next, flush=True)
 
-log, replica, state = sys.argv[1:]
+log, replica, state, seals = sys.argv[1:]
 clock = SystemClock()
 source, client, folder = Source(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
-owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here")
 workers = Workers(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
+contact = FirstContact(source, client, workers.compressing, Teller(), clock) if seals == "seals" else None
+owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here", contact=contact)
 settings = Settings(max_segment_bytes=4096, snapshot_segments=1)
 replica = Replica(source, client, folder, owner, workers, clock, Teller(), settings)
 while replica.sync():
@@ -85,10 +92,27 @@ def make_diverged(place: Path) -> None:
     append(place / "log", 5, 12)
 
 
-def ship(place: Path, *tracing: str) -> subprocess.CompletedProcess[str]:
+def make_away(place: Path) -> None:
+    """A log of which a daemon has shipped some, that went on alone: what was begun, and two log segments behind it."""
+    append(place / "log", 0, 15)
+    assert ship(place, seals=True).returncode == 0
+    append(place / "log", 15, 45)
+
+
+def ship(place: Path, *tracing: str, seals: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a daemon until all is shipped; ``seals``: it seals at once what is finished when it comes."""
     folders = [str(place / name) for name in ("log", "replica", "state")]
-    command = [*tracing, sys.executable, "-c", SCRIPT, *folders]
+    command = [*tracing, sys.executable, "-c", SCRIPT, *folders, "seals" if seals else ""]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def set_back(place: Path, template: Path) -> None:
+    """Have replica and state as they were. The log stays: nobody writes there, and another folder would be a restored
+    log."""
+    for name in ("replica", "state", "restored"):
+        shutil.rmtree(place / name, ignore_errors=True)
+        if (template / name).exists():
+            shutil.copytree(template / name, place / name)
 
 
 def restored(place: Path) -> Path:
@@ -98,29 +122,52 @@ def restored(place: Path) -> Path:
     return place / "restored"
 
 
-@pytest.mark.parametrize("make", [make_fresh, make_diverged])
+def standing_for_sealed(place: Path) -> int:
+    """How many WAL segments of the replica stand for a sealed segment."""
+    generations = read_replica(FileStore(str(place / "replica"))).values()
+    return sum("sealed" in header for generation in generations for header, _, _ in generation.segments)
+
+
+def sealed_in(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (place / "replica").glob("generations/*/segments/*.segment.lz4")}
+
+
+SITUATIONS = {
+    "fresh": (make_fresh, False),
+    "diverged": (make_diverged, False),
+    "fresh, sealed": (make_fresh, True),
+    "diverged, sealed": (make_diverged, True),
+    "away, sealed": (make_away, True),
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_daemon_killed_at_any_call_goes_on_where_it_was(tmp_path: Path, make, calls: str) -> None:
-    place, template = tmp_path / "place", tmp_path / "template"  # state is kept by the paths of log and replica
+def test_a_daemon_killed_at_any_call_goes_on_where_it_was(tmp_path: Path, situation: str, calls: str) -> None:
+    make, seals = SITUATIONS[situation]
+    place, template = tmp_path / "place", tmp_path / "template"
     place.mkdir()
     make(place)
-    place.rename(template)
+    shutil.copytree(place, template)
     killed = 0
     for step in range(1, MOST_STEPS):
-        shutil.copytree(template, place)
+        set_back(place, template)
         tracing = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}")
-        died = ship(place, *tracing, "-e", f"inject={calls}:signal=KILL:when={step}")
+        died = ship(place, *tracing, "-e", f"inject={calls}:signal=KILL:when={step}", seals=seals)
         acknowledged = max(map(int, died.stdout.split()), default=0)
         if died.returncode == 0:
             break
         assert died.returncode == -signal.SIGKILL, died.stderr
         killed += 1
-        again = ship(place)
+        there = sealed_in(place)
+        again = ship(place, seals=seals)
         assert again.returncode == 0, again.stderr
+        assert {name: sealed_in(place)[name] for name in there} == there
         assert segments(restored(place)) == segments(place / "log"), (calls, step)
         assert count_records(place / "restored") >= acknowledged
-        shutil.rmtree(place)
+        assert standing_for_sealed(place) == (2 if situation == "away, sealed" else 0), (calls, step)
     else:
         pytest.fail(f"still killed at call {MOST_STEPS}")
-    report(f"ship_crash_{make.__name__}_{calls.replace(',', '_')}", crash_points=killed, failures=0)
+    name = situation.replace(", ", "_")
+    report(f"ship_crash_{name}_{calls.replace(',', '_')}", crash_points=killed, failures=0)
     assert killed > 0
