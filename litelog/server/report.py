@@ -124,7 +124,8 @@ class ReplicaReport(_Part):
     )
     generations: list[GenerationReport] = Field(default_factory=list, description="The last 20, the newest last.")
     lag_history: list[LagSample] | None = Field(
-        default=None, description="With ?history=1: the last hour, one sample in 10 s, the oldest first."
+        default=None,
+        description="With ?history=1: the last hour, the oldest first: one sample in 10 s, in 30 s of an idle log.",
     )
 
 

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 """How often a log is looked at that changes, or whose replicas are behind."""
 
-IDLE_LOOK_SECONDS = 10.0
-"""How often any other is."""
+IDLE_LOOK_SECONDS = 30.0
+"""How often any other is: for a thousand of them, a twentieth of a percent of a processor. Once a thread has a replica,
+as when its sync hangs, its log is no idle one."""
 
 SAMPLE_SECONDS = 10.0
 SAMPLES = 360
-"""How much of its past is kept: an hour."""
+HISTORY_SECONDS = SAMPLE_SECONDS * SAMPLES
+"""How much of its past is kept: an hour, with fewer samples while the log is idle."""
 
 MAX_MARKS = 128
 """How many ends of a log are remembered, at most, with when each was seen."""
@@ -147,7 +149,7 @@ class SourceEnd:
 
 
 class LagHistory:
-    """The lag of the last hour: a sample each SAMPLE_SECONDS."""
+    """The lag of the last hour: a sample each SAMPLE_SECONDS, or whenever the log was looked at."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -180,7 +182,8 @@ class LagHistory:
         """(when, in monotonic seconds; seconds of lag; bytes of lag), the oldest first."""
         with self._lock:
             samples = list(zip(self._times, self._seconds, self._bytes, strict=True))
-            return samples if len(samples) < SAMPLES else samples[self._next :] + samples[: self._next]
+            ordered = samples if len(samples) < SAMPLES else samples[self._next :] + samples[: self._next]
+            return [sample for sample in ordered if sample[0] > self._last - HISTORY_SECONDS]
 
 
 class _Mark(NamedTuple):

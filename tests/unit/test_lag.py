@@ -169,3 +169,10 @@ def test_the_history_keeps_the_last_hour_and_no_more() -> None:
     assert len(samples) == SAMPLES
     assert [time for time, _, _ in samples] == [float(10 * n) for n in range(360, 720)]
     assert all((seconds, size) == (time / 2, time) for time, seconds, size in samples)
+
+
+def test_the_history_of_an_idle_log_is_no_longer_than_an_hour() -> None:
+    history = LagHistory()
+    for time in range(0, 7200, 30):
+        history.add_if_due(float(time), Lag(0, 0))
+    assert [time for time, _, _ in history.read()] == [float(time) for time in range(3600, 7200, 30)]
