@@ -34,6 +34,7 @@ from litelog.shipping.sealer import TakenError
 from litelog.shipping.sealing_job import UnderWayError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from litelog.clock import Clock
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.pair import Source
     from litelog.shipping.replica_state import StateFolder
+    from litelog.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class Owner:
         self._fencing = fencing
         self._unsettled: ReplicaState | None = None
         self._opened: Opened | None = None
+        self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
+        """Called with what a generation's first snapshot names, once it is durable and before it is relied on."""
         self.went_on = False
         """Whether the last ``resume`` went on in a generation that was there, as it was left."""
 
@@ -210,6 +214,7 @@ class Owner:
             return self.begin(state, claim.reason or error.reason, start_file, forked=diverged)
         end = str(predecessor.slot) if predecessor is not None else None
         digest = write_first_snapshot(self._client, claim, entries, end)
+        self.on_snapshot(claim, entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive)
         state = replace(state, promised=self._find_promised(opened))
@@ -320,3 +325,6 @@ def _describe(claim: Claim) -> str:
     else:
         relation = f"continues {claim.predecessor}" if claim.predecessor else "the first"
     return f"{relation}; fencing {claim.fencing}"
+
+
+def _do_nothing_with(_claim: Claim, _entries: Sequence[SnapshotEntry]) -> None: ...

@@ -21,7 +21,7 @@ from litelog.shipping.truncating import ReplicatedNotes
 from litelog.shipping.wal_writer import WalWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from litelog.claim import Claim
     from litelog.clock import Clock
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from litelog.shipping.pair import Source, Workers
     from litelog.shipping.replica_state import ReplicaState, StateFolder
     from litelog.snapshot import Snapshot
+    from litelog.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class Replica:
         self._settings = settings or Settings()
         self._keeper = StateKeeper(folder, clock)
         self._notes = ReplicatedNotes(folder.path, source.folder)
+        self._first_noted = False
+        owner.on_snapshot = self._note_first
         self._archive: Archive | None = None
         self._claim: Claim | None = None
         self._writer: WalWriter | None = None
@@ -260,8 +263,18 @@ class Replica:
         archive.on_change = self.on_change
         archive.on_snapshot = self._note_replicated
         self._notes.begin(claim.generation)
+        if self._first_noted:
+            self._first_noted = False
+            self._workers.background(self._tell_replicated)
         self._keeper.take(archive)
         return archive
+
+    def _note_first(self, claim: Claim, entries: Sequence[SnapshotEntry]) -> None:
+        self._notes.begin(claim.generation)
+        self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)
+
+    def _tell_replicated(self) -> None:
+        self.on_replicated()
 
     def _note_replicated(self, snapshot: Snapshot) -> None:
         if self._notes.note(snapshot):

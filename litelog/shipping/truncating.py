@@ -16,13 +16,14 @@ from litelog.log.truncation import Truncation
 from litelog.shipping.pruning import MICROSECONDS, CautiousTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from litelog.clock import Clock
     from litelog.log.replicated import ReplicaSet
     from litelog.log.truncation import TruncationPolicy
     from litelog.shipping.pair import Source
     from litelog.snapshot import Snapshot
+    from litelog.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 
@@ -57,14 +58,18 @@ class ReplicatedNotes:
 
     def note(self, snapshot: Snapshot) -> bool:
         """Note what a durable snapshot names, as far as the source still holds it. Whether it is the generation's."""
+        return self.note_segments(snapshot.generation, snapshot.segments)
+
+    def note_segments(self, generation: str, segments: Sequence[SnapshotEntry]) -> bool:
+        """The same, by what the snapshot names."""
         with self._lock:
-            if snapshot.generation != self._generation:
+            if generation != self._generation:
                 return False
             with suppress(FileNotFoundError):
                 there = set(os.listdir(self._log))
                 held = [
                     ReplicatedSegment(entry.file, entry.first, entry.length, entry.crc, entry.shipped_last)
-                    for entry in snapshot.segments
+                    for entry in segments
                     if entry.file in there
                 ]
                 save_replicated(self._folder, self._generation, held)
