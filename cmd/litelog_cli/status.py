@@ -11,7 +11,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
-    from litelog.config import Config
+    from litelog.config import Config, LogConfig
     from litelog.server.report import Report
 
 _COLUMNS = ("log", "replica", "phase", "lag", "behind", "position", "sequence", "verified", "")
@@ -95,8 +95,7 @@ def _of_state(place: str | None, config: Config | None, state_dir: str | None, s
     from litelog_cli.kept_status import read_kept
 
     folder = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
-    configured = [] if config is None else [log.path for log in config.logs if hasattr(log, "path")]
-    report = read_kept(folder, place, configured)
+    report = read_kept(folder, place, [log.path for log in _logs_of(config)])
     if not report.logs:
         raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {place}" if place else ""))
     click.echo(f"litelog: {silence}; this was kept in {folder}", err=True)
@@ -108,11 +107,17 @@ def _of_replicas(place: str | None, config_file: str | None, config: Config | No
     from litelog_cli.kept_status import read_replicas
 
     if place is None and config is not None:
-        logs = [log for log in config.logs if hasattr(log, "path")]
-        return read_replicas([(log.path, replica) for log in logs for replica in log.replicas])
+        return read_replicas([(log.path, replica) for log in _logs_of(config) for replica in log.replicas])
     sources = find_sources((place,) if place is not None else (), config_file)
     log = place if place is not None and os.path.isdir(place) and len(sources.replicas) > 1 else ""
     return read_replicas([(log, replica) for replica in sources.replicas])
+
+
+def _logs_of(config: Config | None) -> list[LogConfig]:
+    """The logs that a configuration names one by one: those in folders are the daemon's to find."""
+    from litelog.config import LogConfig
+
+    return [] if config is None else [log for log in config.logs if isinstance(log, LogConfig)]
 
 
 def _show(report: Report, as_json: bool) -> int:

@@ -1,0 +1,120 @@
+"""What tells of a daemon does not hang where the daemon does: it says so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.clock import SystemClock
+from litelog.server.board import Board
+from litelog.server.daemon import Rules
+from litelog.server.health import find_unhealthy, find_unready
+from litelog.shipping.replica_status import ReplicaStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.shipping.barrier import Barrier
+
+WAIT_SECONDS = 30
+IDLE = ReplicaStatus("/log", "file:///one", "required", "idle", None, None, None, 0, synced=True)
+
+
+class Stuck:
+    """A daemon whose parts hang when a test says so: a lock that is never released, a file system that is gone."""
+
+    def __init__(self) -> None:
+        self.turning = True
+        self.asked = 0
+        self.answers = threading.Event()
+        self.measures = threading.Event()
+        self.answers.set()
+        self.measures.set()
+        self._stopped_at = 0.0
+
+    @property
+    def last_turn(self) -> float:
+        if self.turning:
+            self._stopped_at = SystemClock().monotonic()
+        return self._stopped_at
+
+    def status(self) -> list[ReplicaStatus]:
+        self.asked += 1
+        assert self.answers.wait(WAIT_SECONDS)
+        return [IDLE]
+
+    def measure(self) -> None:
+        assert self.measures.wait(WAIT_SECONDS)
+
+    def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def daemon() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.answers.set()
+    stuck.measures.set()
+
+
+@pytest.fixture
+def board(daemon: Stuck) -> Iterator[Board]:
+    made = Board(daemon, Rules(max_lag=60.0, loop_seconds=2.5), SystemClock())
+    made.start()
+    yield made
+    made.stop()
+
+
+def wait_for(board: Board, kinds: list[str]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := [each.kind for each in find_unhealthy(board.read(patience=0.1), board.rules)]) != kinds:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def test_a_main_loop_that_turns_no_more_is_told_and_so_is_its_return(board: Board, daemon: Stuck) -> None:
+    wait_for(board, [])
+    daemon.turning = False
+    wait_for(board, ["loop_stopped"])
+    daemon.turning = True
+    wait_for(board, [])
+
+
+def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_told(board: Board, daemon: Stuck) -> None:
+    wait_for(board, [])
+    daemon.answers.clear()
+    wait_for(board, ["status_stalled"])
+    assert list(board.read(patience=0.1).statuses) == [IDLE]  # as it was
+    daemon.answers.set()
+    wait_for(board, [])
+
+
+def test_folders_that_hang_are_told_while_all_else_is_answered(board: Board, daemon: Stuck) -> None:
+    wait_for(board, [])
+    daemon.measures.clear()
+    wait_for(board, ["measuring_stalled"])
+    assert board.read().statuses
+    daemon.measures.set()
+    wait_for(board, [])
+
+
+def test_however_many_ask_the_daemon_is_asked_now_and_then(board: Board, daemon: Stuck) -> None:
+    board.read()
+    before = daemon.asked
+    for _ in range(1000):
+        board.read(fresh=WAIT_SECONDS)
+    assert daemon.asked == before
+    board.expire()
+    board.read(fresh=WAIT_SECONDS)
+    assert daemon.asked == before + 1
+
+
+def test_before_anything_is_open_it_is_not_ready(board: Board, daemon: Stuck) -> None:
+    daemon.answers.clear()
+    snapshot = board.read(patience=0.1)
+    assert [each.kind for each in find_unready(snapshot, board.rules)] == ["not_synced"]
+    assert find_unhealthy(snapshot, board.rules) == []
