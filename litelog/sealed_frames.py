@@ -63,6 +63,12 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
     before and are continued by those behind. CorruptObjectError names ``key``, CorruptCommitError and SequenceGapError
     the log segment.
     """
+    data = decode_frames(key, footer, run, body)
+    return SealedRun(data, check_run(key, footer, run, data, log_format))
+
+
+def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:
+    """The bytes of a run of frames, each checked as ``decode_frame`` does."""
     view = memoryview(body).cast("B")
     start = footer.frames.starts[run.start]
     held = footer.frames[run.stop - 1].stop - start
@@ -72,8 +78,7 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
     for number in run:
         at = footer.frames.starts[number] - start
         pieces.append(decode_frame(key, footer, number, view[at : at + footer.frames.sizes[number]]))
-    data = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-    return SealedRun(data, check_run(key, footer, run, data, log_format))
+    return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_format: LogFormat) -> Scan:
@@ -81,9 +86,15 @@ def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_
 
     Its ``end`` is the run's: bytes that are no commit, at the end of a log segment whose format ships them, included.
     """
+    frame = footer.frames[run.start]
+    scan = log_format.scan(footer.file, data, frame.offset, Expectation(frame.first))
+    return check_scan(key, footer, run, data, scan, log_format)
+
+
+def check_scan(key: str, footer: SealedFooter, run: range, data: memoryview, scan: Scan, log_format: LogFormat) -> Scan:
+    """As ``check_run``, of a scan that was made."""
     frames = footer.frames
     frame, last = frames[run.start], run.stop == len(frames)
-    scan = log_format.scan(footer.file, data, frame.offset, Expectation(frame.first))
     follows = footer.next if last else frames.firsts[run.stop]
     facts: list[tuple[str, int | None, int | None]] = [("records", frame.records, scan.records)]
     if scan.commits:

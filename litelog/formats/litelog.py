@@ -63,8 +63,18 @@ class LitelogFormat:
             return None
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+        return self._scan(name, data, offset, expect)[0]
+
+    def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
+        """What ``scan`` and ``decode`` give, by one look at the bytes."""
+        scan, bodies = self._scan(name, data, offset, expect)
+        if bodies is None or scan.first is None:
+            return scan, Columns.empty(data, has_timestamps=True)
+        return scan, bodies.columns(scan.first)
+
+    def _scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Bodies | None]:
         found = _walk_segment(name, data, offset, expect)
-        first = lowest = highest = None
+        first = lowest = highest = bodies = None
         records, last_commit = 0, offset
         if found.positions:
             bodies = Bodies.check(name, data, offset, found.positions)
@@ -72,7 +82,7 @@ class LitelogFormat:
             lows, highs = bodies.timestamp_ranges()
             lowest, highest = int(lows.min()), int(highs.max())
             last_commit = offset + found.positions[-1]
-        return Scan(
+        scan = Scan(
             start=offset,
             end=offset + found.end,
             commits=len(found.positions),
@@ -87,6 +97,7 @@ class LitelogFormat:
             damage=found.damage,
             wanted=found.wanted,
         )
+        return scan, bodies
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from litelog.compression import keep_freed_memory
 from litelog.errors import LitelogError
 from litelog.event_fields import fields
 from litelog.spark.batches import BatchBuilder
@@ -45,8 +46,9 @@ def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[
 
 
 def freeze_once() -> None:
-    """Keep what was loaded out of the garbage collections that PySpark makes behind every task."""
+    """Keep what was loaded out of the garbage collections that PySpark makes behind every task, and freed buffers."""
     if gc.get_freeze_count() == 0:
+        keep_freed_memory()
         gc.collect()
         gc.freeze()
 

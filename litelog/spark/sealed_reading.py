@@ -23,7 +23,8 @@ from litelog.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.prefetch import ahead
 from litelog.reading.sealed_stream import FETCH_BYTES, WHOLE_BYTES, open_sealed
-from litelog.sealed_frames import decode_frame, decode_run
+from litelog.sealed_frames import check_scan, decode_frames
+from litelog.spark.formats import scan_columns
 from litelog.spark.runs import Malformed, Run, cut_offsets
 from litelog.spark.salvage import salvage
 from litelog.spark.substitutes import read_substitute
@@ -183,11 +184,14 @@ def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> mem
 
 
 def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run:
-    decoded = decode_run(piece.entry.key, footer, run, body, task.format)
-    follows = piece.follows if decoded.start == 0 else None
+    """The records of a run; as ``decode_run`` checks it, and that its first commit is the one that follows."""
+    key, start = piece.entry.key, footer.frames.offsets[run.start]
+    data = decode_frames(key, footer, run, body)
+    follows = piece.follows if start == 0 else None
     expect = Expectation(footer.frames.firsts[run.start] if follows is None else follows)
-    columns = task.format.decode(footer.file, decoded.data, decoded.start, expect)
-    found = Run(columns, piece.entry.index, decoded.start)
+    scan, columns = scan_columns(task.format, footer.file, data, start, expect)
+    check_scan(key, footer, run, data, scan, task.format)
+    found = Run(columns, piece.entry.index, start)
     if piece.exact:
         found = cut_offsets(found, piece.start, piece.stop)
     return _cut_shipped(task, footer, found)
@@ -212,14 +216,8 @@ def _describe(
     if not isinstance(error, NotFoundError):
         try:
             body, at = read(), frames.starts[run.start]
-            data = memoryview(
-                b"".join(
-                    decode_frame(
-                        piece.entry.key, footer, number, body[frames.starts[number] - at : frames[number].stop - at]
-                    )
-                    for number in run
-                )
-            )
+            part = body[: frames[run.stop - 1].stop - at]
+            data = decode_frames(piece.entry.key, footer, run, part)
         except (CorruptionError, NotFoundError):
             data = None  # the frames themselves
     return _Broken(piece, start, stop, frames.records[run.start], error, frames.firsts[run.start], data)

@@ -25,6 +25,7 @@ from litelog.reading.prefetch import ahead
 from litelog.reading.sealed_stream import open_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
 from litelog.reading.wal_cursor import describe_sealed
+from litelog.spark.formats import scan_columns
 from litelog.spark.partitions import SealedPiece
 from litelog.spark.runs import Malformed, Run
 from litelog.spark.salvage import salvage
@@ -279,8 +280,8 @@ def _fetch(task: Task, position: Position) -> _Fetched:
         data = memoryview(segment.data())
         expect = Expectation(header.first)
         try:
-            check_run(header, key, task.format.scan(header.file, data, header.offset, expect), task.format)
-            columns = task.format.decode(header.file, data, header.offset, expect)
+            scan, columns = scan_columns(task.format, header.file, data, header.offset, expect)
+            check_run(header, key, scan, task.format)
         except CorruptionError as error:
             return _Fetched(position, segment, None, error, data)
         return _Fetched(position, segment, columns)
