@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.errors import CorruptionError, CorruptObjectError, SequenceGapError
+from litelog.errors import CorruptionError, CorruptObjectError, LitelogError
 from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
@@ -127,15 +127,17 @@ def test_another_logs_sealed_segment_is_named(tmp_path):
         outcome({**objects, key: builder.objects()[key]}, tmp_path / "out")
 
 
-def test_other_commits_under_the_same_name_do_not_continue(tmp_path):
+def test_a_sealed_segment_that_leaves_records_out_is_named(tmp_path):
     builder = ReplicaBuilder()
     built = builder.add()
-    for segment in (LOG[0], make_segment(LOG[1].next, [1, 2])):
-        built.ship_segment(segment)
+    built.ship_segment(LOG[0])
+    built._next = LOG[0].next + 1
+    built.ship_segment(make_segment(LOG[0].next + 1, [2]))
     built.seal(1)
     key = sealed_key(built.name, 1)
-    with pytest.raises(SequenceGapError):
+    with pytest.raises(LitelogError, match="gap"):
         outcome({**without_snapshots(pruned()), key: builder.objects()[key]}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])

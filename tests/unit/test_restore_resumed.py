@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import CorruptionError
+from litelog.formats.lines import LinesFormat
 from litelog.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES
@@ -167,3 +168,24 @@ def test_a_journal_is_bounded(builder, killed):
     restore_to(resumed, killed / "out")
     assert files_in(killed / "out") == EXPECTED
     assert len(resumed.read) == WHOLE - KILLED_AT
+
+
+def test_lines_that_were_changed_since_are_read_again(tmp_path):
+    """Lines have no checksum of their own: the header's must tell."""
+    builder = ReplicaBuilder(LinesFormat("*"))
+    built = builder.add()
+    lines = [b"line %d\n" % number for number in range(8)]
+    for line in lines:
+        built.ship(line, "log")
+    plan = find_plan(builder.client, Target(), builder.format)
+    child = os.fork()
+    if child == 0:
+        restore(Counted(builder.client, 6), plan, str(tmp_path / "out"), log_format=builder.format, parallelism=1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    left = tmp_path / TEMPORARY / "log"
+    left.write_bytes(left.read_bytes().replace(b"line 3", b"lime 3"))
+    resumed = Counted(builder.client)
+    restore(resumed, plan, str(tmp_path / "out"), log_format=builder.format)
+    assert (tmp_path / "out" / "log").read_bytes() == b"".join(lines)
+    assert len(resumed.read) == 8 - 6 + 1
