@@ -57,10 +57,16 @@ class LogFinder:
         self._format = open_format(folder.format, folder.segment_pattern)
         self._depth = len(folder.pattern.split("/"))
         self._seen: dict[str, _Seen] = {}
+        self._open: list[tuple[str, _Seen]] = []
+        """Those whose changes may make a log come or go."""
+        self._found: list[str] | None = None
 
     def find(self) -> list[str]:
         """The names of the logs that are there, sorted. SourceMissingError where ``dir`` is not, which says nothing
         about its logs; SourceError where something cannot be read."""
+        if self._found is not None and not any(self._has_changed(name, seen) for name, seen in self._open):
+            return self._found
+        self._found = None
         still: dict[str, _Seen] = {}
         found: list[str] = []
         left: list[tuple[str, int]] = [("", 0)]
@@ -77,12 +83,25 @@ class LogFinder:
             if depth < self._deepest:
                 left += [(f"{name}/{below}" if name else below, depth + 1) for below in seen.below]
         self._seen = still
-        return sorted(found)
+        self._open = [(name, seen) for name, seen in still.items() if not (seen.is_log and self._is_deepest(name))]
+        self._found = sorted(found)
+        return self._found
 
     def looked_into(self) -> list[str]:
         """The folders whose changes may make a log come or go."""
-        seen = self._seen.items()
-        return [os.path.join(self.folder.dir, name) for name, each in seen if each.below or not each.is_log]
+        return [self._path(name) for name, _ in self._open]
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder.dir, name) if name else self.folder.dir
+
+    def _is_deepest(self, name: str) -> bool:
+        return name.count("/") + 1 == self._deepest if name else False
+
+    def _has_changed(self, name: str, seen: _Seen) -> bool:
+        try:
+            return os.stat(self._path(name)).st_mtime_ns != seen.modified
+        except OSError:
+            return True
 
     @property
     def _deepest(self) -> int:
@@ -93,7 +112,7 @@ class LogFinder:
         before = self._seen.get(name)
         if before is not None and before.is_log and depth == self._deepest:
             return before  # that it is there, the folder above tells
-        path = os.path.join(self.folder.dir, name) if name else self.folder.dir
+        path = self._path(name)
         try:
             modified = os.stat(path).st_mtime_ns
             if before is not None and before.modified == modified:

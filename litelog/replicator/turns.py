@@ -31,6 +31,9 @@ LIMIT_CHECK_SECONDS = 0.1
 LIMIT_CHECKS_PER_SECOND = 500
 """How many such looks there are in all: with more busy logs, each is looked at less often."""
 
+LOOKS_PER_SECOND = 250
+"""How many idle logs are looked at that events tell of as well: with more of them, each is looked at less often."""
+
 MAX_ONCE_FAILURES = 5
 """How often a replica may fail in a row where nobody waits for it to come back."""
 
@@ -128,6 +131,9 @@ class Turns:
     def _limit_check_seconds(self) -> float:
         return max(LIMIT_CHECK_SECONDS, len(self._spacing) / LIMIT_CHECKS_PER_SECOND)
 
+    def _rest_seconds(self) -> float:
+        return len(self.tasks) / LOOKS_PER_SECOND
+
     def _put(self, task: ReplicaTask, due: float) -> None:
         self._schedule.set(task, due)
         self._course.call_by(due)
@@ -148,8 +154,10 @@ class Turns:
     # --- in the pools
 
     def _poll(self, tasks: list[ReplicaTask]) -> None:
-        """Look at idle logs without an event: polling is the truth, an event only a hint."""
+        """Look at idle logs without an event: polling is the truth, an event only a hint. A log that has not changed
+        when it is looked at for the last time needs no last sync."""
         dirty = set()
+        last = self._course.final
         looked = self._clock.monotonic()
         for task in tasks:
             assert task.replica is not None
@@ -161,13 +169,14 @@ class Turns:
         with self._course.changed:
             now = self._clock.monotonic()
             for task in tasks:
-                if task in dirty or task.woken or self._is_final(task):
+                if task in dirty or task.woken or (self._is_final(task) and not last):
                     self._submit(task)
-                elif task.leaving:
+                    continue
+                task.caught_up = looked
+                if last or task.leaving:
                     self._end(task, Phase.DONE)
                 else:
-                    task.caught_up = looked
-                    task.rest(now)
+                    task.rest(now, self._rest_seconds())
                     self._put(task, task.due)
             self._course.progress.notify_all()
 
@@ -230,7 +239,7 @@ class Turns:
         elif again or task.woken:
             self._submit(task)
         else:
-            task.rest(self._clock.monotonic())
+            task.rest(self._clock.monotonic(), self._rest_seconds())
             self._put(task, task.due)
 
     def _failed(self, task: ReplicaTask, error: LitelogError) -> None:

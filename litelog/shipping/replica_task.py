@@ -123,12 +123,13 @@ class ReplicaTask:
         self.failing_since = None
         self.delay = FIRST_DELAY_SECONDS
 
-    def rest(self, now: float) -> None:
+    def rest(self, now: float, least: float = 0.0) -> None:
         """Be idle until the next poll: at a multiple of its interval, so that one sweep looks at many logs.
 
-        Where events come, the poll is for writers that cause none (mmap, other hosts), and comes half as often.
+        Where events come, the poll is for writers that cause none (mmap, other hosts), and comes half as often, and
+        no more often than each ``least`` seconds.
         """
-        interval = 2 * self.poll_interval if self.watched else self.poll_interval
+        interval = max(2 * self.poll_interval, least) if self.watched else self.poll_interval
         self.phase = Phase.IDLE
         self.due = (now // interval + 1) * interval
 

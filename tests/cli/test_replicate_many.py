@@ -1,0 +1,91 @@
+"""``litelog replicate`` with folders of logs, as a process: reloads, and restores of what was found."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExitCode
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from conftest import Command
+
+TREE = """
+state-dir: state
+addr: off
+poll-interval: 50ms
+logs:
+  - dir: logs
+    pattern: "*/*"
+    replicas: [{url: "replicas/{name}", sync-interval: 10ms}]
+"""
+MORE = "  - path: extra\n    replicas: [{url: replicas-of-extra}]\n"
+
+
+def append(litelog: Command, log: str, text: str) -> None:
+    assert litelog("append", log, text=text).code == 0
+
+
+def start(litelog: Command) -> subprocess.Popen[str]:
+    process = litelog.start("replicate", "--config", "c.yml")
+    litelog.wait_for_line(process, "kafka/orders")
+    return process
+
+
+@pytest.fixture
+def tree(litelog: Command) -> Command:
+    (litelog.folder / "c.yml").write_text(TREE)
+    for log in ("logs/kafka/orders", "logs/kafka/or ders"):
+        append(litelog, log, f"one of {log}\n")
+    return litelog
+
+
+def test_a_found_log_is_restored_by_its_folder_or_its_replicas_url(tree: Command) -> None:
+    """The folder may be lost: then the configuration alone tells where its replica is."""
+    assert tree("replicate", "--once", "--config", "c.yml").code == 0
+    shutil.rmtree(tree.folder / "logs")
+    for number, place in enumerate(("logs/kafka/or ders", "replicas/kafka/or=20ders")):
+        assert tree("restore", "--config", "c.yml", place, "-o", f"out-{number}").code == 0
+        assert "one of logs/kafka/or ders" in tree("cat", f"out-{number}").out
+
+
+def test_a_place_that_no_entry_means_is_told_with_what_there_is(tree: Command) -> None:
+    done = tree("restore", "--config", "c.yml", "logs/kafka", "-o", "out")
+    assert done.code == ExitCode.USAGE
+    assert "known: logs/*/*" in done.err
+
+
+def test_the_configuration_is_read_again_on_sighup(tree: Command) -> None:
+    append(tree, "extra", "an extra\n")
+    process = start(tree)
+    (tree.folder / "c.yml").write_text(TREE + MORE)
+    process.send_signal(signal.SIGHUP)
+    tree.wait_for_line(process, "replicas-of-extra")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == ExitCode.DONE
+    assert "an extra" in tree("cat", "replicas-of-extra").out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (TREE + "wrong: key\n", "unknown key"),
+        (TREE.replace("replicas/{name}", "nowhere://{name}"), "in force"),
+        (TREE.replace("state-dir: state", "state-dir: other"), "state-dir"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_told_and_changes_nothing(tree: Command, text: str, reason: str) -> None:
+    process = start(tree)
+    (tree.folder / "c.yml").write_text(text)
+    process.send_signal(signal.SIGHUP)
+    lines = tree.wait_for_line(process, reason)
+    assert lines
+    append(tree, "logs/kafka/orders", "after the reload\n")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == ExitCode.DONE
+    assert "after the reload" in tree("cat", "replicas/kafka/orders").out
