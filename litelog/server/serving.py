@@ -103,7 +103,7 @@ class Service:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.end()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
         self._board.stop()
@@ -142,6 +142,7 @@ class Service:
 
         from litelog.server.app import make_app  # noqa: PLC0415
         from litelog.server.connection import patient_for  # noqa: PLC0415
+        from litelog.server.quiet_server import QuietServer  # noqa: PLC0415
 
         assert self._address is not None
         assert self._listener is not None
@@ -162,7 +163,7 @@ class Service:
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
-        self._server = uvicorn.Server(config)
+        self._server = QuietServer(config)
         if not self._stopping:
             self._server.run(sockets=[self._listener])
 
