@@ -128,3 +128,13 @@ def test_a_second_header_in_a_wal_segment_is_found(newest, tmp_path):
     objects[key] += skippable_frame(b"{}")
     with pytest.raises(CorruptObjectError, match="one header"):
         restored(objects, tmp_path / "out")
+
+
+def test_part_of_a_commit_at_the_end_of_a_sealed_segment_is_found(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=1), start=False)
+    torn = LOG[0].data[: LOG[0].ends[1] + 20]
+    built.start([built._put_sealed(0, LOG[0].name, torn, 2, marks=[(len(torn), built.clock)])])
+    with pytest.raises(CorruptionError, match="whole commit"):
+        restored(builder.objects(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
