@@ -9,10 +9,14 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from litelog.event_fields import NAMED
+import click
+
+from litelog.event_fields import NAMED, fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_logger = logging.getLogger(__name__)
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -47,6 +51,25 @@ def set_up_logging(level: int, chosen: LogFormat = LogFormat.AUTO, *, daemon: bo
 def logs_json() -> bool:
     """Whether all that is said on standard error is to be JSON."""
     return any(isinstance(handler, _Lines) and handler.chosen is LogFormat.JSON for handler in logging.root.handlers)
+
+
+def say(
+    text: str,
+    event: str,
+    *,
+    level: int = logging.INFO,
+    trace: bool = False,
+    log: str | None = None,
+    replica: str | None = None,
+    position: object = None,
+    **more: str | int | float | bool | None,
+) -> None:
+    """Tell people on standard error, or collectors as an event with its fields (see ``fields``)."""
+    if logs_json():
+        extra = fields(event, log=log, replica=replica, position=position, **more)
+        _logger.log(level, "%s", text.removeprefix("litelog: "), exc_info=trace, extra=extra)
+    else:
+        click.echo(text, err=True)
 
 
 def is_journal(environment: Mapping[str, str]) -> bool:

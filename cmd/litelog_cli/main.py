@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ExitCode, LitelogError
-from litelog.event_fields import fields
-from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, set_up_logging
+from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, say, set_up_logging
 from litelog_cli.version import installed_version
 
 if TYPE_CHECKING:
@@ -61,9 +60,6 @@ EXIT_CODES = """\b
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
 4 final sync failed, 5 fenced (another owner writes there), 6 corruption.
 """
-
-
-_logger = logging.getLogger(__name__)
 
 
 class OutputGoneError(Exception):
@@ -184,10 +180,7 @@ def _fail(message: str, code: int = ExitCode.FAILURE, *, trace: bool = False) ->
         sys.stdout.flush()
     except OSError:
         _give_up_output()
-    if logs_json():
-        _logger.error("%s", message, exc_info=trace, extra=fields("failed", exit_code=int(code)))
-    else:
-        click.echo(f"litelog: {message}", err=True)
+    say(f"litelog: {message}", "failed", level=logging.ERROR, trace=trace, exit_code=int(code))
     return int(code)
 
 

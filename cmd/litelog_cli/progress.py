@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.quantities import format_duration, format_size
+from litelog_cli.logging_setup import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +94,8 @@ class _Lines:
             if now < self._due:
                 return
             self._due = now + LINE_SECONDS
-        click.echo(f"{self._what}: {describe(done, whole, now - self._began)}", err=True)
+        said = f"{self._what}: {describe(done, whole, now - self._began)}"
+        say(said, "progress", verb=self._what, done_bytes=done, bytes=whole)
 
     def close(self) -> None: ...
 

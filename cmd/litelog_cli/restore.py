@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,6 +16,7 @@ import click
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.quantities import format_duration, format_size
 from litelog_cli.configured import find_sources
+from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json
 from litelog_cli.places import GENERATION, open_stored_format, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
@@ -106,7 +108,7 @@ def restore(
         raise click.UsageError("--delta replaces what --if-not-exists leaves alone; give one of them")
     target = _target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
-        click.echo(f"litelog: {output}: exists already, nothing to do", err=True)
+        say(f"litelog: {output}: exists already, nothing to do", "nothing-to-do", output=output)
         return
     if follow and target != _target(None, None, None, None):
         raise click.UsageError("--follow goes on behind the end: give no --generation and no bound")
@@ -129,7 +131,7 @@ def restore(
     except OutputExistsError as error:
         if not if_not_exists:
             raise
-        click.echo(f"litelog: {error}", err=True)
+        say(f"litelog: {error}", "nothing-to-do", output=output)
 
 
 def _restore(
@@ -161,7 +163,7 @@ def _restore(
             _require_asked(unopened, error)
             if not if_replica_exists:
                 raise
-            click.echo(f"litelog: {error}; nothing to do", err=True)
+            say(f"litelog: {error}; nothing to do", "nothing-to-do", output=output)
             return
         plan = choice.plan
         passed_over = [*unopened, *choice.passed_over]
@@ -172,7 +174,8 @@ def _restore(
         if _is_taken(output) and not delta:
             raise OutputExistsError(os.path.abspath(output))
         if not quiet:
-            click.echo(f"restoring {format_size(plan.size)} up to {plan.end} into {output}", err=True)
+            said = f"restoring {format_size(plan.size)} up to {plan.end} into {output}"
+            say(said, "restoring", replica=plan.replica, position=str(plan.end), bytes=plan.size, output=output)
         with showing_progress("restore", quiet=quiet) as show:
             result = restore_log(
                 choice.client,
@@ -202,7 +205,7 @@ def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_js
         print_json({**asdict(result), "end": str(result.end), "passed_over": _as_json(passed_over)})
         return
     for mended in result.mended:
-        click.echo(f"litelog: {_spell(mended)}", err=True)
+        say(f"litelog: {_spell(mended)}", "mended", level=logging.WARNING)
     click.echo(
         f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
         f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
@@ -214,10 +217,11 @@ def _follow(choice: Choice, output: str, poll_interval: float) -> None:
 
     stop = Event()
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
-        click.echo(f"following {choice.client.url}", err=True)
+        say(f"following {choice.client.url}", "following", replica=choice.client.url)
         with acting_on_signals(lambda _: stop.set()):
             follower.run(stop, poll_interval)
-        click.echo(f"followed up to {follower.position}, {format_size(follower.appended)} more", err=True)
+        said = f"followed up to {follower.position}, {format_size(follower.appended)} more"
+        say(said, "followed", replica=choice.client.url, position=str(follower.position), bytes=follower.appended)
 
 
 def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
@@ -240,7 +244,8 @@ def _print_passed_over(passed_over: Sequence[tuple[str, object]]) -> None:
     from litelog.restore.choice import describe
 
     for url, reason in passed_over:
-        click.echo(f"litelog: passed over {describe(url, reason)}", err=True)
+        said = f"litelog: passed over {describe(url, reason)}"
+        say(said, "passed-over", level=logging.WARNING)
 
 
 def _require_asked(unopened: Sequence[tuple[str, str]], error: NothingToRestoreError) -> None:

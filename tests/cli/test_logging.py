@@ -55,6 +55,20 @@ def test_a_collector_gets_json_lines_with_log_replica_and_position(litelog: Comm
     assert (end["level"], end["event"], end["exit_code"]) == ("ERROR", "failed", ExitCode.FENCED)
 
 
+def test_whatever_a_verb_says_beside_its_result_is_json_if_that_is_asked_for(litelog: Command) -> None:
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == 0
+    done = litelog("--log-format", "json", "restore", "missing", "replica", "-o", "out")
+    assert done.code == 0
+    said = {line["event"]: line for line in objects(done.err)}
+    assert {"passed-over", "restoring"} <= set(said)
+    assert said["restoring"]["position"]
+    done = litelog("--log-format", "json", "restore", "--if-not-exists", "replica", "-o", "out")
+    assert [line["event"] for line in objects(done.err)] == ["nothing-to-do"]
+    done = litelog("--log-format", "json", "restore", "--no-such-option")
+    assert (done.code, objects(done.err)[0]["exit_code"]) == (ExitCode.USAGE, ExitCode.USAGE)
+
+
 def test_repeated_failures_are_counted_and_carry_where(litelog: Command) -> None:
     litelog.lines(3)
     (litelog.folder / "down").write_text("a file where a folder has to be")
