@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import boto3
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -93,6 +94,7 @@ def make_client(settings: S3Settings) -> Any:
             "addressing_style": "path" if path_style else "auto" if settings.path_style is None else "virtual",
             "payload_signing_enabled": True,  # over TLS, too: every store that checks signatures checks this SHA-256
         },
+        signature_version=UNSIGNED if settings.anonymous else None,
         tcp_keepalive=True,
         user_agent_extra=f"litelog/{_version()}",
     )

@@ -32,7 +32,7 @@ CUSTOMER_KEY_BYTES = 32
 
 _SECRETS = ("access-key-id", "secret-access-key", "session-token")
 _OPTIONS = (
-    *("profile", "region", "endpoint", "path-style", "storage-class", "checksum", "ca-bundle", "headers"),
+    *("anonymous", "profile", "region", "endpoint", "path-style", "storage-class", "checksum", "ca-bundle", "headers"),
     *("sse", "sse-kms-key-id", "sse-customer-key-file", "connect-timeout", "read-timeout", "connections", *_SECRETS),
 )
 _LOOKS_SECRET = re.compile(r"secret|token|password|passwd|credential|signature|access-?key|authorization|cookie", re.I)
@@ -53,6 +53,8 @@ class S3Settings:
     profile: str | None = None
     region: str | None = None
     endpoint: str | None = None
+    anonymous: bool = False
+    """Whether requests are not signed: for public buckets, which can be read and not written."""
     path_style: bool | None = None
     """None: as S3 itself has it, and path style for an endpoint of one's own."""
     storage_class: str | None = None
@@ -114,6 +116,7 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
         profile=texts.get("profile"),
         region=texts.get("region"),
         endpoint=_endpoint(texts.get("endpoint")),
+        anonymous=bool(_switch("anonymous", texts.get("anonymous"))),
         path_style=_switch("path-style", texts.get("path-style")),
         storage_class=_storage_class(texts.get("storage-class")),
         checksum=_choice("checksum", texts.get("checksum", "crc32c").lower(), CHECKSUMS),
@@ -164,6 +167,8 @@ def _require_consistent(settings: S3Settings) -> None:
         raise ConfigError("access-key-id and secret-access-key go together")
     if settings.session_token and not settings.access_key_id:
         raise ConfigError("session-token needs access-key-id and secret-access-key")
+    if settings.anonymous and (settings.profile or settings.access_key_id):
+        raise ConfigError("anonymous excludes a profile and access-key-id")
     if settings.profile and settings.access_key_id:
         raise ConfigError("profile and access-key-id exclude each other")
     if settings.sse_customer_key and settings.endpoint:

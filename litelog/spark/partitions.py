@@ -86,7 +86,7 @@ class WalPiece:
     before: Position | None
     """The WAL segment before the first one, which is read to continue the chain; None: ``link`` tells."""
     stop: Position | None
-    """The WAL segment behind the last one: it must lie in the slot that the last one leaves. None: it is the end."""
+    """The WAL segment behind the last one, which is another task's; None: it is the end."""
     starts_log: bool
     """Whether nothing that is known of lies before it."""
 

@@ -29,6 +29,11 @@ HADOOP = {
 SSL = "fs.s3a.connection.ssl.enabled"
 """Whether an endpoint without a scheme is https (Hadoop's default) or http."""
 
+PROVIDER = "fs.s3a.aws.credentials.provider"
+"""Only the one for anonymous requests is understood: all others are found as every AWS program finds them."""
+
+ANONYMOUS = "AnonymousAWSCredentialsProvider"
+
 ALIASES = {"path-style-access": "path-style"}
 """Names that others have for our options."""
 
@@ -71,10 +76,15 @@ def _translate(hadoop: Mapping[str, str]) -> dict[str, str]:
     for name, value in hadoop.items():
         if name in HADOOP:
             found[HADOOP[name]] = value
+        elif name == PROVIDER:
+            if not value.strip().endswith(ANONYMOUS):
+                raise ConfigError(f"litelog knows {name}=...{ANONYMOUS} alone: leave it out, or give keys as options")
+            found["anonymous"] = "true"
         elif name != SSL:
-            near = difflib.get_close_matches(name, [*HADOOP, SSL], 1, 0.5)
+            known = [*HADOOP, PROVIDER, SSL]
+            near = difflib.get_close_matches(name, known, 1, 0.5)
             advice = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"litelog does not know {name}{advice} (it knows {', '.join([*HADOOP, SSL])})")
+            raise ConfigError(f"litelog does not know {name}{advice} (it knows {', '.join(known)})")
     if "endpoint" in found and "://" not in found["endpoint"]:
         secure = hadoop.get(SSL, "true").lower() != "false"
         found["endpoint"] = f"{'https' if secure else 'http'}://{found['endpoint']}"

@@ -81,7 +81,6 @@ class _WalReader:
             self._link = self._link_behind(self._piece.before)
         while number < len(self._infos):
             number = yield from self._read_on(number)
-        self._check_stop()
 
     def _read_on(self, number: int) -> Generator[Run | Malformed, None, int]:
         """Read from the one of that number on; the number of the one to go on with."""
@@ -188,12 +187,6 @@ class _WalReader:
             self._starts_log = False
             if asked is not None and asked < first:
                 self._task.lose(TruncatedError(asked, first))
-
-    def _check_stop(self) -> None:
-        """That what the next task begins with is what comes next."""
-        stop, link = self._piece.stop, self._link
-        if stop is not None and link is not None and not link.ended and link.slot != stop:
-            self._task.lose(ReplicaGapError(str(link.slot), str(stop)))
 
     def _is_wanted(self, shipped: int) -> bool:
         wanted = self._task.log.range

@@ -104,6 +104,15 @@ def test_credentials_may_be_options_of_the_configuration_file() -> None:
     assert request.headers["x-amz-security-token"] == "the-token"
 
 
+def test_anonymous_requests_are_not_signed_whatever_the_environment_has(way: Way) -> None:
+    with ScriptedServer(lambda _: Answer(body=b"x")) as server:
+        store = way("s3://bucket/logs", {"endpoint": server.endpoint, "region": REGION, "anonymous": "true"})
+        with store.open("key") as stream:
+            assert stream.read() == b"x"
+        store.close()
+    assert "authorization" not in server.requests[0].headers
+
+
 @pytest.mark.parametrize(
     ("options", "headers"),
     [

@@ -113,6 +113,15 @@ def test_options_of_stores_are_translated_and_ours_win() -> None:
     }
 
 
+def test_hadoops_provider_of_nobody_is_anonymous_and_others_are_told() -> None:
+    provider = "fs.s3a.aws.credentials.provider"
+    nobody = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+    assert parse_options({"path": "/a", provider: nobody}).store == {"anonymous": "true"}
+    assert parse_options({"path": "/a", "s3.anonymous": "true"}).store == {"anonymous": "true"}
+    with pytest.raises(ConfigError, match="leave it out"):
+        parse_options({"path": "/a", provider: "org.example.Provider"})
+
+
 def test_an_endpoint_without_a_scheme_is_https_as_hadoop_has_it() -> None:
     assert parse_options({"path": "/a", "fs.s3a.endpoint": "minio:9000"}).store["endpoint"] == "https://minio:9000"
 
