@@ -116,8 +116,10 @@ class Play:
         rivals: int = 1,
         owned: bool = True,
         fencing: Fencing = Fencing.REQUIRED,
+        sealing: bool = False,
     ) -> None:
-        """``fencing``: isolated, over a store that overwrites whatever it is asked."""
+        """``fencing``: isolated, over a store that overwrites whatever it is asked. ``sealing``: what is finished goes
+        up sealed: when a generation begins, and where the owner comes back to a log that went on alone."""
         self.inner = MemoryStore("play")
         self.store = self.inner if fencing is Fencing.REQUIRED else CarelessStore(self.inner)
         self.turns = Turns(choose)
@@ -126,6 +128,15 @@ class Play:
         self.fenced: list[bool] = []
         log = make_log(f"{folder}/log0")
         log.roll(3)
+        if sealing:
+            log.roll(2)
+            log.roll(1)
+        before = Daemon(log, self.inner, f"{folder}/state0", contact=True) if sealing and owned else None
+        if before is not None:
+            before.sync()
+            before.close()
+            for _ in range(3):
+                log.roll(2)
         for number in range(rivals + 1):
             if number:
                 shutil.copytree(log.folder, f"{folder}/log{number}")
@@ -133,10 +144,12 @@ class Play:
             mine.name, mine.next, mine.texts = log.name, log.next, dict(log.texts)
             store: ObjectStore = TurnStore(self.store, self.turns)
             self.logs.append(mine)
-            facts = {"seed": number, "takeover": bool(number) or not owned, "fencing": fencing}
+            facts = {"seed": number, "takeover": bool(number) or not owned, "fencing": fencing, "contact": sealing}
             self.daemons.append(Daemon(mine, store, f"{folder}/state{number}", **facts))
             self.fenced.append(False)
-            if number == 0 and owned:
+            if before is not None and number == 0:
+                self.daemons[0].acknowledged += before.acknowledged
+            elif number == 0 and owned:
                 self.daemons[0].sync()
 
     def act(self, number: int, steps: int) -> Callable[[], None]:
@@ -162,6 +175,10 @@ class Play:
                     continue
 
         return run
+
+    def count_finals(self) -> int:
+        """How many WAL segments stand for a sealed segment."""
+        return sum("sealed" in header for one in self.look().values() for header, _, _ in one.segments)
 
     def judge(self, *, finished: bool = True) -> None:
         """What must hold, in whatever order the requests came. ``finished``: no request failed."""
@@ -221,6 +238,24 @@ def by_bits(bits: int, width: int) -> Callable[[list[int]], int]:
 
 
 @pytest.mark.parametrize("first", [0, 1])
+def test_a_rival_at_any_request_of_an_owner_that_seals(tmp_path: Path, first: int) -> None:
+    """``first``: who begins, and is interrupted once."""
+    cut = whole = 0
+    for until, then in itertools.product(range(0, 36, 3), (1, 7, 40)):
+        folder = tmp_path / f"{until}-{then}"
+        play = Play(str(folder), in_turn(first, until, then), sealing=True)
+        play.turns.run(play.act(0, 3), play.act(1, 2))
+        play.judge()
+        assert play.fenced != [True, True]
+        finals = play.count_finals()
+        cut += finals < 2
+        whole += finals == 2
+        shutil.rmtree(folder)
+    assert cut > 2  # it is interrupted amid them
+    assert whole > 2
+
+
+@pytest.mark.parametrize("first", [0, 1])
 def test_an_owner_and_a_rival_that_interrupt_each_other_once_and_come_back(tmp_path: Path, first: int) -> None:
     played = 0
     for until, then in itertools.product(range(14), range(1, 16, 2)):
@@ -246,24 +281,28 @@ def test_all_interleavings_of_the_first_requests(tmp_path: Path, owned: bool) ->
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("sealing", [False, True])
 @pytest.mark.parametrize("rivals", [1, 2])
-def test_interleavings_by_chance(tmp_path: Path, rivals: int) -> None:
-    fenced = 0
-    for seed in range(150):
+def test_interleavings_by_chance(tmp_path: Path, rivals: int, sealing: bool) -> None:
+    fenced = stood_for = 0
+    for seed in range(50 if sealing else 150):
         folder = tmp_path / str(seed)
-        play = Play(str(folder), Random(seed).choice, rivals=rivals, owned=seed % 3 > 0)
+        play = Play(str(folder), Random(seed).choice, rivals=rivals, owned=seed % 3 > 0, sealing=sealing)
         play.turns.run(*(play.act(number, 3 if number else 20) for number in range(rivals + 1)))
         play.judge()
         fenced += sum(play.fenced)
+        stood_for += play.count_finals() > 0
         shutil.rmtree(folder)
-    assert fenced > 30  # the fence is met, not avoided
+    assert fenced > (10 if sealing else 30)  # the fence is met, not avoided
+    assert stood_for > 5 if sealing else not stood_for
 
 
-def test_interleavings_by_chance_with_lost_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sealing", [False, True])
+def test_interleavings_by_chance_with_lost_answers(tmp_path: Path, sealing: bool) -> None:
     lost = 0
-    for seed in range(150):
+    for seed in range(50 if sealing else 150):
         folder = tmp_path / str(seed)
-        play = Play(str(folder), Random(seed).choice, owned=False)
+        play = Play(str(folder), Random(seed).choice, owned=sealing and seed % 2 > 0, sealing=sealing)
         faults = {"put": ([Fault.BEFORE, Fault.AFTER], 0.25)}
         faulty = FaultyStore(play.inner, rates=faults, seed=seed)
         for daemon in play.daemons:
@@ -274,7 +313,7 @@ def test_interleavings_by_chance_with_lost_answers(tmp_path: Path) -> None:
         lost += faulty.injected["put", Fault.AFTER]
         play.judge(finished=False)
         shutil.rmtree(folder)
-    assert lost > 100
+    assert lost > (50 if sealing else 100)
 
 
 @pytest.mark.parametrize("owned", [False, True])

@@ -5,10 +5,15 @@ is in every path. A request may be applied and its answer be lost; an owner may 
 its state, with an older one, or with none. Objects are reduced to what decides: their place, whose they are, which of
 two possible contents they have.
 
-    generation   (WAL segments and terminal by place, the ends that its first snapshot names or None)
-    entry        (place, what, acknowledged, pruned); what = a WAL segment's content and final, or a terminal
+    generation   (WAL segments and terminal by place, the ends that its first snapshot names or None, the contents of
+                 its sealed segments by index: FIRST for what its first snapshot names)
+    entry        (place, what, acknowledged, pruned); what = a WAL segment's content and final, one that stands for a
+                 sealed segment of a content, or a terminal
     owner        (step, aux, content, state); state = (epoch, closed, next place, last place, last what) or None
     place        index * STRIDE + offset, counted in WAL segments
+
+Where owners seal, one that comes to its first snapshot seals first, and one that is at the beginning of an index may
+seal what its log holds there before it puts the ``final`` that stands for it.
 """
 
 from __future__ import annotations
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
 
 STRIDE = 8
 TERMINAL = 9
+STANDS = 4
+"""What is added to a ``final``'s content where it stands for a sealed segment."""
+FIRST = -1
+"""In place of an index: what goes up sealed before the first snapshot, which names it."""
 
 DOWN, LIST, CLAIM, CLAIM_LOST, READ, FENCE, SNAPSHOT, RUN, PROVE_EPOCH, PROVE_LAST, GONE = range(11)
 NAMES = [
@@ -61,6 +70,10 @@ class Rules:
     in_order_pruning: bool = True
     check_refused: bool = True
     """A refused WAL put is resolved by what is there; else taken for the answer to an earlier one that was lost."""
+    seals: bool = False
+    seal_before_final: bool = True
+    check_sealed: bool = True
+    """A sealed segment that is there already is compared with the log; else taken for our own."""
     owners: int = 3
     puts: int = 2
     claims: int = 4
@@ -74,7 +87,7 @@ ORIGINAL = Rules()
 def start(rules: Rules) -> State:
     """The old owner runs in generation 1, which holds nothing but its snapshot; the others have never run."""
     old = (RUN, 0, 0, (1, True, 0, None, None))
-    return (((), ()),), (old, *(((DOWN, 0, 0, None),) * (rules.owners - 1))), rules.crashes
+    return (((), (), ()),), (old, *(((DOWN, 0, 0, None),) * (rules.owners - 1))), rules.crashes
 
 
 def find(generation: Generation, place: int) -> tuple[int, int, int, int] | None:
@@ -85,6 +98,11 @@ def find(generation: Generation, place: int) -> tuple[int, int, int, int] | None
 def next_place(entry: tuple[int, int, int, int]) -> int:
     """The slot behind a WAL segment."""
     return (entry[0] // STRIDE + 1) * STRIDE if entry[1] & 1 else entry[0] + 1
+
+
+def content_of(what: int) -> int:
+    """The content of a WAL segment, or of the sealed segment that it stands for."""
+    return (what & 3) >> 1
 
 
 def tip(generation: Generation) -> tuple[int, bool]:
@@ -149,7 +167,8 @@ class Model:
         if memory is None:
             return
         for remembered in {memory, *self._older(generations, memory)}:
-            for now in {content, 1} if remembered != memory else {content}:
+            is_rewritten = remembered != memory or (self.rules.seals and not memory[1])
+            for now in {content, 1} if is_rewritten else {content}:
                 moved = (PROVE_EPOCH, 0, now, remembered)
                 if not self.rules.proof:
                     moved = self._go_on(moved)
@@ -183,7 +202,7 @@ class Model:
             else:
                 yield f"claim {epoch} over another", generations, (GONE, 0, 0, None), "P6: a claim was overwritten"
             return
-        changed = (*generations, ((), None))
+        changed = (*generations, ((), None, ()))
         yield f"claim {epoch}", changed, self._claimed(epoch, content), None
         yield f"claim {epoch}, answer lost", changed, (CLAIM_LOST, epoch, content, owner[3]), None
 
@@ -223,7 +242,7 @@ class Model:
             return
         flaw = "P6: written into a pruned slot" if there is not None else None
         entries = tuple(sorted((*generation[0], (place, TERMINAL, 0, 0))))
-        changed = _with(generations, target, (entries, generation[1]))
+        changed = _with(generations, target, (entries, *generation[1:]))
         moved = self._below(owner, target, stop=self._stops(has_started))
         if not self.rules.one_slot and place % STRIDE:
             moved = (FENCE, (target, (place // STRIDE + 1) * STRIDE, has_started), *owner[2:])
@@ -235,11 +254,27 @@ class Model:
         epoch = memory[0]
         generation = generations[epoch - 1]
         moved = (RUN, 0, content, memory)
+        if self.rules.seals:
+            there = dict(generation[2]).get(FIRST)
+            if there is None:
+                yield self._seal(generations, owner, FIRST)
+                return
+            if there != content and self.rules.check_sealed:
+                yield f"first sealed segment of {epoch} is of other bytes", generations, (LIST, 0, content, None), None
+                return
+            if there != content:
+                yield (
+                    f"snapshot of {epoch}",
+                    generations,
+                    moved,
+                    "P1: a snapshot names bytes that the log does not hold",
+                )
+                return
         if generation[1] is not None:
             yield "snapshot is there", generations, moved, None
             return
         ends = tuple(tip(below)[0] for below in generations[: epoch - 1])
-        changed = _with(generations, epoch, (generation[0], ends))
+        changed = _with(generations, epoch, (generation[0], ends, generation[2]))
         yield f"snapshot of {epoch}, ends {ends}", changed, moved, None
         yield f"snapshot of {epoch}, ends {ends}, answer lost", changed, owner, None
 
@@ -249,9 +284,31 @@ class Model:
         yield from self._prune(generations, owner)
         choices = (0, 1) if self.rules.finals else (0,)
         for final in choices if not asked else (asked - 1,):
-            yield from self._put(generations, owner, place, content * 2 + final, final)
+            if final < STANDS:
+                yield from self._put(generations, owner, place, content * 2 + final, final)
+        if self.rules.seals and place % STRIDE == 0 and asked in (0, STANDS + 1):
+            yield from self._stand_for_sealed(generations, owner, place)
         if not self.rules.one_slot and place % STRIDE:
             yield from self._put(generations, owner, (place // STRIDE + 1) * STRIDE, content * 2, 0)
+
+    def _seal(self, generations: Any, owner: Owner, index: int) -> Any:
+        """A put that a crash or a lost answer leaves behind is found by whoever seals again."""
+        content, (epoch, *_) = owner[2:]
+        entries, ends, sealed = generations[epoch - 1]
+        changed = _with(generations, epoch, (entries, ends, tuple(sorted((*sealed, (index, content))))))
+        return f"seal {epoch}/{'first' if index == FIRST else index}", changed, owner, None
+
+    def _stand_for_sealed(self, generations: Any, owner: Owner, place: int) -> Any:
+        """What was finished while its owner was away goes up sealed; then the ``final`` is put that stands for it."""
+        content, (epoch, *_) = owner[2:]
+        index = place // STRIDE
+        there = dict(generations[epoch - 1][2]).get(index)
+        if there is None and self.rules.seal_before_final:
+            yield self._seal(generations, owner, index)
+        elif there not in (None, content) and self.rules.check_sealed:
+            yield f"sealed {epoch}/{index} is of other bytes", generations, (LIST, 0, content, None), None
+        else:
+            yield from self._put(generations, owner, place, STANDS + content * 2 + 1, STANDS)
 
     def _put(self, generations: Any, owner: Owner, place: int, what: int, final: int) -> Any:
         content, memory = owner[2:]
@@ -285,7 +342,7 @@ class Model:
             if self.rules.check_refused:
                 return f"put {place} refused: fenced", generations, (GONE, 0, 0, None), None
             return f"put {place} taken for ours", generations, owner, "P2: acknowledged what is not there"
-        if there[1] >> 1 != content:
+        if content_of(there[1]) != content:
             if self.rules.check_refused:
                 return f"put {place} refused: other bytes of ours", generations, (LIST, 0, content, None), None
             return f"put {place} taken for ours", generations, owner, "P2: acknowledged what is not there"
@@ -330,9 +387,9 @@ def _with(generations: Any, epoch: int, generation: Generation) -> Any:
 
 
 def _put_entry(generations: Any, epoch: int, entry: tuple[int, int, int, int]) -> Any:
-    entries, ends = generations[epoch - 1]
+    entries, *others = generations[epoch - 1]
     kept = [there for there in entries if there[0] != entry[0]]
-    return _with(generations, epoch, (tuple(sorted((*kept, entry))), ends))
+    return _with(generations, epoch, (tuple(sorted((*kept, entry))), *others))
 
 
 def flaw_in(state: State, rules: Rules) -> str | None:
@@ -340,10 +397,13 @@ def flaw_in(state: State, rules: Rules) -> str | None:
     generations, owners, _ = state
     latest = max(epoch for epoch, generation in enumerate(generations, 1) if generation[1] is not None)
     ends = generations[latest - 1][1]
-    for epoch, (entries, _) in enumerate(generations, 1):
+    for epoch, (entries, _, sealed) in enumerate(generations, 1):
         terminal = next((entry[0] for entry in entries if entry[1] == TERMINAL), None)
         limit = terminal if epoch >= latest else ends[epoch - 1]
         for entry in entries:
+            stands = entry[1] != TERMINAL and entry[1] >= STANDS
+            if stands and dict(sealed).get(entry[0] // STRIDE) != content_of(entry[1]):
+                return f"P1: {epoch}/{entry[0]} stands for a sealed segment that is not there, or of other bytes"
             if entry[2] and (epoch > latest or (limit is not None and entry[0] >= limit)):
                 return f"P2: {epoch}/{entry[0]} was acknowledged and is not in the history of {latest}"
         if rules.one_slot:
@@ -368,7 +428,7 @@ class Result:
     labels: frozenset[str]
 
 
-def search(rules: Rules, promises: tuple[str, ...] = ("P2", "P6"), limit: int = 1_000_000) -> Result:
+def search(rules: Rules, promises: tuple[str, ...] = ("P1", "P2", "P6"), limit: int = 1_000_000) -> Result:
     """Every state that can be reached, breadth first, to the first flaw in ``promises``; at most ``limit`` states."""
     model, first = Model(rules), start(rules)
     parents: dict[State, tuple[State, str] | None] = {first: None}

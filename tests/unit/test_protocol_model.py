@@ -12,6 +12,8 @@ BOUNDS = {
     "two owners, two crashes": Rules(claims=3, crashes=2, finals=False, puts=1, owners=2),
     "one owner, two crashes, every choice of final": Rules(claims=3, crashes=2, owners=1),
     "pruning of several": Rules(claims=2, crashes=2, owners=1, finals=False, puts=3),
+    "two owners that seal": Rules(claims=3, crashes=1, owners=2, finals=False, puts=1, seals=True),
+    "one owner that seals, two crashes": Rules(claims=3, crashes=2, owners=1, finals=False, puts=1, seals=True),
 }
 MAX_STATES = 400_000
 """A model that grows beyond it has become too slow to be run at every change."""
@@ -52,6 +54,11 @@ def test_the_states_are_many_and_every_kind_of_step_is_among_their_steps(results
         "last one is not there",
         "prune 1/0",
         "restart with (1, True, 1, 0, 0), content 1",
+        "seal 2/first",
+        "seal 1/0",
+        "seal 1/1",
+        "first sealed segment of 2 is of other bytes",
+        "sealed 1/0 is of other bytes",
         *(f"crash in {step}" for step in ("list", "claim", "claim-retry", "read-tip", "put-terminal", "snapshot")),
         *(f"crash in {step}" for step in ("run", "prove-epoch", "prove-last")),
     ):
@@ -69,6 +76,16 @@ DROPPED = {
     "a closer that slept over the grace": ("P6", Rules(**SMALL, closer_rereads=False), "terminal 1/0"),
     "pruning out of order": ("P6", Rules(**SMALL, in_order_pruning=False, puts=3), "put 1/1"),
     "claims that are not create-only": ("P6", Rules(**SMALL, create_only_claims=False), "claim 2 over another"),
+    "a final before the sealed segment that it stands for": (
+        "P1",
+        Rules(**SMALL, seals=True, seal_before_final=False),
+        "put 1/0",
+    ),
+    "taking a sealed segment that is there for our own": (
+        "P1",
+        Rules(**SMALL, seals=True, check_sealed=False),
+        "put 1/0",
+    ),
     "taking every refusal for our own put": ("P2", Rules(**SMALL, check_refused=False), "put 1/0 taken for ours"),
 }
 
