@@ -337,13 +337,14 @@ def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) ->
 # --- while it is written
 
 
+@pytest.mark.timeout(600)
 def test_while_a_daemon_ships_seals_and_is_succeeded_every_read_is_a_prefix(spark: Any, tmp_path: Path) -> None:
     """A writer appends and real daemons ship, one after the other, each with a state folder of its own."""
     log, place = str(tmp_path / "log"), str(tmp_path / "replica")
     generations = set()
     with LogWriter(log, segment_bytes=64 << 10) as writer:
         seen = 0
-        for owner in range(3):
+        for owner in range(2):
             with _shipping(log, place, tmp_path / f"state{owner}"):
                 for _ in range(2):
                     for _ in range(3):
@@ -354,7 +355,7 @@ def test_while_a_daemon_ships_seals_and_is_succeeded_every_read_is_a_prefix(spar
                     generations |= {row.generation for row in rows}
         written = writer.next_sequence
     assert len(read(spark, place)) == written
-    assert len(generations) == 3
+    assert len(generations) == 2
 
 
 def _read_beyond(spark: Any, place: str, seen: int) -> list[Any]:

@@ -31,6 +31,8 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.layout import sealed_key, snapshot_key, wal_key
 from litelog.registry import open_store
+from litelog.sealed_segment import encode_footer
+from litelog.snapshot_entries import make_entry
 from litelog.spark.decoding import read_partition, read_runs
 from litelog.spark.options import parse_options
 from litelog.spark.partitions import SealedPiece, WalPiece
@@ -38,6 +40,7 @@ from litelog.spark.planning import plan
 from litelog.spark.schema import log_columns
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import SECOND, LogSegment, ReplicaBuilder, make_log, make_segment
+from tests.unit.sealed_builder import make_sealed
 from tests.unit.spark_reading import planned, rows, stored, values
 
 if TYPE_CHECKING:
@@ -94,12 +97,13 @@ def test_sequences_are_bounded(count: int, first: int, stop: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_timestamps_are_bounded_row_by_row(count: int) -> None:
-    builder, stamps = ReplicaBuilder(), [50, 10, 40, 20, 30]
+    builder, stamps = ReplicaBuilder(), [50, 10, 40, 20, 50]
     generation = builder.add()
     segments = [make_segment(0, [1, 1, 1], [at * SECOND for at in stamps[:3]])]
     segments.append(make_segment(3, [1, 1], [at * SECOND for at in stamps[3:]]))
     for segment in segments:
         generation.ship_segment(segment, cuts=[0])
+    generation.seal(0, frame_commits=3)
     generation.snapshot(1)
     url = stored(builder.objects())
     found = rows(
@@ -370,12 +374,46 @@ def test_sequences_continue_from_what_is_sealed_to_the_wal(count: int) -> None:
     assert (caught.value.expected, caught.value.actual) == (5, 7)
 
 
+@pytest.mark.parametrize("count", COUNTS)
+def test_frames_must_hold_what_their_footer_says(count: int) -> None:
+    """Whole frames, and a footer whose sums are right: but each of two frames holds what it says of the other."""
+    builder = ReplicaBuilder()
+    generation = builder.add(builder.claim(first=1), start=False)
+    segment = make_segment(0, [3, 2])
+    marks = [(len(segment.data), generation.clock)]
+    footer, body = make_sealed(generation.claim, 0, segment.name, segment.data, builder.format, marks=marks)
+    lying = replace(footer, frames=replace(footer.frames, records=(2, 3), firsts=(0, 2)))
+    body = body[: footer.data_bytes] + encode_footer(lying)
+    generation.client.write_sealed_segment(generation.name, 0, [body])
+    generation.start([make_entry(lying, len(body))])
+    with pytest.raises(CorruptObjectError, match="of frame 0"):
+        rows(stored(builder.objects()), numPartitions=count)
+
+
+def test_frames_must_come_to_the_whole_that_the_snapshot_names() -> None:
+    """A footer that says another CRC-32C of the whole than its frames have, as the snapshot does."""
+    builder = ReplicaBuilder()
+    generation = builder.add(builder.claim(first=1), start=False)
+    segment = make_segment(0, [3, 2])
+    marks = [(len(segment.data), generation.clock)]
+    footer, body = make_sealed(generation.claim, 0, segment.name, segment.data, builder.format, marks=marks)
+    lying = replace(footer, crc=footer.crc ^ 1)
+    body = body[: footer.data_bytes] + encode_footer(lying)
+    generation.client.write_sealed_segment(generation.name, 0, [body])
+    generation.start([make_entry(lying, len(body))])
+    with pytest.raises(CorruptObjectError, match="CRC-32C of its frames"):
+        rows(stored(builder.objects()))
+
+
 # --- while the daemon goes on
 
 
-def _prune_now(url: str, builder: ReplicaBuilder, upto: int) -> list[Position]:
-    """Seal, snapshot and prune in the replica at ``url``, as its daemon does meanwhile."""
+def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int = 2) -> list[Position]:
+    """Seal, snapshot and prune in the replica at ``url``, as its daemon does meanwhile. Frames end at other commits
+    than WAL segments do."""
     generation = builder.generations[0]
+    for index in range(upto):
+        generation.seal(index, frame_commits=frame_commits)
     generation.snapshot(upto)
     gone = generation.prune(upto)
     store = open_store(url)
@@ -406,7 +444,7 @@ def test_a_plan_ends_where_it_was_made(count: int) -> None:
     ends = log[3].ends
     generation.ship(log[3].data[ends[1] :], log[3].name, final=True)
     generation.ship_segment(make_segment(25, [2]), final=None)
-    _prune_now(url, builder, 4)
+    _prune_now(url, builder, 4, frame_commits=4)
     assert values(url, plan_made) == expected(0, 23)
 
 
