@@ -148,6 +148,8 @@ class _Job:
         if newest is not None:
             self._require_shape(newest.plan)
         held = find_held(self._reading, self._stop)
+        if newest is not None:
+            self._require_same_history(newest.plan, held)
         first = next_first = newest.next if newest is not None else (self._reading.range.first or self._begin(held))
         done: list[Manifest] = []
         pending = [run for run in planned if run > (committed[-1] if committed else 0)]
@@ -182,9 +184,7 @@ class _Job:
 
     def _do(self, plan: ExportPlan, held: Held) -> Manifest:
         """Do a run, whether it is new or died before."""
-        if plan.log != held.claim.log:
-            raise ConfigError(f"the table is of log {plan.log}, and {held.url} holds log {held.claim.log}")
-        require_continued(self._reading, held, plan.generation, self._stop)
+        self._require_same_history(plan, held)
         partitions = read_plan_of(held, plan.bounds)
         files = tuple(self._write(plan, partitions, held))
         manifest = Manifest(plan, files)
@@ -234,6 +234,12 @@ class _Job:
         from litelog.spark.formats import open_log_format  # noqa: PLC0415
 
         return open_log_format(held.claim.format, self._reading.pattern).has_timestamps
+
+    def _require_same_history(self, plan: ExportPlan, held: Held) -> None:
+        """ConfigError for another log, DivergedError for one that forked behind what was planned."""
+        if plan.log != held.claim.log:
+            raise ConfigError(f"the table is of log {plan.log}, and {held.url} holds log {held.claim.log}")
+        require_continued(self._reading, held, plan.generation, self._stop)
 
     def _require_shape(self, plan: ExportPlan) -> None:
         for name, value in plan.shape.items():

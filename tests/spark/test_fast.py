@@ -1,0 +1,110 @@
+"""The fast path gives what the log holds, whatever is done to it inside the workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import ConfigError
+from litelog.spark import read, write
+from litelog.spark.counting import count_records
+from litelog.spark.options import parse_options
+from tests.spark.test_writer import START, expected, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def url(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A replica with sealed segments of two generations."""
+    place = str(tmp_path_factory.mktemp("fast") / "replica")
+    write(rows(spark, COUNT - 1000, 3), place, options={"segmentBytes": "16KiB"})
+    write(rows(spark, 1000, 1, first=COUNT - 1000), place)
+    return place
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_all_rows(spark: Any, url: str, partitions: int) -> None:
+    frame = read(spark, url, options={"numPartitions": partitions})
+    found = sorted((row.sequence, row.key, row.value) for row in frame.collect())
+    wanted = [(n, key, value) for n, (_, key, value) in enumerate(expected(COUNT))]
+    assert [(n, k and bytes(k), bytes(v)) for n, k, v in found] == wanted
+
+
+def test_columns_and_conditions(spark: Any, url: str) -> None:
+    from pyarrow import compute
+
+    bounded = read(spark, url, columns=["value"], where=[("sequence", ">=", 1990), ("sequence", "<", 2010)])
+    assert bounded.columns == ["value"]
+    assert [bytes(row.value) for row in bounded.collect()] == [b"value %d" % n for n in range(1990, 2010)]
+    made = {"n": "sequence", "size": compute.binary_length(compute.field("value"))}
+    computed = read(spark, url, columns=made, where=compute.equal(compute.field("key"), b"key 2"))
+    assert {(row.n, row.size) for row in computed.collect()} == {
+        (n, len(value)) for n, (_, key, value) in enumerate(expected(COUNT)) if key == b"key 2"
+    }
+
+
+def test_a_condition_on_time_prunes_and_filters(spark: Any, url: str) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=START + 2500)
+    frame = read(spark, url, columns=["sequence"], where=[("timestamp", ">=", since)])
+    assert sorted(row.sequence for row in frame.collect()) == list(range(2500, COUNT))
+
+
+def test_aggregates_are_those_of_all_rows(spark: Any, url: str) -> None:
+    aggregate = {
+        "n": ("*", "count"),
+        "low": ("sequence", "min"),
+        "high": ("sequence", "max"),
+        "sum": ("sequence", "sum"),
+    }
+    frame = read(spark, url, aggregate=aggregate, group_by=["key"], options={"numPartitions": 5})
+    by_key: dict[bytes | None, list[int]] = {}
+    for number, (_, key, _value) in enumerate(expected(COUNT)):
+        by_key.setdefault(key, []).append(number)
+    found = {
+        None if row.key is None else bytes(row.key): (row.n, row.low, row.high, row.sum) for row in frame.collect()
+    }
+    assert found == {key: (len(them), min(them), max(them), sum(them)) for key, them in by_key.items()}
+    none = read(spark, url, aggregate={"n": ("value", "count")}, where=[("sequence", "<", 0)])
+    assert [row.n for row in none.collect()] == [0]
+
+
+def test_counts_come_from_metadata(spark: Any, url: str, tmp_path: Path) -> None:
+    """Also where every byte of the log itself is gone; and bounds are counted, not guessed."""
+    import os
+    import shutil
+
+    bare = str(tmp_path / "bare")
+    shutil.copytree(url, bare)
+    for folder, _, names in os.walk(bare):
+        for name in names:
+            if name.endswith(".segment.lz4"):
+                os.unlink(os.path.join(folder, name))
+    assert [row.n for row in read(spark, bare, aggregate={"n": ("*", "count")}).collect()] == [COUNT]
+    for first, stop in [(0, COUNT), (5, 2500), (2999, 3000), (2000, 2000)]:
+        given = {"path": bare, "startingsequence": str(first), "endingsequence": str(stop)}
+        assert count_records(parse_options(given)) == stop - first
+    assert count_records(parse_options({"path": bare, "startingtimestamp": "2023-11-14"})) is None
+
+
+def test_what_makes_no_sense_is_told(spark: Any, url: str) -> None:
+    with pytest.raises(ConfigError, match="median"):
+        read(spark, url, aggregate={"m": ("sequence", "median")})
+    with pytest.raises(ConfigError, match="no column 'other'"):
+        read(spark, url, columns=["other"])
+    with pytest.raises(ConfigError, match="group_by goes with aggregate"):
+        read(spark, url, group_by=["key"])
+
+
+def test_keys_are_as_often_as_in_the_log(spark: Any, url: str) -> None:
+    """The data source gives the same, by another way."""
+    fast = Counter(row.key and bytes(row.key) for row in read(spark, url, columns=["key"]).collect())
+    source = Counter(row.key and bytes(row.key) for row in spark.read.format("litelog").load(url).collect())
+    assert fast == source == Counter(key for _, key, _ in expected(COUNT))

@@ -1,0 +1,218 @@
+"""The jobs: exports that are exact however often they die, and what verify, stats and hybrid say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import ConfigError, DivergedError
+from litelog.spark import write
+from litelog.spark.jobs import export, exported, hybrid, stats, verify
+from tests.spark.test_writer import expected, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASK_BYTES = 32 << 10
+
+
+def sequences(target: Path) -> list[int]:
+    """Those in all files that lie in the folders of a table, as anybody reads them who knows nothing of manifests."""
+    from pyarrow import parquet
+
+    found: list[int] = []
+    for folder, _, names in os.walk(target):
+        for name in names:
+            if name.endswith(".parquet"):
+                found += parquet.ParquetFile(os.path.join(folder, name)).read(["sequence"])["sequence"].to_pylist()
+    return sorted(found)
+
+
+def records(frame: Any) -> list[tuple[int, bytes | None, bytes]]:
+    """(sequence, key, value) of a DataFrame, in order."""
+    return sorted((row.sequence, row.key and bytes(row.key), bytes(row.value)) for row in frame.collect())
+
+
+def test_export_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+    url, target = str(tmp_path / "replica"), tmp_path / "table"
+    write(rows(spark, 2000, 2), url, options={"segmentBytes": "8KiB"})
+    first = export(spark, url, str(target), partition_by="date", task_bytes=TASK_BYTES)
+    assert (first.runs, first.rows, first.next) == (1, 2000, 2000)
+    assert first.files > 2
+    assert export(spark, url, str(target), partition_by="date", task_bytes=TASK_BYTES).runs == 0
+    write(rows(spark, 500, 1, first=2000), url)
+    both = hybrid(spark, url, str(target))
+    wanted = [(n, key, value) for n, (_, key, value) in enumerate(expected(2500))]
+    assert records(both) == wanted
+    assert export(spark, url, str(target), partition_by="date", task_bytes=TASK_BYTES).rows == 500
+    table = sorted(
+        (row.sequence, row.key and bytes(row.key), bytes(row.value)) for row in exported(spark, str(target)).collect()
+    )
+    assert table == wanted
+    assert sequences(target) == list(range(2500))
+    assert [name for name in os.listdir(target) if not name.startswith("_")] == ["date=2023-11-14"]
+    with pytest.raises(ConfigError, match="partition_by"):
+        export(spark, url, str(target), partition_by="hour")
+
+
+def test_export_of_another_history_is_refused(spark: Any, tmp_path: Path) -> None:
+    url, target = str(tmp_path / "replica"), str(tmp_path / "table")
+    write(rows(spark, 20, 1), url)
+    export(spark, url, target)
+    write(rows(spark, 40, 1), url, overwrite=True)
+    with pytest.raises(DivergedError, match="another history"):
+        export(spark, url, target)
+
+
+def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
+    url = str(tmp_path / "replica")
+    values = ['{"user": "a", "amount": 1.5, "more": [1]}', '{"user": "b"}', "no JSON", '{"amount": 2, "user": null}']
+    frame = spark.createDataFrame([(value,) for value in values], "value string").coalesce(1)
+    write(frame, url)
+    schema = "user STRING, amount DOUBLE"
+    with pytest.raises(Exception, match="sequence 2: its value is no JSON object"):
+        export(spark, url, str(tmp_path / "strict"), schema=schema)
+    assert sequences(tmp_path / "strict") == []
+    export(spark, url, str(tmp_path / "table"), schema=schema, lenient=True)
+    found = exported(spark, str(tmp_path / "table")).orderBy("sequence").select("sequence", "user", "amount").collect()
+    assert [tuple(row) for row in found] == [(0, "a", 1.5), (1, "b", None), (2, None, None), (3, None, 2.0)]
+
+
+def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    url, target = str(tmp_path / "replica"), tmp_path / "table"
+    write(rows(spark, 300, 2), url)
+    export(spark, url, str(target), table="delta", partition_by="hour")
+    (target / "_litelog" / "00000001.json").unlink()  # as if the run had died behind Delta's commit, before its own
+    assert export(spark, url, str(target), table="delta", partition_by="hour").runs == 1
+    held = deltalake.DeltaTable(str(target))
+    assert held.version() == 0
+    files = [os.path.relpath(path.removeprefix("file://"), target) for path in held.file_uris()]
+    assert sorted(files) == sorted(file for file in _files(target) if not file.startswith("_"))
+    assert sequences(target) == list(range(300))
+
+
+def _files(target: Path) -> list[str]:
+    return [str(path.relative_to(target)) for path in target.rglob("*.parquet")]
+
+
+DRIVER = """
+import sys
+from litelog.spark.session import session
+from litelog.spark.jobs import export
+spark = session("killed", master="local[2]", driver_memory="512m")
+done = export(spark, sys.argv[1], sys.argv[2], partition_by="date", task_bytes=int(sys.argv[3]))
+print(done.rows)
+"""
+
+
+def test_a_killed_export_is_done_again_exactly(spark: Any, tmp_path: Path) -> None:
+    """kill -9 of the driver, and its workers, once some files are there and no manifest is. Then what came meanwhile is
+    exported, too: each sequence lies in the table's folders once, for whoever lists them."""
+    url, target = str(tmp_path / "replica"), tmp_path / "table"
+    write(rows(spark, 12_000, 4), url, options={"segmentBytes": "8KiB"})
+    command = [sys.executable, "-c", DRIVER, url, str(target), str(TASK_BYTES)]
+    with open(tmp_path / "output", "wb") as output:
+        driver = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(target.rglob("*.parquet")):
+        assert driver.poll() is None, (tmp_path / "output").read_text()[-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    left = sequences(target)
+    assert not (target / "_litelog" / "00000001.json").exists()
+    assert 0 < len(left) < 12_000
+    write(rows(spark, 100, 1, first=12_000), url)
+    done = export(spark, url, str(target), partition_by="date", task_bytes=4 * TASK_BYTES)
+    assert (done.runs, done.next) == (2, 12_100)
+    assert sequences(target) == list(range(12_100))
+    assert exported(spark, str(target)).count() == 12_100
+
+
+def test_verify_names_what_is_wrong(spark: Any, tmp_path: Path) -> None:
+    from litelog.object_store import ObjectReplicaClient
+    from litelog.registry import open_format, open_store
+    from litelog.verify.execution import verify as verify_here
+
+    url = str(tmp_path / "replica")
+    write(rows(spark, 2000, 2), url, options={"segmentBytes": "8KiB"})
+    whole = verify(spark, url)
+    assert (whole.anomalies, whole.failed) == ((), 0)
+    assert whole.sealed_segments > 2
+    assert whole.content_bytes > 2000 * 10
+    damaged = sorted((tmp_path / "replica" / "generations").rglob("*.segment.lz4"))[1]
+    body = bytearray(damaged.read_bytes())
+    body[len(body) // 3] ^= 1
+    damaged.chmod(0o644)
+    damaged.write_bytes(body)
+    found = verify(spark, url)
+    assert {anomaly.key for anomaly in found.anomalies} == {str(damaged.relative_to(tmp_path / "replica"))}
+    store = open_store(url)
+    here = verify_here(ObjectReplicaClient(store).store, formats=open_format)
+    store.close()
+    assert found.anomalies == here.anomalies
+
+
+def test_stats_count_what_is_there(spark: Any, tmp_path: Path) -> None:
+    url = str(tmp_path / "replica")
+    write(rows(spark, 2000, 2), url, options={"segmentBytes": "8KiB"})
+    found = stats(spark, url, options={"numPartitions": 3})
+    wanted = expected(2000)
+    assert (found.records, found.first, found.last) == (2000, 0, 1999)
+    assert found.bytes == sum(len(value) + len(key or b"") for _, key, value in wanted)
+    assert (found.gaps, found.missing, found.duplicates) == (0, 0, 0)
+    assert (found.lowest, found.highest) == (wanted[0][0], wanted[-1][0])
+    assert (found.keys, found.without_key) == (7, sum(key is None for _, key, _ in wanted))
+    assert sum(bucket.records for bucket in found.rate) == 2000
+    stored = sum(path.stat().st_size for path in (tmp_path / "replica").rglob("*.segment.lz4"))
+    assert found.stored_bytes == stored
+    assert found.ratio is not None
+    assert found.ratio > 1
+
+
+def test_gaps_and_duplicates_are_counted() -> None:
+    """Within partitions and between them."""
+    import pyarrow
+
+    from litelog.spark.jobs.stats import _count, _sum_up
+
+    def batch(numbers: list[int]) -> Any:
+        count = len(numbers)
+        columns = {
+            "sequence": pyarrow.array(numbers, pyarrow.int64()),
+            "timestamp": pyarrow.nulls(count, pyarrow.timestamp("us", tz="UTC")),
+            "key": pyarrow.nulls(count, pyarrow.binary()),
+            "value": pyarrow.array([b"v"] * count),
+        }
+        return pyarrow.RecordBatch.from_pydict(columns)
+
+    counted = [*_count(0, [batch([1, 2, 5]), batch([9, 9])]), *_count(1, [batch([9, 12])])]
+    found = _sum_up(counted, 0, log_bytes=1, stored_bytes=1)
+    assert (found.gaps, found.missing, found.duplicates) == (3, 2 + 3 + 2, 2)
+
+
+def test_the_command_runs_a_job(spark: Any, tmp_path: Path) -> None:
+    """In a process of its own, as people run it; a master that is none, and a missing replica, are told."""
+    url, target = str(tmp_path / "replica"), str(tmp_path / "table")
+    write(rows(spark, 100, 1), url)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "litelog_cli", "spark", *arguments, "--master", "local[1]"]
+        return subprocess.run([*command, "--driver-memory", "512m"], capture_output=True, text=True, check=False)
+
+    done = run("export", url, target)
+    assert (done.returncode, done.stdout) == (0, done.stdout), done.stderr[-2000:]
+    assert "exported 100 records in 1 files" in done.stdout
+    asked = run("hybrid", url, target)
+    assert json.loads(asked.stdout) == {"records": 100, "first": 0, "last": 99}
+    missing = run("stats", str(tmp_path / "nothing"))
+    assert missing.returncode == 3, missing.stderr[-2000:]

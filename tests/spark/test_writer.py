@@ -1,0 +1,213 @@
+"""A DataFrame as a log: what restore and cat read of it, what nobody sees before, and what a failed write leaves."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import NothingToRestoreError
+from litelog.log.reader import LogReader
+from litelog.log.writer import LogWriter
+from litelog.object_store import ObjectReplicaClient
+from litelog.reading.replica_reader import ReplicaReader
+from litelog.registry import open_format, open_store
+from litelog.spark import write
+from litelog.verify.execution import verify
+from tests.servers import s3_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.formats.columns import Record
+
+START = 1_700_000_000_000_000
+
+
+def rows(spark: Any, count: int, partitions: int, first: int = 0) -> Any:
+    """Records that tell their own number: some without a key, each with its own time."""
+    numbers = spark.range(first, first + count, 1, partitions)
+    return numbers.selectExpr(
+        "concat('value ', id) AS value",
+        "CAST(if(id % 3 = 0, NULL, concat('key ', id % 7)) AS BINARY) AS key",
+        f"timestamp_micros({START} + id) AS timestamp",
+    )
+
+
+def expected(count: int, first: int = 0) -> list[tuple[int, bytes | None, bytes]]:
+    """(timestamp, key, value) of the same."""
+    numbers = range(first, first + count)
+    return [(START + n, None if n % 3 == 0 else b"key %d" % (n % 7), b"value %d" % n) for n in numbers]
+
+
+def read_replica(url: str, **options: object) -> list[Record]:
+    """All records of a replica, by litelog's own reader."""
+    client = ObjectReplicaClient(open_store(url, options))
+    with ReplicaReader(client) as reader:
+        found = [record for columns in reader.batches() for record in columns.records()]
+    client.close()
+    return found
+
+
+def require_records(found: list[Record], wanted: list[tuple[int, bytes | None, bytes]]) -> None:
+    assert [record.sequence for record in found] == list(range(len(wanted)))
+    assert [tuple(record)[1:] for record in found] == wanted
+
+
+def require_well(url: str, **options: object) -> None:
+    store = open_store(url, options)
+    report = verify(store, formats=open_format)
+    store.close()
+    assert [str(anomaly) for anomaly in report.anomalies] == []
+    assert (report.failed, report.is_empty) == (0, False)
+
+
+def test_what_is_written_is_a_log(spark: Any, tmp_path: Path) -> None:
+    """Two writes of several partitions each: one dense log, which verify finds whole, and restore rebuilds."""
+    url = str(tmp_path / "replica")
+    rows(spark, 5000, 3).write.format("litelog").mode("append").option("segmentBytes", "8KiB").save(url)
+    rows(spark, 300, 2, first=5000).write.format("litelog").mode("append").save(url)
+    require_records(read_replica(url), expected(5300))
+    require_well(url)
+
+    from litelog_cli.main import run
+
+    assert run(["restore", url, "-o", str(tmp_path / "restored")]) == 0
+    with LogReader(str(tmp_path / "restored")) as restored:
+        require_records(list(restored), expected(5300))
+    assert len(os.listdir(tmp_path / "restored")) > 5  # segmentBytes made several of each partition
+    assert spark.read.format("litelog").load(url).count() == 5300
+
+
+def test_counted_first_nothing_is_written_twice(spark: Any, tmp_path: Path) -> None:
+    """The snapshot names what the tasks wrote, where it was."""
+    url = str(tmp_path / "replica")
+    write(rows(spark, 1000, 4), url)
+    require_records(read_replica(url), expected(1000))
+    require_well(url)
+    generations = sorted(os.listdir(tmp_path / "replica" / "generations"))
+    held = [sorted(os.listdir(tmp_path / "replica" / "generations" / name)) for name in generations]
+    assert held == [["segments", "wal"], ["snapshots"]]
+
+
+def test_a_log_that_a_daemon_shipped_is_continued(spark: Any, tmp_path: Path) -> None:
+    """Its open log segment, too, which is in WAL segments only. Not without being asked to take over."""
+    from litelog_cli.main import run
+
+    folder, url = str(tmp_path / "log"), str(tmp_path / "replica")
+    with LogWriter(folder) as log:
+        for timestamp, key, value in expected(50):
+            log.append([value], keys=[key], timestamps=timestamp)
+    state = ["--state-dir", str(tmp_path / "state")]
+    assert run(["replicate", "--once", folder, url, *state]) == 0
+    more = rows(spark, 40, 2, first=50).write.format("litelog").mode("append")
+    with pytest.raises(Exception, match="takeover"):
+        more.save(url)
+    require_records(read_replica(url), expected(50))
+    more.option("takeover", "true").save(url)
+    require_records(read_replica(url), expected(90))
+    require_well(url)
+    assert run(["replicate", "--once", folder, url, *state]) == 5  # fenced: it is not the owner any more
+
+
+def test_overwriting_begins_anew(spark: Any, tmp_path: Path) -> None:
+    url = str(tmp_path / "replica")
+    write(rows(spark, 100, 2), url)
+    write(rows(spark, 10, 1, first=500), url, overwrite=True)
+    found = read_replica(url)
+    assert [record.sequence for record in found] == list(range(10))
+    assert found[0].value == b"value 500"
+    require_well(url)
+
+
+def test_a_write_that_fails_leaves_nothing_to_read(spark: Any, tmp_path: Path) -> None:
+    """One task fails when the other has written: no reader sees any of it, and the next write goes on from before."""
+    url = str(tmp_path / "replica")
+    write(rows(spark, 100, 2), url)
+    before = read_replica(url)
+    broken = rows(spark, 100, 2).selectExpr("if(value = 'value 99', NULL, value) AS value")
+    with pytest.raises(Exception, match="a value is null"):
+        broken.write.format("litelog").mode("append").save(url)
+    assert read_replica(url) == before
+    names = sorted(os.listdir(tmp_path / "replica" / "generations"))
+    segments = tmp_path / "replica" / "generations" / names[-1] / "segments"
+    assert not segments.exists() or os.listdir(segments) == []  # abort took away what the tasks had written
+    write(rows(spark, 7, 1, first=100), url)
+    require_records(read_replica(url), expected(107))
+    require_well(url)
+
+
+def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
+    """Up to the claim and the tasks' own objects a new replica holds nothing; only commit makes it a log."""
+    from litelog.clock import SystemClock
+    from litelog.spark.write_options import parse_write_options
+    from litelog.spark.write_plan import plan_write
+    from litelog.spark.writer import LitelogWriter
+
+    url = str(tmp_path / "replica")
+    write(rows(spark, 10, 1), url)
+    plan = plan_write(parse_write_options({"path": url}), SystemClock(), overwrite=False)
+    writer = LitelogWriter(plan)
+    done = writer.write(iter(rows(spark, 5, 1, first=10).toArrow().to_batches()))
+    assert done.records == 5
+    assert len(read_replica(url)) == 10
+    retried = writer.write(iter(()))  # another attempt, whose message Spark takes, or leaves
+    assert retried.records == 0
+    writer.commit([done])
+    require_records(read_replica(url), expected(15))
+
+
+def test_an_empty_frame_adds_nothing(spark: Any, tmp_path: Path) -> None:
+    url = str(tmp_path / "replica")
+    rows(spark, 0, 2).write.format("litelog").mode("append").save(url)
+    with pytest.raises(NothingToRestoreError):
+        read_replica(url)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [("id", "a column named value"), ("value, id AS sequence", "drop it"), ("value, id AS other", "column other")],
+)
+def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns: str, said: str) -> None:
+    frame = spark.range(3).selectExpr("concat('v', id) AS value", "id").selectExpr(*columns.split(", "))
+    with pytest.raises(Exception, match=said):
+        frame.write.format("litelog").mode("append").save(str(tmp_path / "replica"))
+    assert not (tmp_path / "replica").exists()
+
+
+def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, event_log: Path) -> None:
+    """As Spark is told of S3: written and read back; neither explain nor the event log shows what must not be seen."""
+    from litelog.spark import read, s3_options
+
+    with s3_server() as server:
+        bucket = server.make_bucket()
+        settings = {
+            "fs.s3a.access.key": "AKIDOFTHETESTS",
+            "fs.s3a.secret.key": "hidden-in-the-settings",
+            "fs.s3a.endpoint": server.endpoint,
+            "fs.s3a.endpoint.region": "eu-west-1",
+            "fs.s3a.path.style.access": "true",
+        }
+        for name, value in settings.items():
+            spark.sparkContext._jsc.hadoopConfiguration().set(name, value)
+        options = s3_options(spark)
+        url = f"s3a://{bucket}/events"
+        rows(spark, 100, 2).write.format("litelog").mode("append").options(**options).save(url)
+        frames = [spark.read.format("litelog").options(**options).load(url), read(spark, url, options=options)]
+        plans = []
+        for frame in frames:
+            assert sorted(row.sequence for row in frame.collect()) == list(range(100))
+            plans.append(frame._jdf.queryExecution().toString())
+        stored = _bodies(server, bucket)
+    logs = [path.read_bytes() for path in event_log.rglob("*") if path.is_file()]
+    assert b"litelog" in b"".join(logs)
+    assert b"hidden-in-the-settings" not in b"".join([*logs, *stored])
+    assert "hidden-in-the-settings" not in "".join(plans)
+    assert options["s3.secret-access-key"] == "hidden-in-the-settings"
+
+
+def _bodies(server: Any, bucket: str) -> list[bytes]:
+    """Of all objects."""
+    keys = [one["Key"] for one in server.admin.list_objects_v2(Bucket=bucket)["Contents"]]
+    return [server.admin.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
