@@ -43,6 +43,8 @@ class Side:
         self.name = name
         self.seed = seed
         self.store = FaultyStore(store)
+        self.seals = False
+        """Whether what is finished when it comes goes up sealed at once."""
         self.clock = ManualClock()
         self.log: LogBuilder = make_log(os.path.join(folder, name))
         self.histories: list[History] = [{}]
@@ -151,7 +153,14 @@ class Side:
     def start(self, *, takeover: bool = False) -> None:
         self.stop()
         self.daemon = Daemon(
-            self.log, self.store, self.state, clock=self.clock, seed=self.seed, takeover=takeover, limit=LIMIT
+            self.log,
+            self.store,
+            self.state,
+            clock=self.clock,
+            seed=self.seed,
+            takeover=takeover,
+            limit=LIMIT,
+            contact=self.seals,
         )
         self.seed += 2
         self.daemon.acknowledged = self.acknowledged
@@ -179,12 +188,14 @@ class Side:
 
 
 class WriterMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
+    @initialize(seals=st.booleans())
+    def begin(self, seals: bool) -> None:
         self.folder = tempfile.mkdtemp(prefix="litelog-machine-")
         self.objects: dict[str, bytes] = {}
         self.inner = MemoryStore("machine")
         self.sides = [Side(self.folder, "here", self.inner, 100), Side(self.folder, "there", self.inner, 101)]
+        for side in self.sides:
+            side.seals = seals
         self.sides[0].append(1, 20)
         self.generations: dict[str, Generation] = {}
 

@@ -368,8 +368,8 @@ def test_a_final_of_other_bytes_than_the_log_has_now_is_not_adopted(
     names = set(log.files())
     go_on_alone(log, 1, 4, 2)
     daemon = start(log, store, state, clock)
-    daemon.sync()
-    daemon.close()
+    daemon.replica.sync(upto(daemon, lambda: 3 in finals(store)))
+    daemon.crash()
     rewrite(log, set(log.files()) - names)
     again = start(log, store, state + ".old", clock)
     if not seals:
