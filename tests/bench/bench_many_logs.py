@@ -190,9 +190,7 @@ def measure_hung(report: Report, work: Path, count: int) -> None:
     )
 
 
-def drive(
-    logs: Sequence[Path], pids: Sequence[int], daemons: Sequence[Daemon], seconds: float
-) -> tuple[float, list[float]]:
+def drive(logs: Sequence[Path], daemons: Sequence[Daemon], seconds: float) -> tuple[float, list[float]]:
     """A commit a second to each log, spread over the second: cores taken, and each commit's seconds to durability."""
     pids = [daemon.process.pid for daemon in daemons]
     command = [sys.executable, str(Path(__file__).with_name("many_writer.py")), "--seconds", str(seconds)]
