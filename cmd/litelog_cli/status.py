@@ -30,7 +30,7 @@ Asks the daemon that runs on this machine; where none answers, what it kept in
 its state folder is shown, as it was when it was saved. With --replica the
 replicas themselves are read, whoever writes them.
 Exit codes: 0 all is well (or, without a daemon, known), 1 the daemon is not
-healthy, or nothing is known, 2 usage or configuration.
+healthy, nothing is known, or a replica cannot be read, 2 usage or configuration.
 """
 )
 @click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False)
@@ -48,6 +48,7 @@ def status(
     as_json: bool,
 ) -> int:
     """Show where the replicas stand: all of them, those of LOG_DIR, or the one at REPLICA_URL."""
+    from litelog.registry import redact
     from litelog_cli.daemon_client import NoDaemonError, find_daemon, read_config
 
     config = read_config(config_file)
@@ -65,7 +66,7 @@ def status(
         else:
             if report.logs or place is None:
                 return _show(report, as_json)
-            silence = f"the daemon at {daemon.addr} does not have {place}"
+            silence = f"the daemon at {daemon.addr} does not have {redact(place)}"
     return _show(_of_state(place, config, state_dir, silence), as_json)
 
 
@@ -92,12 +93,13 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
 
 def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
     from litelog.log.replicated import default_state_dir
+    from litelog.registry import redact
     from litelog_cli.kept_status import read_kept
 
     folder = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
     report = read_kept(folder, place, [log.path for log in _logs_of(config)])
     if not report.logs:
-        raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {place}" if place else ""))
+        raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {redact(place)}" if place else ""))
     click.echo(f"litelog: {silence}; this was kept in {folder}", err=True)
     return report
 
@@ -125,7 +127,8 @@ def _show(report: Report, as_json: bool) -> int:
         print_json(report.model_dump())
     else:
         _print(report)
-    return ExitCode.FAILURE if report.healthy is False else ExitCode.DONE
+    unread = report.source == "replica" and any(each.error for log in report.logs for each in log.replicas)
+    return ExitCode.FAILURE if report.healthy is False or unread else ExitCode.DONE
 
 
 def _print(report: Report) -> None:

@@ -65,6 +65,7 @@ def sync(
 
 def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) -> dict[str, str]:
     """The log and the replica as the daemon calls them. LitelogError where it has no such ones."""
+    from litelog.registry import redact
     from litelog_cli.daemon_client import same_log, same_replica
 
     if log_dir is None and replica_url is None:
@@ -73,7 +74,7 @@ def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) 
     found = [log for log in logs if log_dir is None or same_log(log_dir, log["log"])]
     if not found:
         known = ", ".join(log["log"] for log in logs) or "none"
-        raise LitelogError(f"{log_dir}: not a log of the daemon at {daemon.addr} (known: {known})")
+        raise LitelogError(f"{redact(log_dir or '')}: not a log of the daemon at {daemon.addr} (known: {known})")
     query = {} if log_dir is None else {"log": found[0]["log"]}
     if replica_url is None:
         return query

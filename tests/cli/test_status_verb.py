@@ -114,7 +114,7 @@ def test_the_replica_itself_is_read_where_that_is_asked_for(litelog: Command) ->
         assert (done.code, report["source"]) == (ExitCode.DONE, "replica")
         assert report["logs"][0]["replicas"][0]["sequence"] == 3
     done = litelog("status", "--replica", "--json", "nowhere")
-    assert done.lines[0]["logs"][0]["replicas"][0]["error"]
+    assert (done.code, bool(done.lines[0]["logs"][0]["replicas"][0]["error"])) == (ExitCode.FAILURE, True)
 
 
 def test_sync_waits_for_what_is_there(litelog: Command) -> None:
@@ -194,6 +194,18 @@ def test_no_secret_is_in_what_the_daemon_tells(litelog: Command) -> None:
     everything = "".join(said) + out + err + "".join(each.out + each.err for each in told)
     for canary in (TOKEN, CHECK, OPTION):
         assert canary not in everything
+
+
+@pytest.mark.parametrize("verb", [("status",), ("status", "--replica"), ("sync",), ("sync", "--replica")])
+def test_a_secret_in_a_url_is_not_repeated(litelog: Command, verb: tuple[str, ...]) -> None:
+    litelog.lines(1)
+    configure(litelog)
+    url = f"nowhere://user:{OPTION}@host/logs?token={OPTION}"
+    alone = litelog(*verb, url)
+    start(litelog)
+    asked = litelog(*verb, url, "--config", "c.yml")
+    assert (alone.code, asked.code) != (ExitCode.DONE, ExitCode.DONE)
+    assert OPTION not in alone.out + alone.err + asked.out + asked.err
 
 
 def without_server(tmp_path: Path) -> dict[str, str]:
