@@ -71,18 +71,18 @@ def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProx
 
 
 def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy) -> None:
-    """2,500 names are three pages: a request each, and none of them twice."""
+    """1,100 names are two pages: a request each, and none of them twice."""
     builder = _built()
     options = _upload(proxied, "pages", builder.objects())
     name = builder.generations[0].name
     store = open_store(f"s3://{proxied.bucket}/pages", {"endpoint": proxied.endpoint, "region": REGION, **CREDENTIALS})  # type: ignore[attr-defined]
-    for number in range(2, 2_300):
+    for number in range(2, 1_100):
         store.put(f"generations/{name}/wal/{2:016x}/{10_000 * number:016x}.wal.lz4", [b"x"])
     store.close()
     proxied.reset_counts()
     made = plan(parse_options(options))
-    assert proxied.operations == {"LIST": 4, "GET": 2}
-    assert sum(len(piece) for piece in _wal(made)) == 2_300
+    assert proxied.operations == {"LIST": 3, "GET": 2}
+    assert sum(len(piece) for piece in _wal(made)) == 1_100
 
 
 def test_a_plan_grows_with_its_objects_and_not_faster() -> None:

@@ -434,6 +434,20 @@ def test_what_was_sealed_and_pruned_meanwhile_is_read_from_there(count: int, upt
     assert values(url, plan_made) == expected(0, 25)
 
 
+def test_what_lies_behind_the_pruned_is_chained_to_their_snapshot() -> None:
+    builder, _ = built(sealed=0)
+    url = stored(builder.objects())
+    plan_made = planned(url, numPartitions=1)
+    assert _prune_now(url, builder, 2)
+    place = next(at for at in builder.generations[0].positions if at.index == 2)
+    store, key = open_store(url), wal_key(place)
+    found = wal_segment.decode(key, builder.objects()[key])
+    store.delete([key])
+    store.put(key, wal_segment.encode(replace(found.header, previous="0" * 64), found.data()))
+    with pytest.raises(CorruptObjectError, match="SHA-256 of the object before it"):
+        values(url, plan_made)
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_plan_ends_where_it_was_made(count: int) -> None:
     """Its last WAL segment was sealed and pruned, with more behind it: no row more is read."""
