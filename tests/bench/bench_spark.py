@@ -1,0 +1,171 @@
+"""Spark over a replica: data source, fast path, counts, planning and export, beside native Parquet (zstd) of its rows.
+
+All in one session, interleaved. Every variant's result is compared with Parquet's before anything is timed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import click
+from measuring import Finding, Report, bench_folder, folder_bytes, interleave, measure, rate, ratios
+
+from litelog.spark import read, session, write
+from litelog.spark.jobs import export
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SINCE = 1_700_000_000_000_000
+ROWS = (
+    'CAST(concat(\'{"device":\', id % 5000, \',"at":\', id, \',"reading":\', crc32(CAST(id AS STRING)), \',"text":"\','
+    " substr(sha2(CAST(id AS STRING), 256), 1, 40), '\"}') AS BINARY) AS value",
+    "CAST(concat('device-', lpad(id % 5000, 4, '0')) AS BINARY) AS key",
+    f"timestamp_micros({SINCE} + id * 1000) AS timestamp",
+)
+"""About 100 bytes a record."""
+
+PARQUET, SOURCE, FAST, WORKER = "parquet zstd", "data source", "fast path", "fast path, aggregated by workers"
+TARGETS = {
+    ("full scan", SOURCE): 0.8,
+    ("sum of lengths", SOURCE): 0.45,
+    ("filter and group", SOURCE): 0.65,
+    ("full scan", FAST): 1.1,
+    ("sum of lengths", WORKER): 1.3,
+    ("filter and group", WORKER): 1.5,
+}
+
+
+class Bench:
+    """The same rows as Parquet and as a replica."""
+
+    def __init__(self, spark: Any, folder: Path, records: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.records = records
+        self.replica, self.parquet = str(folder / "replica"), str(folder / "parquet")
+        self.middle = SINCE + records // 2 * 1000
+
+    def prepare(self) -> None:
+        rows = self.spark.range(0, self.records, 1, 16).selectExpr(*ROWS)
+        write(rows, self.replica)
+        log = self.spark.read.format("litelog").load(self.replica)
+        log.write.mode("overwrite").option("compression", "zstd").parquet(self.parquet)
+
+    # --- what is asked, of each
+
+    def frame(self, kind: str) -> Any:
+        if kind == PARQUET:
+            return self.spark.read.parquet(self.parquet)
+        if kind == SOURCE:
+            return self.spark.read.format("litelog").load(self.replica)
+        return read(self.spark, self.replica)
+
+    def scan(self, kind: str) -> None:
+        self.frame(kind).write.format("noop").mode("overwrite").save()
+
+    def sum_lengths(self, kind: str) -> int:
+        if kind == WORKER:
+            from pyarrow import compute
+
+            length = {"length": compute.binary_length(compute.field("value"))}
+            frame = read(self.spark, self.replica, columns=length, aggregate={"sum": ("length", "sum")})
+        else:
+            frame = self.frame(kind).selectExpr("sum(length(value)) AS sum")
+        return int(frame.collect()[0]["sum"])
+
+    def group(self, kind: str) -> dict[bytes, int]:
+        if kind == WORKER:
+            frame = self._grouped()
+        else:
+            later = self.frame(kind).where(f"timestamp >= timestamp_micros({self.middle})")
+            frame = later.groupBy("key").count().withColumnRenamed("count", "n")
+        return {bytes(row["key"]): row["n"] for row in frame.collect()}
+
+    def _grouped(self) -> Any:
+        import pyarrow
+        from pyarrow import compute
+
+        middle = pyarrow.scalar(self.middle, pyarrow.timestamp("us", tz="UTC"))
+        condition = compute.greater_equal(compute.field("timestamp"), middle)
+        return read(self.spark, self.replica, where=condition, aggregate={"n": ("*", "count")}, group_by=["key"])
+
+    def count(self, kind: str) -> int:
+        if kind == FAST:
+            return int(read(self.spark, self.replica, aggregate={"n": ("*", "count")}).collect()[0]["n"])
+        return int(self.frame(kind).count())
+
+    def export(self) -> None:
+        target = self.folder / "exported"
+        shutil.rmtree(target, ignore_errors=True)
+        done = export(self.spark, self.replica, str(target))
+        if done.rows != self.records:
+            raise SystemExit(f"exported {done.rows} records")
+
+    def write_parquet(self) -> None:
+        frame = self.frame(SOURCE)
+        frame.write.mode("overwrite").option("compression", "zstd").parquet(str(self.folder / "written"))
+
+    def questions(self) -> dict[str, dict[str, Callable[[], object]]]:
+        """What is asked, and how each one answers it."""
+        return {
+            "full scan": {kind: lambda kind=kind: self.scan(kind) for kind in (PARQUET, SOURCE, FAST)},  # type: ignore[misc]
+            "sum of lengths": {
+                kind: lambda kind=kind: self.sum_lengths(kind)  # type: ignore[misc]
+                for kind in (PARQUET, SOURCE, FAST, WORKER)
+            },
+            "filter and group": {
+                kind: lambda kind=kind: self.group(kind)  # type: ignore[misc]
+                for kind in (PARQUET, SOURCE, FAST, WORKER)
+            },
+            "count": {kind: lambda kind=kind: self.count(kind) for kind in (PARQUET, FAST)},  # type: ignore[misc]
+        }
+
+
+def require_equal(bench: Bench) -> None:
+    """Every variant's answers are Parquet's; SystemExit where one is not."""
+    for question, variants in bench.questions().items():
+        answers = {kind: ask() for kind, ask in variants.items()}
+        for kind, answer in answers.items():
+            if answer != answers[PARQUET]:
+                raise SystemExit(f"{question}: {kind} does not say what Parquet says")
+
+
+@click.command(help=__doc__)
+@click.option("--records", default=10_000_000, help="Of about 100 bytes.")
+@click.option("--rounds", default=4, help="Interleaved rounds.")
+@click.option("--master", default="local[2]", show_default=True)
+@click.option("--patience", default=0.0, help="Seconds that each measurement waits for a quiet machine.")
+@click.option("--folder", help="Where to work, on a disk.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(records: int, rounds: int, master: str, patience: float, folder: str | None, as_json: bool) -> None:
+    spark = session("bench", master=master, driver_memory="4g", config={"spark.log.level": "ERROR"})
+    report = Report(f"Spark, {records} records")
+    with bench_folder(folder) as place:
+        bench = Bench(spark, place, records)
+        bench.prepare()
+        require_equal(bench)
+        report.figures["replica"] = f"{folder_bytes(place / 'replica') / 1e6:.0f} MB"
+        report.figures["parquet"] = f"{folder_bytes(place / 'parquet') / 1e6:.0f} MB"
+        for question, variants in bench.questions().items():
+            calls = {kind: lambda ask=ask: measure(ask) for kind, ask in variants.items()}  # type: ignore[misc]
+            times = interleave(calls, rounds, patience)
+            for kind, taken in times.items():
+                report.figures[f"{question}: {kind}"] = f"{min(taken):.2f} s at best"
+                if kind != PARQUET:
+                    target = TARGETS.get((question, kind))
+                    found = ratios(times[PARQUET], taken)
+                    report.findings.append(Finding(f"{question}: {kind}", PARQUET, found, target))
+        writers = {"export": lambda: measure(bench.export), "writer": lambda: measure(bench.write_parquet)}
+        times = interleave(writers, max(1, rounds // 2), patience)
+        report.figures["export"] = rate(records * 120, times["export"])
+        found = ratios(times["writer"], times["export"])
+        report.findings.append(Finding("export", "Spark's Parquet writer", found, 2.0))
+    spark.stop()
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
