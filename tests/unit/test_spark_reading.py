@@ -444,8 +444,23 @@ def test_what_lies_behind_the_pruned_is_chained_to_their_snapshot() -> None:
     found = wal_segment.decode(key, builder.objects()[key])
     store.delete([key])
     store.put(key, wal_segment.encode(replace(found.header, previous="0" * 64), found.data()))
-    with pytest.raises(CorruptObjectError, match="SHA-256 of the object before it"):
+    with pytest.raises(CorruptObjectError, match="SHA-256 of the object before it") as caught:
         values(url, plan_made)
+    assert caught.value.key == key
+
+
+def test_a_sealed_segment_that_retention_took_meanwhile_is_told_by_name() -> None:
+    builder, _ = built()
+    url = stored(builder.objects())
+    plan_made = planned(url)
+    store, name = open_store(url), builder.generations[0].name
+    key = snapshot_key(name, 2)
+    shorter = snapshots.drop_before(snapshots.decode(key, builder.objects()[key]), 1)
+    store.delete([key, sealed_key(name, 0)])
+    store.put(key, [snapshots.encode(shorter)])
+    with pytest.raises(PrunedError):
+        values(url, plan_made)
+    assert values(url) == expected(9, 25)
 
 
 @pytest.mark.parametrize("count", COUNTS)
