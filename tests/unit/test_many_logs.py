@@ -258,6 +258,24 @@ def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, Ob
     assert bench.held("gone") == gone.files()  # it was finished
 
 
+def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(bench: Bench) -> None:
+    """Its interval is not over: nothing but a last sync ships what came behind the first WAL segment."""
+    stays, goes = bench.log("stays"), bench.log("goes")
+    url = f"file://{bench.folder}/replicas/goes"
+    stay = bench.own("stays", f"file://{bench.folder}/replicas/stays")
+    go = LogConfig(path=goes.folder, replicas=(ReplicaConfig(url=url, sync_interval=LONG_SECONDS),))
+    with Running(bench.replicator(stay, go)) as running:
+        for log, name in ((stays, "stays"), (goes, "goes")):
+            bench.wait_for(log, name)
+        goes.append(2)
+        running.replicator.reload(bench.config(stay))
+        until(lambda: names_of(running.replicator) == ["stays"])
+        assert bench.held("goes") == goes.files()
+        assert not open_files(Path(goes.folder))
+        assert goes.folder not in {folder for folder, _ in running.replicator._watcher._armed}
+    assert running.error is None
+
+
 def test_what_changed_is_opened_again_after_its_sync(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     store = PausingStore(MemoryStore("a"), "put")
     stores["testing://a"] = store
