@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import threading
     from types import TracebackType
 
+    from litelog.clock import Clock
     from litelog.formats import LogFormat
     from litelog.position import Position
     from litelog.replica_client import ReplicaClient
@@ -40,7 +41,8 @@ POLLS_PER_LOOK = 30
 """After so many polls without news a follower looks for the next epoch: one GET."""
 
 LOOK_SECONDS = 1800.0
-"""After so long without news it lists, to see that it stands at the end and not at what retention took."""
+"""After so long without news, or behind the head, it lists, to see that it stands at the end and not at what retention
+took: half of the grace for which WAL segments are kept at least."""
 
 ATTEMPTS = 3
 """How often in a row the replica may fail to be what its listing shows: objects move while it is looked at."""
@@ -56,9 +58,21 @@ class CopyFollower:
     made right by a restore with ``delta``. While nothing comes, one GET a poll asks for the one next name.
     """
 
-    def __init__(self, client: ReplicaClient, folder: str, plan: RestorePlan, log_format: LogFormat) -> None:
-        """``plan``: the one that the copy was restored from, without a bound. LockedError where another one follows."""
+    def __init__(
+        self,
+        client: ReplicaClient,
+        folder: str,
+        plan: RestorePlan,
+        log_format: LogFormat,
+        *,
+        look_seconds: float = LOOK_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
+        behind the head, it makes sure that it stands at the end. LockedError where another one follows."""
         self._client = client
+        self._look_seconds = look_seconds
+        self._clock = clock or SystemClock()
         self._path = folder
         self._format = log_format
         self._claim = plan.claim
@@ -97,17 +111,25 @@ class CopyFollower:
         DivergedError where the log's history forks; CorruptObjectError and ReplicaGapError for what the replica's
         writer did not promise; OutputError for the copy; StoreError that will not pass.
         """
-        steady = SystemClock().monotonic
-        idle, failures, refusals, news = 0, 0, 0, steady()
+        steady = self._clock.monotonic
+        idle = failures = refusals = 0
+        news = head = steady()
         while not stop.is_set():
             try:
-                if self._slot is None or steady() - news >= LOOK_SECONDS:
+                if self._slot is None:
+                    now = steady()
                     self.catch_up()
-                    news = steady()
+                    news = head = now
                 if self.step():
                     idle, failures, refusals, news = 0, 0, 0, steady()
                     continue
-                idle += 1
+                now, before = steady(), self.appended
+                if now - min(news, head) >= self._look_seconds:
+                    self.catch_up()
+                    news = now
+                idle, head = idle + 1, now
+                if self.appended > before:
+                    continue
                 if idle % POLLS_PER_LOOK == 0 and find_begun(self._client, self._claim) is not None:
                     self.catch_up()
                 failures = refusals = 0

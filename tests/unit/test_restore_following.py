@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.claim import Relation
-from litelog.errors import CorruptionError, DivergedError, LockedError, StoreError
+from litelog.clock import SystemClock
+from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, StoreError
 from litelog.layout import wal_key
+from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
-from litelog.restore.following import CopyFollower
+from litelog.restore.following import LOOK_SECONDS, CopyFollower
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan
+from tests.manual_clock import ManualClock
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
 
 if TYPE_CHECKING:
@@ -139,6 +142,118 @@ def test_a_copy_has_one_follower(grown):
     builder, _, _, out = grown
     with pytest.raises(LockedError):
         CopyFollower(builder.client, str(out), find_plan(builder.client, Target(), FORMAT), FORMAT)
+
+
+class Watched:
+    """A store that counts its listings, and WAL segments that were asked for and are not there; ``behind`` is called
+    after each read of one that is. Nothing is read while ``held``."""
+
+    def __init__(self, store):
+        self._store = store
+        self.held = threading.RLock()
+        self.listings = self.absent = 0
+        self.behind = lambda: None
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def list(self, *place):
+        self.listings += 1
+        return self._store.list(*place)
+
+    def open(self, key, *part):
+        if "/wal/" not in key:
+            return self._store.open(key, *part)
+        with self.held:
+            try:
+                stream = self._store.open(key, *part)
+            except NotFoundError:
+                self.absent += 1
+                raise
+            self.behind()
+            return stream
+
+
+class Running:
+    """A copy of a replica's two commits, followed by ``run`` in a thread."""
+
+    def __init__(self, grown, clock, look_seconds=LOOK_SECONDS):
+        builder, self.built, _, out = grown
+        self.copy, self.clock = out.parent / "followed", clock
+        plan = find_plan(builder.client, Target(), FORMAT)
+        restore(builder.client, plan, str(self.copy), log_format=FORMAT)
+        self.store = Watched(builder.store)
+        client = ObjectReplicaClient(self.store)
+        self.follower = CopyFollower(client, str(self.copy), plan, FORMAT, look_seconds=look_seconds, clock=self.clock)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.follower.run, args=(self._stop, 0.001))
+
+    def __enter__(self):
+        self._thread.start()
+        self.wait_for(lambda: self.store.absent > 0)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(20)
+        self.follower.__exit__(None, None, None)
+        assert not self._thread.is_alive()
+
+    def wait_for(self, condition) -> None:
+        for _ in range(4_000):
+            if condition():
+                return
+            self._stop.wait(0.005)
+        raise AssertionError("waited for too long")
+
+    def prune_ahead(self) -> None:
+        """All that lies ahead but for the newest log segment is sealed, named and gone."""
+        for segment in LOG[1:3]:
+            self.built.ship_segment(segment, cuts=[0])
+        self.built.snapshot(3)
+        self.built.ship_segment(LOG[3], final=None)
+        self.built.prune(3)
+
+    def is_whole(self) -> bool:
+        return files_in(self.copy) == whole(LOG)
+
+
+def test_run_looks_behind_what_was_pruned_after_so_long_without_news(grown):
+    with Running(grown, SystemClock(), look_seconds=0.05) as running:
+        with running.store.held:
+            finish_first(running.built)
+            running.prune_ahead()
+        running.wait_for(running.is_whole)
+
+
+def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(grown):
+    with Running(grown, ManualClock()) as running:
+        before = running.store.listings
+        running.clock.advance(LOOK_SECONDS - 1)
+        polls = running.store.absent
+        running.wait_for(lambda: running.store.absent > polls + 100)
+        assert running.store.listings == before
+        running.clock.advance(1)
+        running.wait_for(lambda: running.store.listings > before)
+        before, polls = running.store.listings, running.store.absent
+        running.wait_for(lambda: running.store.absent > polls + 100)
+        assert running.store.listings == before
+
+
+def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(grown):
+    with Running(grown, ManualClock()) as running:
+
+        def take_long():
+            if running.follower.position == last:
+                running.store.behind = lambda: None
+                running.clock.advance(LOOK_SECONDS)
+                running.prune_ahead()
+
+        with running.store.held:
+            finish_first(running.built)
+            last = running.built.positions[-1]
+            running.store.behind = take_long
+        running.wait_for(running.is_whole)
 
 
 def test_a_store_that_fails_for_a_while_is_waited_for(grown):
