@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import ConfigError
@@ -17,55 +17,50 @@ from litelog.server.barriers import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS, Barr
 from litelog.server.guard import BARE, Guard
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.metrics import make_registry
+from litelog.server.page import page_headers, render_page
+from litelog.server.page_choice import choose, read_first
+from litelog.server.page_verdict import judge
 from litelog.server.report import SyncReport, UnreachedReport
 from litelog.server.reporting import make_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Container, Iterable
 
     from starlette.requests import Request
 
-    from litelog.server.board import Board
+    from litelog.server.board import Board, Snapshot
     from litelog.server.daemon import Daemon
     from litelog.server.heartbeat import Heartbeat
     from litelog.server.report import Reason, Report
     from litelog.server.token_file import TokenFile
 
-    Page = Callable[[Report], str]
-    """Makes the page at / of a report, with the history: HTML that needs nothing else."""
-
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-_PAGE_HEADERS = _NO_STORE | {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-}
-
-_INDEX = (
-    "litelog\n\n/status  JSON\n/metrics Prometheus\n/healthz\n/readyz\nPOST /sync?wait=30s[&log=FOLDER][&replica=URL]\n"
-)
 
 
 class Handlers:
     """What answers. ``status`` and the like run in threads, as they may wait for the daemon for a moment."""
 
-    def __init__(self, daemon: Daemon, board: Board, heartbeat: Heartbeat | None, page: Page | None) -> None:
+    def __init__(self, daemon: Daemon, board: Board, heartbeat: Heartbeat | None) -> None:
         self._board = board
         self._heartbeat = heartbeat
-        self._page = page
         self._barriers = Barriers(daemon)
         self._registry = make_registry(board, heartbeat)
 
-    def index(self, _request: Request) -> Response:
-        """The page, or what there is."""
-        if self._page is None:
-            return PlainTextResponse(_INDEX, headers=_NO_STORE)
-        return HTMLResponse(self._page(self._report(history=True)), headers=_PAGE_HEADERS)
+    def index(self, request: Request) -> Response:
+        """The page."""
+        query = request.query_params
+        wanted = query.get("q", "")
+        snapshot = self._board.read()
+        states = judge(snapshot.statuses, find_unready(snapshot, self._board.rules))
+        choice = choose(states, wanted, read_first(query.get("from", "")))
+        report = self._report(snapshot, history=True, logs=choice.logs)
+        return HTMLResponse(render_page(report, states, choice, wanted), headers=page_headers())
 
     def status(self, request: Request) -> Response:
         """The report."""
         history = request.query_params.get("history", "0") not in ("", "0")
-        report = self._report(history=history, log=request.query_params.get("log"))
+        log = request.query_params.get("log")
+        report = self._report(self._board.read(), history=history, logs=None if log is None else (log,))
         return Response(report.model_dump_json(), media_type="application/json", headers=_NO_STORE)
 
     def metrics(self, request: Request) -> Response:
@@ -109,9 +104,9 @@ class Handlers:
         )
         return JSONResponse(report.model_dump(), 200 if report.reached else 504, _NO_STORE)
 
-    def _report(self, *, history: bool, log: str | None = None) -> Report:
+    def _report(self, snapshot: Snapshot, *, history: bool, logs: Container[str] | None) -> Report:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
-        return make_report(self._board, self._board.read(), heartbeat=beats, history=history, log=log)
+        return make_report(self._board, snapshot, heartbeat=beats, history=history, logs=logs)
 
 
 def make_app(
@@ -121,10 +116,9 @@ def make_app(
     heartbeat: Heartbeat | None = None,
     token: TokenFile | None = None,
     hosts: Iterable[str] | None = (),
-    page: Page | None = None,
 ) -> Starlette:
-    """The application. ``hosts``: as ``Guard`` takes them; ``page``: what / shows."""
-    handlers = Handlers(daemon, board, heartbeat, page)
+    """The application. ``hosts``: as ``Guard`` takes them."""
+    handlers = Handlers(daemon, board, heartbeat)
     routes = [
         Route("/", handlers.index),
         Route("/status", handlers.status),

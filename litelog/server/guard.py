@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from contextlib import suppress
@@ -23,6 +24,10 @@ MAX_BODY_BYTES = 4096
 
 PROBES = ("/healthz", "/readyz")
 """What anybody may ask: without a token it says yes or no."""
+
+PAGE = "/"
+"""What people open in a browser: it asks them for the token as a password (HTTP Basic), and sends it from then on. So
+that is taken for what reads, and for nothing else: another site's page could make the browser ask, too."""
 
 BARE = "litelog.bare"
 """In a request's scope: the answer is yes or no, without reasons."""
@@ -65,12 +70,15 @@ class Guard:
         return None
 
     def _refuse_unknown(self, scope: Scope, headers: Headers, token: TokenFile) -> JSONResponse | None:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and token.accepts(given.strip()):
+        reads = scope["method"] in ("GET", "HEAD")
+        if token.accepts(_read_token(headers.get("authorization", ""), basic=reads)):
             return None
-        if scope["path"] in PROBES and scope["method"] in ("GET", "HEAD"):
+        if scope["path"] in PROBES and reads:
             scope[BARE] = True
             return None
+        if scope["path"] == PAGE and reads:
+            words = "load this again, and give the token (token-file) as the password, with any user name"
+            return _error(401, words, {"www-authenticate": 'Basic realm="litelog", charset="UTF-8"'})
         return _error(401, "a bearer token is needed (token-file)", {"www-authenticate": 'Bearer realm="litelog"'})
 
     def _is_ours(self, place: str) -> bool:
@@ -83,6 +91,19 @@ class Guard:
         with suppress(ValueError):
             return ipaddress.ip_address(name).is_loopback
         return False
+
+
+def _read_token(authorization: str, *, basic: bool) -> str:
+    """The token that a request gives; empty where it gives none. ``basic``: also as a password, with any user name."""
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return given.strip()
+    if not basic or scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(given.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

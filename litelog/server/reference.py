@@ -22,12 +22,14 @@ Made by `python -m litelog.server.reference`; a test fails where it differs from
 The daemon listens at `addr` (default `127.0.0.1:9977`; `unix:/path`, with mode 0660; or `off`) where the extra `server`
 is installed. If the default address is taken, or the extra is not installed, it says so and replicates without; with an
 `addr` that is configured it does not start. An address that other machines can reach needs a `token-file`, and every
-request `Authorization: Bearer TOKEN`; `/healthz` and `/readyz` then answer without it, yes or no, and no reasons.
+request `Authorization: Bearer TOKEN`; a browser asks for it at `/`: any user name, and the token as the password, which
+opens all that is read, and not `/sync`. `/healthz` and `/readyz` then answer without it, yes or no, and no reasons.
 Without a token the Host header must name this machine's loopback, the configured address, or one of `allowed-hosts`.
 
 | request | answer |
 |---|---|
-| `GET /` | the page |
+| `GET /[?q=TEXT]` | the page: whether all is safe, and every log; with `q`, those whose folder, replica or state \
+holds TEXT |
 | `GET /status[?history=1][&log=FOLDER]` | the report below; with the lag of the last hour, and of one log |
 | `GET /metrics` | the metrics below |
 | `GET /healthz` | 200, or 503 where a replica lags more than `max-lag`, has failed for longer, was frozen, fenced or \

@@ -19,7 +19,7 @@ from litelog.server.report import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Iterator
 
     from litelog.server.board import Board, Snapshot
     from litelog.server.report import HeartbeatReport
@@ -35,9 +35,9 @@ def make_report(
     *,
     heartbeat: HeartbeatReport | None = None,
     history: bool = False,
-    log: str | None = None,
+    logs: Container[str] | None = None,
 ) -> Report:
-    """The document; ``history``: with the lag of the last hour; ``log``: of that log only."""
+    """The document; ``history``: with the lag of the last hour; ``logs``: of those logs only, by folder."""
     unready = find_unready(snapshot, board.rules)
     return Report(
         source="daemon",
@@ -51,7 +51,9 @@ def make_report(
         last_turn_seconds=_age(snapshot, snapshot.last_turn),
         measured_seconds=_age(snapshot, snapshot.measured),
         heartbeat=heartbeat,
-        logs=_group((each for each in snapshot.statuses if log in (None, each.log)), snapshot.now, history=history),
+        logs=_group(
+            (each for each in snapshot.statuses if logs is None or each.log in logs), snapshot.now, history=history
+        ),
     )
 
 
@@ -71,6 +73,10 @@ def spell_time(microseconds: int) -> str:
 
 def _age(snapshot: Snapshot, moment: float) -> float:
     return round(max(0.0, snapshot.now - moment), 3)
+
+
+def _keep(statuses: Iterable[ReplicaStatus], logs: Container[str] | None) -> Iterator[ReplicaStatus]:
+    return (each for each in statuses if logs is None or each.log in logs)
 
 
 def _group(statuses: Iterable[ReplicaStatus], now: float, *, history: bool) -> list[LogReport]:

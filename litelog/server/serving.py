@@ -32,7 +32,7 @@ STOP_SECONDS = 0.5
 MAX_HEAD_BYTES = 16 << 10
 """Of a request's line and headers together."""
 KEEP_ALIVE_SECONDS = 5
-NEEDED = ("starlette", "uvicorn", "prometheus_client")
+NEEDED = ("starlette", "uvicorn", "prometheus_client", "jinja2")
 INSTALL = "pip install 'litelog[server]'"
 
 _logger = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import stat
@@ -84,8 +85,26 @@ def test_another_sites_page_cannot_post(plain: Watched) -> None:
 # --- the token
 
 
+def as_password(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
 @pytest.mark.parametrize(
-    "given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"]
+    "given",
+    [
+        None,
+        "Bearer",
+        "Bearer wrong",
+        f"Basic {TOKEN}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        as_password("user:"),
+        as_password(f"{TOKEN}:"),
+        as_password(f"user:{TOKEN}x"),
+        as_password(TOKEN),
+        "Basic \xff\xff",
+        "Basic //8=",
+    ],
 )
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/", "/sync", "/no-such"])
 def test_without_the_token_nothing_is_told(guarded: Watched, given: str | None, path: str) -> None:
@@ -93,8 +112,17 @@ def test_without_the_token_nothing_is_told(guarded: Watched, given: str | None, 
     assert (answer.status, list(answer.json), answer.headers["www-authenticate"]) == (
         401,
         ["error"],
-        'Bearer realm="litelog"',
+        'Basic realm="litelog", charset="UTF-8"' if path == "/" else 'Bearer realm="litelog"',
     )
+
+
+@pytest.mark.parametrize("user", ["", "somebody"])
+def test_a_browser_gives_the_token_as_the_password_and_may_read_only(guarded: Watched, user: str) -> None:
+    headers = {"Authorization": as_password(f"{user}:{TOKEN}")}
+    assert [guarded.ask(path, headers=headers).status for path in ("/", "/status", "/metrics")] == [200, 200, 200]
+    assert guarded.ask("/", "HEAD", headers).status == 200
+    refused = guarded.ask("/sync", "POST", headers)
+    assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="litelog"')
 
 
 def test_with_the_token_everything_is_told_whatever_the_host(guarded: Watched) -> None:

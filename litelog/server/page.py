@@ -1,0 +1,169 @@
+"""The page at /: one look tells whether everything is safe.
+
+HTML that needs nothing else: style and script are in it, and are allowed by their hashes alone. The script asks for the
+same page again and puts what changed in its place; without script the browser loads it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from litelog.quantities import format_duration, format_size
+from litelog.server.page_chart import HEIGHT, WIDTH, draw
+from litelog.server.page_choice import MAX_FILTER
+from litelog.server.page_verdict import State, find_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jinja2 import Template
+
+    from litelog.server.page_chart import Chart
+    from litelog.server.page_choice import Choice
+    from litelog.server.report import ReplicaReport, Report
+
+REFRESH_SECONDS = 5
+PLAIN_REFRESH_SECONDS = 60
+"""Without script, where all is loaded anew: seldom enough to read it aloud."""
+
+MAX_REASONS = 8
+"""How many are told at the top; each is told beside its replica, too."""
+
+_ICON_COLORS = {"bad": "%23b3261e", "warning": "%239a6200", "waiting": "%235c5c57", "good": "%231a7f45"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One replica, as a row of the page."""
+
+    report: ReplicaReport
+    state: State
+    chart: Chart
+    reasons: list[str]
+    errors: int
+    """How many it met since the daemon started."""
+
+
+def render_page(report: Report, states: Mapping[tuple[str, str], State], choice: Choice, wanted: str) -> str:
+    """The page. ``report``: of the logs of ``choice``, with the history; ``states``: of all replicas; ``wanted``: what
+    the filter says."""
+    now = datetime.fromisoformat(report.time)
+    verdict = find_verdict(states, report.reasons)
+    rows = _make_rows(report, states)
+
+    return _load_template().render(
+        report=report,
+        verdict=verdict,
+        icon=_ICON_COLORS[verdict.level.value],
+        logs=[(log, rows[log]) for log in choice.logs if log in rows],
+        choice=choice,
+        replicas=len(states),
+        reasons=report.reasons[:MAX_REASONS],
+        more_reasons=max(0, len(report.reasons) - MAX_REASONS),
+        wanted=wanted[:MAX_FILTER],
+        age=lambda moment: _spell_age((now - datetime.fromisoformat(moment)).total_seconds()),
+        link=lambda first: "?" + urlencode({"q": wanted[:MAX_FILTER], "from": first}),
+    )
+
+
+@cache
+def page_headers() -> dict[str, str]:
+    """What the browser may do with the page: run its own script, and ask where it came from."""
+    style, script = (_hash(_read(name)) for name in ("page.css", "page.js"))
+    policy = (
+        f"default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+    return {
+        "cache-control": "no-store",
+        "content-security-policy": policy,
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+
+
+def _make_rows(report: Report, states: Mapping[tuple[str, str], State]) -> dict[str, list[Row]]:
+    reasons: dict[tuple[str | None, str | None], list[str]] = {}
+    for reason in report.reasons:
+        reasons.setdefault((reason.log, reason.replica), []).append(reason.message)
+    max_lag = report.max_lag_seconds or 0.0
+    return {
+        log.log: [
+            Row(
+                report=each,
+                state=states.get((log.log, each.replica), State.SAFE),
+                chart=draw(each.lag_history or [], max_lag),
+                reasons=[*reasons.get((log.log, each.replica), ()), *_find_troubles(each)],
+                errors=sum(each.errors.values()),
+            )
+            for each in log.replicas
+        ]
+        for log in report.logs
+    }
+
+
+def _find_troubles(replica: ReplicaReport) -> list[str]:
+    """What health does not speak of."""
+    said = (
+        ("the last verification found", f"{replica.anomalies} anomalies" if replica.anomalies > 1 else "1 anomaly")
+        if replica.anomalies
+        else None,
+        ("sealing, snapshots or deletions failed:", replica.archive_error) if replica.archive_error else None,
+        ("the last verification failed:", replica.verify_error) if replica.verify_error else None,
+        ("the log's folder cannot be looked at:", replica.source_error) if replica.source_error else None,
+    )
+    return [" ".join(each) for each in said if each is not None]
+
+
+def _shorten(position: str) -> str:
+    """A position without the zeros: its generation's last digits, index and offset."""
+    generation, *numbers = position.split("/")
+    return "/".join([f"…{generation[-8:]}", *(number.lstrip("0") or "0" for number in numbers)])
+
+
+def _spell_age(seconds: float) -> str:
+    """In whole seconds at least."""
+    return format_duration(seconds) if seconds >= 60 else f"{max(0, int(seconds))}s"
+
+
+@cache
+def _load_template() -> Template:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "age": _spell_age,
+        "duration": lambda seconds: format_duration(seconds) if seconds else "0s",
+        "size": format_size,
+        "number": lambda number: f"{number:,}",
+        "short": _shorten,
+    }
+    style, script = _read("page.css"), _read("page.js")
+    environment.globals |= {
+        "style": Markup(style),  # noqa: S704 - files of this package
+        "script": Markup(script),  # noqa: S704
+        "build": _hash(style + script + _read("page.html"))[-16:],
+        "refresh": REFRESH_SECONDS,
+        "plain_refresh": PLAIN_REFRESH_SECONDS,
+        "max_filter": MAX_FILTER,
+        "chart_width": WIDTH,
+        "chart_height": HEIGHT,
+    }
+    return environment.from_string(_read("page.html"))
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")

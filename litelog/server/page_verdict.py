@@ -1,0 +1,122 @@
+"""Whether all is safe, in words and in ranks: rules over what the daemon says, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from litelog.server.report import Reason
+    from litelog.shipping.replica_status import ReplicaStatus
+
+
+class Level(Enum):
+    """How bad it is: for colours and marks, which never stand alone."""
+
+    BAD = "bad"
+    WARNING = "warning"
+    WAITING = "waiting"
+    GOOD = "good"
+
+
+MARKS = {Level.BAD: "✗", Level.WARNING: "!", Level.WAITING: "…", Level.GOOD: "✓"}
+
+
+class State(Enum):
+    """What a replica is, in one word: the worst first."""
+
+    FROZEN = "frozen"
+    FENCED = "fenced"
+    REFUSED = "refused"
+    FAILED = "failed"
+    DAMAGED = "damaged"
+    LATE = "late"
+    FAILING = "failing"
+    TROUBLED = "troubled"
+    STARTING = "starting"
+    SAFE = "safe"
+
+    @property
+    def level(self) -> Level:
+        """How bad that is."""
+        return _LEVELS.get(self, Level.BAD)
+
+    @property
+    def mark(self) -> str:
+        """A sign beside the word."""
+        return MARKS[self.level]
+
+
+RANKS = {state: rank for rank, state in enumerate(State)}
+
+_LEVELS = {State.TROUBLED: Level.WARNING, State.STARTING: Level.WAITING, State.SAFE: Level.GOOD}
+_BY_REASON = {
+    "frozen": State.FROZEN,
+    "fenced": State.FENCED,
+    "refused": State.REFUSED,
+    "failed": State.FAILED,
+    "lag": State.LATE,
+    "failing": State.FAILING,
+    "not_synced": State.STARTING,
+}
+STALLS = frozenset({"loop_stopped", "status_stalled", "measuring_stalled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The page's first words."""
+
+    level: Level
+    words: str
+
+    @property
+    def mark(self) -> str:
+        """A sign beside the words."""
+        return MARKS[self.level]
+
+
+def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], State]:
+    """What each replica is, by log and URL; ``reasons``: as ``find_unready`` gives them."""
+    found: dict[tuple[str, str], list[State]] = {}
+    for reason in reasons:
+        if reason.log is not None and reason.replica is not None:
+            state = _BY_REASON.get(reason.kind, State.TROUBLED)
+            found.setdefault((reason.log, reason.replica), []).append(state)
+    judged = {}
+    for status in statuses:
+        states = [*found.get((status.log, status.replica), ()), *_own(status)]
+        judged[status.log, status.replica] = min(states, key=RANKS.__getitem__, default=State.SAFE)
+    return judged
+
+
+def find_verdict(states: Mapping[tuple[str, str], State], reasons: Sequence[Reason]) -> Verdict:
+    """Of all replicas together."""
+    counts = Counter(states.values())
+    bad = [f"{counts[state]} {state.value}" for state in State if state.level is Level.BAD and counts[state]]
+    if any(reason.kind in STALLS for reason in reasons):
+        return Verdict(Level.BAD, "Not safe: " + ", ".join(["the daemon has stalled", *bad]))
+    total = len(states)
+    if bad:
+        return Verdict(Level.BAD, f"Not safe: of {_count(total)} " + ", ".join(bad))
+    if counts[State.STARTING] or not total:
+        words = f"{counts[State.STARTING]} of {_count(total)} not synced yet" if total else "no replica is open yet"
+        return Verdict(Level.WAITING, f"Starting: {words}")
+    if counts[State.TROUBLED]:
+        return Verdict(Level.WARNING, f"Safe, but {counts[State.TROUBLED]} of {_count(total)} troubled")
+    return Verdict(Level.GOOD, "All safe")
+
+
+def _own(status: ReplicaStatus) -> Iterable[State]:
+    """What health does not speak of: what is shipped is safe, and yet something must be seen to."""
+    if status.anomalies:
+        yield State.DAMAGED
+    if status.archive_error or status.verify_error or status.source_error:
+        yield State.TROUBLED
+
+
+def _count(replicas: int) -> str:
+    return f"{replicas:,} replica" + ("" if replicas == 1 else "s")
