@@ -16,11 +16,11 @@ READS = 3
 """How often an object is read before what is wrong with it is believed to be wrong in the store."""
 
 
-def read_checked(read: Callable[[], _Read], check: Callable[[_Read], _Checked]) -> _Checked:
+def read_checked(read: Callable[[], _Read], check: Callable[[_Read], _Checked], held: _Read | None = None) -> _Checked:
     """What ``check`` makes of what was read. Where it raises CorruptObjectError the object is read again; the last
-    error is passed on."""
-    for _ in range(READS - 1):
-        body = read()
+    error is passed on. ``held``: what was read already, which is the first read."""
+    for number in range(READS - 1):
+        body = read() if number or held is None else held
         try:
             return check(body)
         except CorruptObjectError:

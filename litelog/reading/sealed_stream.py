@@ -184,9 +184,9 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
     entry, footer, frames = opened.entry, opened.footer, opened.footer.frames
     first, stop = frames.starts[runs[0].start], frames[runs[-1].stop - 1].stop
 
+    held = None if opened.body is None else memoryview(opened.body)[first:stop]
+
     def read() -> memoryview:
-        if opened.body is not None:
-            return memoryview(opened.body)[first:stop]
         name = generation(entry.generation)
         return memoryview(client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
 
@@ -199,7 +199,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
         return found
 
     try:
-        return _Fetched(opened, read_checked(read, decode))
+        return _Fetched(opened, read_checked(read, decode, held))
     except (CorruptionError, NotFoundError) as error:
         raise BrokenEntryError(entry, error) from error
 

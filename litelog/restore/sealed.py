@@ -148,7 +148,7 @@ class SealedReader:
                 parts.append(self._write_run(opened, run, decoded, file))
             return parts
 
-        return read_checked(lambda: self._read(opened, group), write)
+        return read_checked(lambda: self._read(opened, group), write, _held(opened, group))
 
     def _reuse(self, opened: Opened, group: Sequence[range], file: int, verified: Verified) -> list[Part] | None:
         """As ``_write``, of what an earlier restore left; None unless that still is what it should be."""
@@ -181,12 +181,9 @@ class SealedReader:
     def _read(self, opened: Opened, group: Sequence[range]) -> memoryview:
         if not group:
             return memoryview(b"")
-        entry, frames = opened.piece.entry, opened.footer.frames
-        start, stop = frames.starts[group[0].start], frames[group[-1].stop - 1].stop
-        if opened.body is not None:
-            return memoryview(opened.body)[start:stop]
+        entry, stored = opened.piece.entry, _stored_of(opened, group)
         name = generation(entry.generation)
-        return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start))
+        return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
 
     def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int | None) -> Part:
         piece, scan = opened.piece, decoded.scan
@@ -221,6 +218,18 @@ class SealedReader:
         if stop < piece.entry.length:
             _require_end(piece, stop, scan.end)
         return scan
+
+
+def _held(opened: Opened, group: Sequence[range]) -> memoryview | None:
+    """What the object holds of a group, where it was read with its footer."""
+    if opened.body is None or not group:
+        return None
+    stored = _stored_of(opened, group)
+    return memoryview(opened.body)[stored.start : stored.stop]
+
+
+def _stored_of(opened: Opened, group: Sequence[range]) -> range:
+    return _stored(opened.footer, range(group[0].start, group[-1].stop))
 
 
 def _range_of(opened: Opened, group: Sequence[range]) -> Verified:

@@ -158,9 +158,9 @@ def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken
     frames = footer.frames
     first, stop = frames.starts[runs[0].start], frames[runs[-1].stop - 1].stop
 
+    held = None if opened.body is None else memoryview(opened.body)[first:stop]
+
     def read() -> memoryview:
-        if opened.body is not None:
-            return memoryview(opened.body)[first:stop]
         return memoryview(
             task.client.read_sealed_segment(generation(entry.generation), entry.sealed_index, first, stop - first)
         )
@@ -169,7 +169,7 @@ def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken
         return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
 
     try:
-        return read_checked(read, decode)
+        return read_checked(read, decode, held)
     except UnknownVersionError:
         raise
     except (CorruptionError, NotFoundError) as error:
