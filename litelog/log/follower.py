@@ -88,9 +88,7 @@ class Follower:
 
     def next_run(self, limit: int) -> Run | None:
         """The next run, of about ``limit`` bytes at most (one commit may be larger); None if there is none yet."""
-        self._seen = self._signature()
-        newest = max((part[-1] for part in self._seen or ()), default=0)
-        self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
+        self._see()
         self._rest = None
         run = self._find_run(limit)
         if run is not None:
@@ -128,6 +126,12 @@ class Follower:
 
     # --- one run
 
+    def _see(self) -> None:
+        """Take note of how the log looks before it is read."""
+        self._seen = self._signature()
+        newest = max((part[-1] for part in self._seen or ()), default=0)
+        self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
+
     def _find_run(self, limit: int) -> Run | None:
         self._check_finished()
         if self._current is None:
@@ -135,6 +139,7 @@ class Follower:
                 return None
             if not self._open_current():
                 return self._pass_vanished()
+            self._see()
         assert self._current is not None
         self._check_continuity()
         size = self._current.size()

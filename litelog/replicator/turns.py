@@ -86,6 +86,13 @@ class Turns:
             if task.phase not in OVER and task.phase not in BUSY:
                 self.hasten(task)
 
+    def look(self, task: ReplicaTask) -> None:
+        """Look whether a task that waits for its sync interval has anything left: that rides the next batch."""
+        task.phase = Phase.SYNCING
+        task.woken = False
+        self._spacing.discard(task)
+        self._polling.submit(self._course.guard, partial(self._look, task))
+
     def leave(self, task: ReplicaTask, deadline: float, *, final: bool) -> None:
         """Bring a task to its end: after a last sync, or else after the one that is under way."""
         task.leaving, task.leave_by = True, deadline
@@ -180,6 +187,31 @@ class Turns:
                     self._put(task, task.due)
             self._course.progress.notify_all()
 
+    def _look(self, task: ReplicaTask) -> None:
+        assert task.replica is not None
+        looked = self._clock.monotonic()
+        try:
+            left, settled = task.replica.waiting or task.replica.changed(), task.replica.settled
+        except LitelogError:
+            left = settled = True  # the sync meets it again, and deals with it
+        with self._course.changed:
+            if settled and not left:
+                task.caught_up = looked
+            if self._is_final(task) or not (settled or left):
+                self._submit(task)
+            elif task.leaving:
+                self._end(task, Phase.DONE)
+            elif task.woken and not left:
+                self.look(task)  # who waits since may have come behind this one
+            else:
+                self._space(task)
+            self._course.progress.notify_all()
+
+    def _space(self, task: ReplicaTask) -> None:
+        task.phase, task.due = Phase.SPACING, task.spaced_until
+        self._spacing.add(task)
+        self._put(task, min(task.due, self._clock.monotonic() + self._limit_check_seconds()))
+
     def _sync(self, task: ReplicaTask) -> None:
         assert task.replica is not None
         started = self._clock.monotonic()
@@ -233,9 +265,10 @@ class Turns:
         elif task.leaving:
             self._end(task, Phase.DONE)
         elif not quiet:
-            task.phase, task.due = Phase.SPACING, started + task.sync_interval
-            self._spacing.add(task)
-            self._put(task, min(task.due, self._clock.monotonic() + self._limit_check_seconds()))
+            task.spaced_until = started + task.sync_interval
+            self._space(task)
+        elif self._clock.monotonic() < task.spaced_until and task.replica is not None and not task.replica.waiting:
+            self._space(task)
         elif again or task.woken:
             self._submit(task)
         else:

@@ -22,6 +22,8 @@ def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout
     for task in tasks:
         if task.phase is Phase.IDLE:
             turns.hasten(task)
+        elif task.phase is Phase.SPACING and task.replica is not None:
+            turns.look(task)  # it may have nothing left to ship
         elif task.phase is Phase.SYNCING:
             task.woken = True  # what it has looked at may have been before now
     waited_for = list(tasks)

@@ -82,6 +82,8 @@ class ReplicaTask:
     phase: Phase = Phase.IDLE
     due: float = 0.0
     """When it is to be looked at next, in the clock's monotonic seconds."""
+    spaced_until: float = -math.inf
+    """When the sync interval ends that the last WAL segments began, monotonic."""
     watched: bool = False
     """Whether a file-system event will wake it."""
     woken: bool = False

@@ -364,6 +364,26 @@ def test_a_barrier_is_reached_when_what_was_there_is_durable(bench: Bench) -> No
     assert running.error is None
 
 
+def test_a_barrier_is_reached_inside_the_sync_interval_where_nothing_is_left(bench: Bench) -> None:
+    log = bench.log("log")
+    url = f"file://{bench.folder}/replicas/log"
+    rarely = ReplicaConfig(url=url, sync_interval=2 * LONG_SECONDS)
+    entry = bench.own("log", url).model_copy(update={"replicas": (rarely,)})
+    replicator = bench.replicator(entry)
+    with Running(replicator) as running:
+        bench.wait_for(log, "log")
+        until(lambda: task_of(replicator, "log").phase is Phase.SPACING)
+        objects = sorted(Path(bench.folder / "replicas").rglob("*.lz4"))
+        for _ in range(3):
+            assert replicator.barrier(None, None, WAIT_SECONDS).reached
+        log.append(1)
+        found = replicator.barrier(None, None, 0.5)
+        assert [each.phase for each in found.unreached] == ["spacing"]
+        assert sorted(Path(bench.folder / "replicas").rglob("*.lz4")) == objects
+    assert running.error is None
+    assert bench.held("log") == log.files()
+
+
 def test_a_barrier_says_which_replicas_were_not_reached(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     slow = PausingStore(MemoryStore("a"), "put")
     stores["testing://a"] = slow
