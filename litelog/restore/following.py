@@ -12,7 +12,15 @@ from litelog import wal_segment
 from litelog.checksum import crc32c
 from litelog.clock import SystemClock
 from litelog.durability import sync_folder
-from litelog.errors import CorruptObjectError, DivergedError, LockedError, NotFoundError, ReplicaGapError, StoreError
+from litelog.errors import (
+    CorruptObjectError,
+    DivergedError,
+    LockedError,
+    NotFoundError,
+    PrunedError,
+    ReplicaGapError,
+    StoreError,
+)
 from litelog.event_fields import fields, is_worth_saying
 from litelog.formats import Expectation, FinishedTail
 from litelog.layout import wal_key
@@ -76,6 +84,8 @@ class CopyFollower:
         self._path = folder
         self._format = log_format
         self._claim = plan.claim
+        self._end = plan.end
+        """Where the copy ended, when that was last seen."""
         self._slot: Position | None = None
         self._digest: str | None = None
         """Of the WAL segment before the slot, where it was seen."""
@@ -108,8 +118,9 @@ class CopyFollower:
     def run(self, stop: threading.Event, poll_interval: float = 1.0) -> None:
         """Follow until ``stop``. A store that fails for a while is waited for.
 
-        DivergedError where the log's history forks; CorruptObjectError and ReplicaGapError for what the replica's
-        writer did not promise; OutputError for the copy; StoreError that will not pass.
+        PrunedError where retention overtook the copy; DivergedError where the log's history forks; CorruptObjectError
+        and ReplicaGapError for what the replica's writer did not promise; OutputError for the copy; StoreError that
+        will not pass.
         """
         steady = self._clock.monotonic
         idle = failures = refusals = 0
@@ -174,10 +185,10 @@ class CopyFollower:
         return True
 
     def catch_up(self) -> None:
-        """Look at the replica anew, and append all that the copy lacks."""
+        """Look at the replica anew, and append all that the copy lacks. PrunedError where retention took some of it."""
         plan = find_plan(self._client, Target(), self._format)
-        if plan.claim.generation != self._claim.generation:
-            find_shift(self._client, self._claim, plan.claim)
+        is_same = plan.claim.generation == self._claim.generation
+        self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim))
         for part in plan.parts:
             history = History(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
             for file in part.files:
@@ -194,6 +205,21 @@ class CopyFollower:
             self._slot = plan.base.start
         else:
             self._slot = last.position if last.successor is not None else last.next_slot
+        self._end = self._slot
+
+    def _require_joined(self, plan: RestorePlan, shift: int) -> None:
+        """What the replica holds begins in a log segment that the copy has, or right behind its end.
+
+        ``shift``: from the indexes of the generation that was followed to those of the plan's.
+        """
+        orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
+        held = [order for order in orders if order is not None]
+        first = next(iter(plan.all_files), None)
+        order = self._format.segment_order(first.name) if first is not None else None
+        if first is None or order is None or not held or order <= max(held):
+            return
+        if (self._end.index + shift, self._end.offset) != (first.index, 0):
+            raise PrunedError(str(self._end))
 
     # --- appending
 
@@ -211,6 +237,7 @@ class CopyFollower:
             data = memoryview(segment.data())
             self._append(key, data, header.crc_total, is_finished=header.final)
         self._digest, self._slot = segment.digest, header.next_slot
+        self._end = self._slot
 
     def _take_chunk(self, chunk: Chunk) -> None:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 HALF_HOUR = 1800.0
 WAIT_SECONDS = 60
+POLL_SECONDS = 0.01
+LOOK_SECONDS = 0.2
+"""Half an hour of the log's time passes in less."""
 KEPT = 3
 """Log segments at the source, and so, with policy ``mirror``, in the newest snapshot."""
 
@@ -223,8 +226,10 @@ class Readers:
         while True:
             store, stop, records = SlowStore(past.store, past, reads, steps), threading.Event(), Sequences(past.log)
             client = ObjectReplicaClient(store)
-            reader = ReplicaReader(client, follow=True, poll_interval=0.01, look_seconds=0.2, stop=stop)
-            timer = threading.Thread(target=self._stop_when, args=(records, stop))
+            reader = ReplicaReader(
+                client, follow=True, poll_interval=POLL_SECONDS, look_seconds=LOOK_SECONDS, stop=stop
+            )
+            timer = threading.Thread(target=self._stop_when, args=(partial(self._is_read, records), stop))
             timer.start()
             try:
                 with reader:
@@ -242,39 +247,44 @@ class Readers:
 
     def follow_copy(self, reads: int, steps: int) -> None:
         """A followed copy holds all from where it began; one that came too late is made anew. The hour's grace is over
-        in no time here: so it catches up whenever nothing comes, and not after half of that."""
+        in no time here: so it looks around after a moment without news, and not after half of that."""
         past, number = self.past, 0
         while True:
             number += 1
             client = ObjectReplicaClient(SlowStore(past.store, past, reads, steps))
-            output = past.folder / f"copy-{number}"
+            output, stop = past.folder / f"copy-{number}", threading.Event()
             replan = partial(find_plan, client, Target(), past.log.format)
+            timer = threading.Thread(target=self._stop_when, args=(partial(self._is_copied, output), stop))
+            timer.start()
             try:
                 plan = replan()
                 restore(client, plan, str(output), log_format=past.log.format, replan=replan)
-                with CopyFollower(client, str(output), plan, past.log.format) as follower:
-                    while not (past.ended.is_set() and self._is_copied(output)):
-                        if not follower.step():
-                            past.ended.wait(0.01)
-                            follower.catch_up()
+                with CopyFollower(client, str(output), plan, past.log.format, look_seconds=LOOK_SECONDS) as follower:
+                    follower.run(stop, POLL_SECONDS)
             except LitelogError as error:
                 self.failed("followed copy", error)
                 if output.exists():
                     assert past.is_its({path.name: path.read_bytes() for path in output.glob("*.log")})
                 continue
+            finally:
+                stop.set()
+                timer.join(WAIT_SECONDS)
+            assert self._is_copied(output)
             assert past.is_its({path.name: path.read_bytes() for path in output.glob("*.log")})
             self.seen["followed copy reached the end"] += 1
             return
+
+    def _is_read(self, records: Sequences) -> bool:
+        return records.next == self.past.log.next
 
     def _is_copied(self, output: Path) -> bool:
         last = max(self.past.log.texts)
         return (output / last).exists() and (output / last).read_bytes() == self.past.log.texts[last]
 
-    def _stop_when(self, records: Sequences, stop: threading.Event) -> None:
+    def _stop_when(self, is_done: Callable[[], bool], stop: threading.Event) -> None:
         """Once nothing more comes and all was read; in the end in any case."""
-        assert self.past.ended.wait(WAIT_SECONDS)
-        for _ in range(WAIT_SECONDS * 10):
-            if records.next == self.past.log.next or stop.wait(0.05):
+        for _ in range(WAIT_SECONDS * 20):
+            if (self.past.ended.is_set() and is_done()) or stop.wait(0.05):
                 break
         stop.set()
 

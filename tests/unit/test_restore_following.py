@@ -9,7 +9,7 @@ import pytest
 
 from litelog.claim import Relation
 from litelog.clock import SystemClock
-from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, StoreError
+from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, PrunedError, StoreError
 from litelog.layout import wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
@@ -79,6 +79,42 @@ def test_what_was_sealed_and_pruned_meanwhile_is_appended_from_there(grown):
     built.ship_segment(LOG[3], final=None)
     built.prune(3)
     assert not follower.step()
+    follower.catch_up()
+    assert files_in(out) == whole(LOG)
+
+
+def drop_behind(built, first) -> None:
+    """The replica holds the log from ``first`` on, and nothing of what lies before."""
+    for segment in LOG[1:3]:
+        built.ship_segment(segment)
+    built.snapshot(3, first=first)
+    built.ship_segment(LOG[3], final=None)
+    built.prune(3)
+
+
+@pytest.mark.parametrize(("is_finished", "first"), [(False, 1), (False, 2), (True, 2), (True, 3)])
+def test_a_copy_that_retention_overtook_gets_no_hole(grown, is_finished, first):
+    _, built, follower, out = grown
+    drain(follower)
+    if is_finished:
+        finish_first(built)
+        drain(follower)
+    before, end = files_in(out), follower.position
+    if not is_finished:
+        finish_first(built)
+    drop_behind(built, first)
+    for _ in range(2):
+        with pytest.raises(PrunedError, match=str(end)):
+            follower.catch_up()
+    assert files_in(out) == before
+
+
+def test_a_copy_of_all_that_retention_took_goes_on_behind_it(grown):
+    _, built, follower, out = grown
+    drain(follower)
+    finish_first(built)
+    drain(follower)
+    drop_behind(built, 1)
     follower.catch_up()
     assert files_in(out) == whole(LOG)
 
