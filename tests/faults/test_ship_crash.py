@@ -129,7 +129,10 @@ def standing_for_sealed(place: Path) -> int:
 
 
 def sealed_in(place: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (place / "replica").glob("generations/*/segments/*.segment.lz4")}
+    """By their places in the replica: the same index may be sealed in several generations."""
+    replica = place / "replica"
+    found = replica.glob("generations/*/segments/*.segment.lz4")
+    return {str(path.relative_to(replica)): path.read_bytes() for path in found}
 
 
 SITUATIONS = {
