@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, StoreError
 from litelog.position import generation
-from litelog.verify.anomaly import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from litelog.frame_table import Marks
     from litelog.position import Generation
     from litelog.snapshot_entries import SnapshotEntry
-    from litelog.verify.anomaly import Anomalies
     from litelog.verify.sealed_read import SealedReader
     from litelog.wal_segment import WalHeader
 
@@ -28,13 +26,13 @@ class MarkChecks:
         name: Generation,
         known: Callable[[int], SnapshotEntry | None],
         reader: SealedReader,
-        anomalies: Anomalies,
+        against: Callable[[SnapshotEntry, str], None],
     ) -> None:
-        """``known``: what is sealed of a log segment, by its index."""
+        """``known``: what is sealed of a log segment, by its index. ``against`` is told of what does not fit."""
         self._name = name
         self._known = known
         self._reader = reader
-        self._anomalies = anomalies
+        self._against = against
         self._index = -1
         self._entry: SnapshotEntry | None = None
         self._marks: Marks | None = None
@@ -57,7 +55,7 @@ class MarkChecks:
         end, time = self._marks.offsets[at], self._marks.times[at]
         if (self._marks.exact and (end, time) != (header.end, header.shipped)) or time < header.shipped:
             what = f"marks bytes {header.offset} to {end} as shipped at {time}; {key} holds those to {header.end}"
-            self._anomalies.add(Kind.CONFLICT, self._entry.key, f"{what}, shipped at {header.shipped}")
+            self._against(self._entry, f"{what}, shipped at {header.shipped}")
 
     def _open(self, index: int) -> None:
         """Read the marks of an index; one footer is held at a time. What cannot be read is named by who judges that."""

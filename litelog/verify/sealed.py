@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from litelog.object_store import ObjectStore
     from litelog.position import Generation
     from litelog.snapshot import Snapshot
+    from litelog.verify.chain import Extent
     from litelog.verify.findings import Findings
     from litelog.verify.pool import OrderedPool
     from litelog.verify.sealed_read import SealedReader
@@ -46,6 +47,7 @@ class SealedJudge:
         self._anomalies = findings.anomalies
         self._entries: dict[tuple[Generation, int], SnapshotEntry] = {}
         self._unnamed: dict[Generation, list[SnapshotEntry]] = {}
+        self._refuted: dict[str, str] = {}
 
     def read_all(self, generations: Mapping[Generation, Held], pool: OrderedPool) -> None:
         """Read the sealed segments of all generations, then say which of those that are named are not there."""
@@ -65,6 +67,16 @@ class SealedJudge:
         """What the sealed segment of a generation says of a log segment, where WAL segments may lie beside it."""
         return self._entries.get((generation, index))
 
+    def refute(self, entry: SnapshotEntry, what: str) -> bool:
+        """Take note of what speaks against a sealed segment, if no snapshot names it: then it counts for nothing.
+
+        False where one does.
+        """
+        is_unnamed = entry.key not in self._snapshots.named
+        if is_unnamed:
+            self._refuted.setdefault(entry.key, what)
+        return is_unnamed
+
     def check_succession(self, snapshot: Snapshot) -> None:
         """The records of a snapshot's log segments follow each other, as their format has it."""
         before: int | None = None
@@ -75,15 +87,21 @@ class SealedJudge:
                     self._anomalies.take(problem)
             before = entry.next if entry.next is not None else before
 
-    def judge_unnamed(self, generation: Generation, covered: int, *, ended: bool, finals: set[str]) -> None:
+    def judge_unnamed(self, generation: Generation, covered: int, extent: Extent, finals: set[str]) -> None:
         """Those that no snapshot names are new, or nobody needs them."""
+        slot = extent.slot
+        growing = slot.index if slot is not None and slot.offset > 0 else None
         for entry in self._unnamed.pop(generation, []):
             if entry.digest in finals or entry.key in self._snapshots.named:
                 continue
-            if not ended and entry.index >= covered:
-                self._findings.counts.pending += 1
+            refuted = self._refuted.get(entry.key)
+            if refuted is None and not extent.ended and entry.index == growing:
+                refuted = "its log segment still grows"
+            if refuted is not None or extent.ended or entry.index < covered:
+                what = "is named by no snapshot" + ("" if refuted is None else f": {refuted}")
+                self._anomalies.add(Kind.ORPHAN, entry.key, what, harmful=False)
             else:
-                self._anomalies.add(Kind.ORPHAN, entry.key, "is named by no snapshot", harmful=False)
+                self._findings.counts.pending += 1
 
     def _take(self, read: SealedRead, generations: Mapping[Generation, Held]) -> None:
         named = self._snapshots.named.get(read.key)

@@ -74,6 +74,8 @@ class Subject:
     base: Base
     known: Callable[[int], SnapshotEntry | None]
     """What is sealed of a log segment."""
+    refute: Callable[[SnapshotEntry, str], bool]
+    """Says what speaks against a sealed segment; False where a snapshot names it: then that is a conflict."""
     refresh: Callable[[], None]
     """Lists the snapshots again, into ``base``."""
 
@@ -98,7 +100,7 @@ class WalChecks:
         self._base = subject.base
         self._tools = tools
         self._anomalies = tools.findings.anomalies
-        self._marks = MarkChecks(subject.name, subject.known, tools.sealed, self._anomalies)
+        self._marks = MarkChecks(subject.name, subject.known, tools.sealed, self._against)
         claim = subject.claim
         self._identity = None if claim is None else (claim.log, claim.format, claim.owner)
         facts = subject.base.facts.items()
@@ -244,7 +246,12 @@ class WalChecks:
             facts.append(("next sequence", header.next, entry.next))
         for what, mine, theirs in facts:
             if mine != theirs:
-                self._anomalies.add(Kind.CONFLICT, entry.key, f"{what} is {theirs}, and {mine} in {key}")
+                self._against(entry, f"{what} is {theirs}, and {mine} in {key}", is_named=header.sealed is not None)
+
+    def _against(self, entry: SnapshotEntry, what: str, *, is_named: bool = False) -> None:
+        """A sealed segment says other things than the WAL: it counts only where a snapshot or a ``final`` names it."""
+        if is_named or not self._subject.refute(entry, what):
+            self._anomalies.add(Kind.CONFLICT, entry.key, what)
 
     def _order(self, key: str, what: str, bound: object, actual: object) -> None:
         more = bound if isinstance(bound, str) else f"{bound} or above"

@@ -240,14 +240,58 @@ def test_commits_that_were_damaged_before_they_were_shipped_are_named_as_such(si
     assert found(verified(simple.store)) == [("commit", wal_key(built.positions[-1]))]
 
 
-def test_a_sealed_segment_of_other_bytes_conflicts():
+def seal_other(built, index: int = 0):
+    """Seal a log segment whose bytes are not those that were shipped."""
+    other = make_segment(0 if index == 0 else LOG[index - 1].next, [1] * 3, tag=b"other")
+    marks = [(len(other.data), built.clock)]
+    return built._put_sealed(index, other.name, other.data, 1, marks=marks, expect=None)
+
+
+def test_a_sealed_segment_of_other_bytes_that_a_snapshot_names_conflicts():
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
-    other = make_segment(0, [2, 3, 1], tag=b"other")
-    entry = built._put_sealed(0, other.name, other.data, 1, marks=[(len(other.data), built.clock)], expect=0)
+    entry = seal_other(built)
+    built.ship_segment(LOG[1])
+    built.snapshot(1)
+    assert set(found(verified(builder.store))) == {("conflict", entry.key)}
+
+
+def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.stand_for_sealed(LOG[0])
+    builder.store.delete([sealed_key(built.name, 0)])
+    entry = seal_other(built)
     built.ship_segment(LOG[1])
     assert set(found(verified(builder.store))) == {("conflict", entry.key)}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("shipped", ["grows", "finished", "one behind it, too"])
+def test_a_sealed_segment_beside_wal_of_other_bytes_that_nothing_names_is_an_orphan(ends, shipped):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    entry = seal_other(built, 1)
+    built.ship_segment(LOG[1], final=None if shipped == "grows" else "last")
+    if shipped == "one behind it, too":
+        built.ship_segment(LOG[2], final=None)
+    if ends:
+        builder.add(builder.claim(Relation.DIVERGED)).ship_segment(make_segment(0, [1], tag=b"new"), final=None)
+    report = verified(builder.store)
+    assert found(report, harmful=False) == [("orphan", entry.key)]
+    assert (report.harmful, report.pending) == (0, 0)
+
+
+def test_a_sealed_segment_whose_log_segment_still_grows_is_an_orphan_though_its_marks_fit():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0], upto=1, final=None)
+    entry = built.seal(0)
+    report = verified(builder.store)
+    assert found(report, harmful=False) == [("orphan", entry.key)]
+    assert (report.harmful, report.pending) == (0, 0)
 
 
 def test_a_snapshot_that_says_other_things_than_a_footer_conflicts(simple):
