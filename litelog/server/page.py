@@ -21,23 +21,24 @@ from markupsafe import Markup
 from litelog.quantities import format_duration, format_size
 from litelog.server.page_chart import HEIGHT, WIDTH, draw
 from litelog.server.page_choice import MAX_FILTER
-from litelog.server.page_verdict import State, find_verdict
+from litelog.server.page_verdict import State, find_verdict, rank
+from litelog.server.report import LagSample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from jinja2 import Template
 
     from litelog.server.page_chart import Chart
     from litelog.server.page_choice import Choice
-    from litelog.server.report import ReplicaReport, Report
+    from litelog.server.report import Reason, ReplicaReport, Report
 
 REFRESH_SECONDS = 5
 PLAIN_REFRESH_SECONDS = 60
 """Without script, where all is loaded anew: seldom enough to read it aloud."""
 
 MAX_REASONS = 8
-"""How many are told at the top; each is told beside its replica, too."""
+"""How many are told at the top, one of a replica; all are told beside it."""
 
 _ICON_COLORS = {"bad": "%23b3261e", "warning": "%239a6200", "waiting": "%235c5c57", "good": "%231a7f45"}
 
@@ -50,6 +51,8 @@ class Row:
     state: State
     chart: Chart
     reasons: list[str]
+    snapshot: str | None
+    """When the newest snapshot was written; None where that is not known."""
     errors: int
     """How many it met since the daemon started."""
 
@@ -60,6 +63,7 @@ def render_page(report: Report, states: Mapping[tuple[str, str], State], choice:
     now = datetime.fromisoformat(report.time)
     verdict = find_verdict(states, report.reasons)
     rows = _make_rows(report, states)
+    reasons = _pick_worst(report.reasons)
 
     return _load_template().render(
         report=report,
@@ -68,8 +72,8 @@ def render_page(report: Report, states: Mapping[tuple[str, str], State], choice:
         logs=[(log, rows[log]) for log in choice.logs if log in rows],
         choice=choice,
         replicas=len(states),
-        reasons=report.reasons[:MAX_REASONS],
-        more_reasons=max(0, len(report.reasons) - MAX_REASONS),
+        reasons=reasons[:MAX_REASONS],
+        more_reasons=max(0, len(reasons) - MAX_REASONS),
         wanted=wanted[:MAX_FILTER],
         age=lambda moment: _spell_age((now - datetime.fromisoformat(moment)).total_seconds()),
         link=lambda first: "?" + urlencode({"q": wanted[:MAX_FILTER], "from": first}),
@@ -102,14 +106,39 @@ def _make_rows(report: Report, states: Mapping[tuple[str, str], State]) -> dict[
             Row(
                 report=each,
                 state=states.get((log.log, each.replica), State.SAFE),
-                chart=draw(each.lag_history or [], max_lag),
+                chart=draw([*(each.lag_history or ()), *_sample_now(each)], max_lag),
                 reasons=[*reasons.get((log.log, each.replica), ()), *_find_troubles(each)],
+                snapshot=_find_snapshot_time(each),
                 errors=sum(each.errors.values()),
             )
             for each in log.replicas
         ]
         for log in report.logs
     }
+
+
+def _pick_worst(reasons: Sequence[Reason]) -> list[Reason]:
+    """What is not about a replica, then the worst of each."""
+    picked: dict[tuple[str | None, ...], Reason] = {}
+    for reason in sorted(reasons, key=rank):
+        about = (reason.log, reason.replica, None if reason.log is not None else reason.kind)
+        picked.setdefault(about, reason)
+    return list(picked.values())
+
+
+def _find_snapshot_time(replica: ReplicaReport) -> str | None:
+    """A generation that begins here begins with a snapshot, which is not among those that are counted."""
+    if replica.last_snapshot is not None or replica.snapshot is None or not replica.generations:
+        return replica.last_snapshot
+    begun = replica.generations[-1]
+    return begun.time if begun.relation != "resumed" and begun.generation in replica.snapshot.split("/") else None
+
+
+def _sample_now(replica: ReplicaReport) -> list[LagSample]:
+    """What the history does not hold yet."""
+    if replica.lag_seconds is None or replica.lag_bytes is None:
+        return []
+    return [LagSample(seconds_ago=0.0, lag_seconds=replica.lag_seconds, lag_bytes=replica.lag_bytes)]
 
 
 def _find_troubles(replica: ReplicaReport) -> list[str]:

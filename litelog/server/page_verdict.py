@@ -63,7 +63,7 @@ _BY_REASON = {
     "failing": State.FAILING,
     "not_synced": State.STARTING,
 }
-STALLS = frozenset({"loop_stopped", "status_stalled", "measuring_stalled"})
+_STALLS = frozenset({"loop_stopped", "status_stalled", "measuring_stalled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,11 @@ class Verdict:
     def mark(self) -> str:
         """A sign beside the words."""
         return MARKS[self.level]
+
+
+def rank(reason: Reason) -> int:
+    """What to tell first: that nothing here is to be believed, then the worst."""
+    return -1 if reason.log is None else RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
 
 
 def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], State]:
@@ -96,15 +101,18 @@ def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[
 def find_verdict(states: Mapping[tuple[str, str], State], reasons: Sequence[Reason]) -> Verdict:
     """Of all replicas together."""
     counts = Counter(states.values())
-    bad = [f"{counts[state]} {state.value}" for state in State if state.level is Level.BAD and counts[state]]
-    if any(reason.kind in STALLS for reason in reasons):
-        return Verdict(Level.BAD, "Not safe: " + ", ".join(["the daemon has stalled", *bad]))
+    bad = [state for state in State if state.level is Level.BAD and counts[state]]
     total = len(states)
+    if any(reason.kind in _STALLS for reason in reasons):
+        words = ["the daemon has stalled", *(f"{counts[state]} {state.value}" for state in bad)]
+        return Verdict(Level.BAD, "Not safe: " + ", ".join(words))
     if bad:
-        return Verdict(Level.BAD, f"Not safe: of {_count(total)} " + ", ".join(bad))
+        words = [f"{counts[bad[0]]} of {_count(total)} {bad[0].value}"]
+        words += [f"{counts[state]} {state.value}" for state in bad[1:]]
+        return Verdict(Level.BAD, "Not safe: " + ", ".join(words))
     if counts[State.STARTING] or not total:
-        words = f"{counts[State.STARTING]} of {_count(total)} not synced yet" if total else "no replica is open yet"
-        return Verdict(Level.WAITING, f"Starting: {words}")
+        why = f"{counts[State.STARTING]} of {_count(total)} not synced yet" if total else "no replica is open yet"
+        return Verdict(Level.WAITING, f"Starting: {why}")
     if counts[State.TROUBLED]:
         return Verdict(Level.WARNING, f"Safe, but {counts[State.TROUBLED]} of {_count(total)} troubled")
     return Verdict(Level.GOOD, "All safe")
