@@ -192,9 +192,7 @@ def test_it_fits_the_window_and_breaks_no_rule_of_accessibility(
 ) -> None:
     with open_page(browser, world.url, size, color_scheme=scheme) as page:
         FIGURES.mkdir(exist_ok=True)
-        kept = FIGURES / f"page-{scheme}-{size[0]}.png"
-        page.screenshot(path=kept, full_page=True)
-        print(f"screenshot: {kept}")  # noqa: T201
+        page.screenshot(path=FIGURES / f"page-{scheme}-{size[0]}.png", full_page=True)
         assert fits(page)
         found = Axe().run(page).response["violations"]
         assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
