@@ -36,7 +36,8 @@ class SegmentFacts:
 
     file: str
     stored: str
-    """``sealed``, ``wal``, ``sealed+wal`` for one that no snapshot names yet, or ``log`` for a local one."""
+    """``sealed``, ``wal``, ``sealed+wal`` for one whose end in the WAL says the same and that no snapshot names yet, or
+    ``log`` for a local one."""
     length: int
     """Of the log segment."""
     first: int | None
@@ -59,7 +60,8 @@ class SegmentFacts:
 
 def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFacts]:
     """The log segments of a generation, in order. Those that the newest snapshot names cost nothing more; for each one
-    above a footer is read, or two headers. Raises as ``list_pieces``; its gap, once all before it was given."""
+    above two headers are read at most, and a footer where one is sealed. Raises as ``list_pieces``; its gap, once all
+    before it was given."""
     from litelog.reading.pieces import list_pieces
 
     pieces = list_pieces(client, claim)
@@ -79,7 +81,7 @@ def _above(client: ReplicaClient, pieces: Pieces) -> Iterator[SegmentFacts]:
     for index, group in groupby(pieces.wal, key=lambda info: info.position.index):
         infos = list(group)
         entry = _read_entry(client, start.generation, index) if index in sealed else None
-        if entry is not None:
+        if entry is not None and _is_named(entry, infos, headers):
             yield _sealed(entry, "sealed+wal", entry.size + sum(info.size for info in infos), 1 + len(infos))
         else:
             yield from _shipped(infos, headers)
@@ -93,6 +95,17 @@ def _read_entry(client: ReplicaClient, name: Generation, index: int) -> Snapshot
         return read_entry(client, name, index)
     except CorruptObjectError:
         return None
+
+
+def _is_named(entry: SnapshotEntry, infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> bool:
+    """Whether the ``final`` of a log segment names the sealed one, or the next snapshot will, as it holds the same
+    bytes. Any other is an orphan, and counts for nothing."""
+    (last,) = headers([infos[-1].position])
+    if not last.final:
+        return False
+    if last.sealed is not None:
+        return last.sealed == entry.digest
+    return (last.end, last.crc_total) == (entry.length, entry.crc)
 
 
 def _sealed(entry: SnapshotEntry, stored: str, size: int, objects: int) -> SegmentFacts:

@@ -8,7 +8,7 @@ import pytest
 
 from litelog.errors import ExitCode
 from litelog.layout import sealed_key, snapshot_key
-from tests.unit.replica_builder import SECOND, ReplicaBuilder, make_log
+from tests.unit.replica_builder import SECOND, ReplicaBuilder, make_log, make_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,24 @@ def test_segments_tells_each_log_segment_of_a_replica(litelog: Command, built: R
     assert all(line["size"] > 0 and line["ratio"] > 0 for line in lines)
     table = columns(litelog("segments", "replica").out)
     assert [row["file"] for row in table] == [segment.name for segment in LOG]
+
+
+def test_segments_ignores_what_is_sealed_and_that_nothing_names(litelog: Command) -> None:
+    builder = ReplicaBuilder()
+    generation = builder.add()
+    generation.ship_segment(LOG[0], cuts=[0])
+    generation.stand_for_sealed(LOG[1])
+    generation.ship_segment(LOG[2])
+    generation.ship_segment(LOG[3], cuts=[0], final=None)
+    for index, first in ((0, 0), (2, 12), (3, 13)):
+        generation.seal_unshipped(index, make_segment(first, [1, 1], tag=b"other"))
+    write_objects(builder, litelog.folder / "replica")
+    done = litelog("segments", "--json", "replica")
+    assert done.code == ExitCode.DONE, done.err
+    assert [line["stored"] for line in done.lines] == ["wal", "sealed+wal", "wal", "wal"]
+    assert [line["finished"] for line in done.lines] == [True, True, True, False]
+    assert [line["length"] for line in done.lines] == [len(segment.data) for segment in LOG]
+    assert [(line["first"], line["next"]) for line in done.lines] == [(0, 6), (6, 12), (12, 13), (13, 19)]
 
 
 def test_segments_shows_what_is_there_before_it_says_what_is_missing(litelog: Command, built: ReplicaBuilder) -> None:
