@@ -51,6 +51,9 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[A
     starts, lengths = columns.value_starts, columns.value_lengths
     breaks = _find_runs(columns)
     end = int(starts[-1] + lengths[-1])
+    if len(breaks) == 1 and end <= MAX_ARROW_BYTES and (whole := _borrow_run(pyarrow, columns, names)) is not None:
+        yield whole
+        return
     if (
         ("key" in names and _key_lengths(columns) is not None)
         or "value" not in names
@@ -76,6 +79,34 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[A
     ]
     for run, (first, stop) in enumerate(zip(breaks.tolist(), stops.tolist(), strict=True)):
         yield turns[run & 1].slice(first, stop - first)
+
+
+def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
+    """The batch of one run of values; None where its keys do not lie back to back."""
+    data = pyarrow.py_buffer(columns.data)
+    arrays = _fixed_columns(pyarrow, columns)
+    if "value" in names:
+        arrays["value"] = _binary(pyarrow, None, _ends(columns.value_starts, columns.value_lengths), data)
+    if "key" in names:
+        arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
+        key = _key_lengths(columns)
+        if key is not None and columns.key_starts is not None:
+            held, valid = key, None
+            if int(key.min()) < 0:
+                held = np.maximum(key, 0)
+                valid = pyarrow.py_buffer(np.packbits(key >= 0, bitorder="little"))
+            if not np.array_equal(columns.key_starts[1:], columns.key_starts[:-1] + held[:-1]):
+                return None
+            arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, held), data)
+    return _batch(pyarrow, arrays, names)
+
+
+def _ends(starts: Int64s, lengths: Int64s) -> npt.NDArray[np.int32]:
+    """The offsets of entries that lie back to back: where each starts, and where the last one ends."""
+    offsets = np.empty(len(starts) + 1, np.int32)
+    offsets[:-1] = starts
+    offsets[-1] = starts[-1] + lengths[-1]
+    return offsets
 
 
 def _load_pyarrow() -> Any:

@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from litelog.compression import keep_freed_memory
@@ -45,12 +46,15 @@ def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[
     yield from builder.rest()
 
 
+@cache
 def freeze_once() -> None:
-    """Keep what was loaded out of the garbage collections that PySpark makes behind every task, and freed buffers."""
-    if gc.get_freeze_count() == 0:
-        keep_freed_memory()
-        gc.collect()
-        gc.freeze()
+    """Keep what was loaded out of the garbage collections that PySpark makes behind every task, and freed buffers.
+
+    Once in a process, which this itself remembers: to ask how much is frozen costs a walk along all of it.
+    """
+    keep_freed_memory()
+    gc.collect()
+    gc.freeze()
 
 
 def read_runs(part: Part) -> Iterator[Run | Malformed]:
@@ -63,7 +67,9 @@ def read_runs(part: Part) -> Iterator[Run | Malformed]:
     task = Task(log, client, executor, log_format)
     try:
         for run in _read_pieces(task, part):
-            yield cut_times(cut_sequences(run, log.range), log.range) if isinstance(run, Run) else run
+            if isinstance(run, Run):
+                run = cut_times(cut_sequences(run, log.range, divisible=task.is_divisible), log.range)  # noqa: PLW2901
+            yield run
     except LitelogError as error:
         error.add_note(f"log {log.name}" + ("" if log.claim is None else f", generation {log.generation}"))
         raise

@@ -65,6 +65,15 @@ def test_arrow_batches_hold_the_records(commits: list[list[tuple[bytes | None, b
     check_batches(part, list(part.to_arrow_batches()))
 
 
+def test_one_run_with_keys_is_handed_out_without_a_copy() -> None:
+    columns = columns_of([[(b"key" if n % 3 else None, bytes([n]) * 100) for n in range(250)]])
+    (batch,) = columns.to_arrow_batches()
+    check_batches(columns, [batch])
+    begin = pa.py_buffer(columns.data).address
+    places = [batch.column(name).buffers()[2].address for name in ("key", "value")]
+    assert all(begin <= place < begin + len(columns.data) for place in places)
+
+
 @pytest.mark.parametrize("commits", [1, 2, 3, 8])
 def test_long_runs_are_handed_out_without_a_copy(commits: int) -> None:
     columns = columns_of([[(None, bytes([n]) * 100) for n in range(250)]] * commits)
