@@ -92,7 +92,8 @@ again, so that each record is in the table once.
 @click.option("--partition-by", type=click.Choice(["date", "hour"]), help="A folder for each, of records' timestamps.")
 @click.option("--schema", help="Values are JSON, and become these columns: 'user STRING, amount DOUBLE'.")
 @click.option("--lenient", is_flag=True, help="With --schema: what is no such JSON becomes nulls, and is no error.")
-@click.option("--table", type=click.Choice(["parquet", "delta"]), default="parquet", show_default=True)
+@click.option("--table", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True)
+@click.option("--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, as pyiceberg is configured.")
 @click.option("--target-option", multiple=True, type=_Assignment(), help="An option of the target's store.")
 @_session_options
 def export(
@@ -102,10 +103,11 @@ def export(
     schema: str | None,
     lenient: bool,
     table: str,
+    iceberg_table: str | None,
     target_option: tuple[tuple[str, str], ...],
     **common: Any,
 ) -> None:
-    """Add to the Parquet or Delta table TARGET all records of a replica that it lacks."""
+    """Add to the Parquet, Delta or Iceberg table TARGET all records of a replica that it lacks."""
     from litelog.spark.jobs import export as run_export
 
     url, options = _place(replica_url, common)
@@ -118,6 +120,7 @@ def export(
             schema=schema,
             lenient=lenient,
             table=table,
+            iceberg_table=iceberg_table,
             options=options,
             target_options=dict(target_option) or None,
             progress=session.progress,
@@ -251,14 +254,16 @@ class _Session:
         self._common = common
         self._quiet = bool(common["quiet"])
         self._shown = time.monotonic()
+        self._is_ours = True
         self.spark: Any = None
 
     def __enter__(self) -> _Session:
-        from litelog.spark.session import session
+        from litelog.spark.session import is_active, session
 
         logging.getLogger("py4j").setLevel(logging.WARNING)
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
         common = self._common
+        self._is_ours = not is_active()
         config = {"spark.log.level": "ERROR", **dict(common["conf"])}
         self.spark = session(
             f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
@@ -266,7 +271,8 @@ class _Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.spark.stop()
+        if self._is_ours:
+            self.spark.stop()
 
     @property
     def progress(self) -> Callable[[int, int], None] | None:

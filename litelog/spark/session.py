@@ -39,6 +39,14 @@ def require_spark() -> None:
         raise ConfigError(f"pyspark is {pyspark.__version__}, and litelog needs 4.3; {MISSING.partition('; ')[2]}")
 
 
+def is_active() -> bool:
+    """Whether this process has a session already. ConfigError where pyspark is missing."""
+    require_spark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
+
+    return SparkSession.getActiveSession() is not None
+
+
 def session(
     app_name: str = "litelog",
     *,

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from litelog.errors import ConfigError, DivergedError
+from litelog.registry import open_store
 from litelog.spark import write
 from litelog.spark.jobs import export, exported, hybrid, stats, verify
+from litelog.spark.jobs.export_task import ExportSettings
+from litelog.spark.jobs.iceberg import commit_iceberg
+from litelog.spark.jobs.manifest import read_manifest
 from tests.spark.test_writer import expected, rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-TASK_BYTES = 32 << 10
+TASK_BYTES = 16 << 10
 
 
 def sequences(target: Path) -> list[int]:
@@ -99,43 +104,54 @@ def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
     assert sequences(target) == list(range(300))
 
 
+def test_iceberg_holds_each_run_once(spark: Any, tmp_path: Path, iceberg: str) -> None:
+    """Also where the run died behind Iceberg's commit, before its own manifest; and where several processes do it."""
+    url, target = str(tmp_path / "replica"), tmp_path / "table"
+    write(rows(spark, 300, 2), url)
+    shape = {"table": "iceberg", "iceberg_table": iceberg, "partition_by": "date"}
+    export(spark, url, str(target), **shape)
+    (target / "_litelog" / "00000001.json").unlink()
+    assert export(spark, url, str(target), **shape).runs == 1
+    held = load_iceberg(iceberg)
+    assert sorted(held.scan().to_arrow()["sequence"].to_pylist()) == list(range(300))
+    assert len(held.snapshots()) == 1
+    with pytest.raises(ConfigError, match="holds the export at"):
+        export(spark, url, str(tmp_path / "other"), **shape)
+
+    first = read_manifest(open_store(str(target)), 1)
+    again = replace(first, plan=replace(first.plan, run=2))
+
+    def commit(_: int) -> None:
+        commit_iceberg(iceberg, str(target), {}, again, ExportSettings("date"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(commit, range(4)))
+    held = load_iceberg(iceberg)
+    assert [held.scan().count(), len(held.snapshots())] == [600, 2]
+
+
+@pytest.fixture(scope="module")
+def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of a table in a catalog of its own, configured as pyiceberg is by its users."""
+    pytest.importorskip("pyiceberg")
+    pytest.importorskip("sqlalchemy")
+    folder = tmp_path_factory.mktemp("iceberg")
+    settings = {"TYPE": "sql", "URI": f"sqlite:///{folder}/catalog.db", "WAREHOUSE": folder.as_uri()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(f"PYICEBERG_CATALOG__TESTS__{name}", value)
+        yield "tests.logs.events"
+
+
+def load_iceberg(name: str) -> Any:
+    from pyiceberg.catalog import load_catalog
+
+    catalog, _, table = name.partition(".")
+    return load_catalog(catalog).load_table(table)
+
+
 def _files(target: Path) -> list[str]:
     return [str(path.relative_to(target)) for path in target.rglob("*.parquet")]
-
-
-DRIVER = """
-import sys
-from litelog.spark.session import session
-from litelog.spark.jobs import export
-spark = session("killed", master="local[2]", driver_memory="512m")
-done = export(spark, sys.argv[1], sys.argv[2], partition_by="date", task_bytes=int(sys.argv[3]))
-print(done.rows)
-"""
-
-
-def test_a_killed_export_is_done_again_exactly(spark: Any, tmp_path: Path) -> None:
-    """kill -9 of the driver, and its workers, once some files are there and no manifest is. Then what came meanwhile is
-    exported, too: each sequence lies in the table's folders once, for whoever lists them."""
-    url, target = str(tmp_path / "replica"), tmp_path / "table"
-    write(rows(spark, 12_000, 4), url, options={"segmentBytes": "8KiB"})
-    command = [sys.executable, "-c", DRIVER, url, str(target), str(TASK_BYTES)]
-    with open(tmp_path / "output", "wb") as output:
-        driver = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not list(target.rglob("*.parquet")):
-        assert driver.poll() is None, (tmp_path / "output").read_text()[-2000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
-    left = sequences(target)
-    assert not (target / "_litelog" / "00000001.json").exists()
-    assert 0 < len(left) < 12_000
-    write(rows(spark, 100, 1, first=12_000), url)
-    done = export(spark, url, str(target), partition_by="date", task_bytes=4 * TASK_BYTES)
-    assert (done.runs, done.next) == (2, 12_100)
-    assert sequences(target) == list(range(12_100))
-    assert exported(spark, str(target)).count() == 12_100
 
 
 def test_verify_names_what_is_wrong(spark: Any, tmp_path: Path) -> None:
@@ -200,19 +216,22 @@ def test_gaps_and_duplicates_are_counted() -> None:
     assert (found.gaps, found.missing, found.duplicates) == (3, 2 + 3 + 2, 2)
 
 
-def test_the_command_runs_a_job(spark: Any, tmp_path: Path) -> None:
-    """In a process of its own, as people run it; a master that is none, and a missing replica, are told."""
+def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One in a process of its own, as people run it; the others in a session that is there, and stays."""
+    from litelog_cli.main import run
+
     url, target = str(tmp_path / "replica"), str(tmp_path / "table")
     write(rows(spark, 100, 1), url)
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "litelog_cli", "spark", *arguments, "--master", "local[1]"]
-        return subprocess.run([*command, "--driver-memory", "512m"], capture_output=True, text=True, check=False)
-
-    done = run("export", url, target)
-    assert (done.returncode, done.stdout) == (0, done.stdout), done.stderr[-2000:]
+    command = [sys.executable, "-m", "litelog_cli", "spark", "export", url, target, "--master", "local[1]"]
+    done = subprocess.run([*command, "--driver-memory", "512m"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
     assert "exported 100 records in 1 files" in done.stdout
-    asked = run("hybrid", url, target)
-    assert json.loads(asked.stdout) == {"records": 100, "first": 0, "last": 99}
-    missing = run("stats", str(tmp_path / "nothing"))
-    assert missing.returncode == 3, missing.stderr[-2000:]
+
+    assert run(["spark", "hybrid", url, target]) == 0
+    assert json.loads(capsys.readouterr().out) == {"records": 100, "first": 0, "last": 99}
+    assert run(["spark", "stats", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 100
+    assert run(["spark", "verify", url]) == 0
+    assert "all is well" in capsys.readouterr().out
+    assert run(["spark", "stats", str(tmp_path / "nothing")]) == 3
+    assert spark.range(3).count() == 3

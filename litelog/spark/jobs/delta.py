@@ -35,7 +35,7 @@ def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, setti
             create_table_with_add_actions,
         )
     except ImportError as error:
-        raise ConfigError("table=delta needs deltalake; run: pip install deltalake") from error
+        raise ConfigError("table=delta needs deltalake; run: pip install 'litelog[delta]'") from error
     run = manifest.plan.run
     actions: list[Any] = [
         AddAction(
@@ -80,18 +80,10 @@ def _schema(settings: ExportSettings) -> Any:
     import pyarrow  # noqa: PLC0415 - an extra
     from deltalake import Schema  # noqa: PLC0415
 
-    fields = [
-        pyarrow.field("sequence", pyarrow.int64()),
-        pyarrow.field("timestamp", pyarrow.timestamp("us", tz="UTC")),
-        pyarrow.field("key", pyarrow.binary()),
-    ]
-    if settings.json_schema is None:
-        fields.append(pyarrow.field("value", pyarrow.binary()))
-    else:
-        fields += list(settings.json_schema)
+    schema = settings.arrow_schema()
     if settings.partition_by:
-        fields.append(pyarrow.field(settings.partition_by, pyarrow.string()))
-    return Schema.from_arrow(pyarrow.schema(fields))
+        schema = schema.append(pyarrow.field(settings.partition_by, pyarrow.string()))
+    return Schema.from_arrow(schema)
 
 
 def _storage(options: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from litelog.errors import ConfigError
 from litelog.registry import open_store
 from litelog.retrying_store import RetryingStore
 from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport
+from litelog.spark.jobs.iceberg import commit_iceberg, split_name
 from litelog.spark.jobs.json_columns import arrow_schema_of
 from litelog.spark.jobs.manifest import (
     ExportedFile,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 TASK_BYTES = 128 << 20
 """What a task exports of the log, uncompressed."""
 
+TABLES = ("parquet", "delta", "iceberg")
+
 COLUMNS = ("sequence", "timestamp", "key", "value")
 
 
@@ -73,6 +76,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     schema: str | None = None,
     lenient: bool = False,
     table: str = "parquet",
+    iceberg_table: str | None = None,
     options: Mapping[str, object] | None = None,
     target_options: Mapping[str, object] | None = None,
     task_bytes: int = TASK_BYTES,
@@ -82,8 +86,10 @@ def export(  # noqa: PLR0913 - each is a choice of its own
 
     ``partition_by``: ``date`` or ``hour``, of the records' timestamps. ``schema``: values are JSON, and become its
     columns (``"user STRING, amount DOUBLE"``); what is none is an error, or nulls with ``lenient``. ``table``:
-    ``parquet``, or ``delta`` (needs deltalake), whose log then tells the table's files as well. ``options``: as of the
-    data source; ``target_options``: of the target's store, where they differ. ``progress`` is told of tasks.
+    ``parquet``; or ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg), whose metadata then tells the table's
+    files as well: ``iceberg_table`` is CATALOG.NAMESPACE.TABLE of a catalog that pyiceberg is configured with.
+    ``options``: as of the data source; ``target_options``: of the target's store, where they differ. ``progress`` is
+    told of tasks.
 
     ConfigError; DivergedError where the log no longer continues what the table holds; what reading and writing raise.
     """
@@ -91,6 +97,9 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     reading = parse_options({**given, "path": url})
     settings = ExportSettings(_partition(partition_by), None if schema is None else arrow_schema_of(schema), lenient)
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, "table": _table(table)}
+    if table == "iceberg":
+        split_name(iceberg_table)
+        shape["iceberg_table"] = iceberg_table
     store_given, _ = read_store_options(spell_options(target_options)) if target_options else (reading.store, {})
     stop = threading.Event()
     place = _Target(replica_url(target), dict(store_given))
@@ -192,6 +201,9 @@ class _Job:
             from litelog.spark.jobs.delta import commit_delta  # noqa: PLC0415 - an extra
 
             commit_delta(self._target.url, self._target.options, manifest, self._settings)
+        if self._shape["table"] == "iceberg":
+            name = self._shape["iceberg_table"]
+            commit_iceberg(name, self._target.url, self._target.options, manifest, self._settings)
         commit(self._store, manifest)
         return manifest
 
@@ -261,6 +273,6 @@ def _partition(name: str | None) -> str | None:
 
 
 def _table(kind: str) -> str:
-    if kind not in ("parquet", "delta"):
-        raise ConfigError(f"table={kind!r} must be parquet or delta")
+    if kind not in TABLES:
+        raise ConfigError(f"table={kind!r} must be one of {', '.join(TABLES)}")
     return kind

@@ -42,6 +42,18 @@ class ExportSettings:
     compression: str = "zstd"
     level: int | None = 1
 
+    def arrow_schema(self) -> Any:
+        """The table's columns, but for the one that it is partitioned by."""
+        import pyarrow  # noqa: PLC0415 - an extra
+
+        fields = [
+            pyarrow.field("sequence", pyarrow.int64()),
+            pyarrow.field("timestamp", pyarrow.timestamp("us", tz="UTC")),
+            pyarrow.field("key", pyarrow.binary()),
+        ]
+        values = [pyarrow.field("value", pyarrow.binary())] if self.json_schema is None else self.json_schema
+        return pyarrow.schema([*fields, *values])
+
 
 class RangeExport:
     """Writes one range. Memory: a row group for each partition of the table that the range touches, as written."""

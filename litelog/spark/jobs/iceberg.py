@@ -1,0 +1,104 @@
+"""An export as commits of an Iceberg table, once each: a property of the table, set by the same commit, tells the run.
+
+pyiceberg tries a commit again by itself, on top of what came between, and would not see that this was the same run,
+done by another process. So tables have ``commit.retry.num-retries`` 0: a commit that loses looks at the table anew.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from litelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from litelog.spark.jobs.export_task import ExportSettings
+    from litelog.spark.jobs.manifest import Manifest
+
+RUN, TARGET = "litelog.export.run", "litelog.export.target"
+
+ATTEMPTS = 20
+"""Commits that may lose against other writers of the table, in a row."""
+
+_NO_RETRY: Final = {"commit.retry.num-retries": "0"}
+
+
+def split_name(name: str | None) -> tuple[str, str]:
+    """(the catalog, the table in it) of CATALOG.NAMESPACE.TABLE. ConfigError."""
+    catalog, _, rest = (name or "").partition(".")
+    if not catalog or not all(rest.split(".")) or "." not in rest:
+        raise ConfigError(f"table=iceberg needs the table's name as CATALOG.NAMESPACE.TABLE, and not {name!r}")
+    return catalog, rest
+
+
+def commit_iceberg(
+    name: str, url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings
+) -> None:
+    """Add a run's files, which lie at ``url``, to the Iceberg table, unless that was done before.
+
+    The table is made where it is missing. ConfigError where pyiceberg or the catalog is missing, for a table of
+    another target, or one that the files do not fit.
+    """
+    try:
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - not everybody's
+        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError("table=iceberg needs pyiceberg; run: pip install 'litelog[iceberg]'") from error
+    catalog_name, identifier = split_name(name)
+    place = url if "://" in url else f"file://{os.path.abspath(url)}"
+    run = manifest.plan.run
+    try:
+        catalog = load_catalog(catalog_name, **{f"s3.{option}": value for option, value in options.items()})
+        for attempt in range(ATTEMPTS):
+            try:
+                table = _table(catalog, identifier, settings)
+                if not _is_done(table, place, run):
+                    with table.transaction() as transaction:
+                        paths = [f"{place}/{file.path}" for file in manifest.files]
+                        transaction.add_files(paths, check_duplicate_files=False)
+                        transaction.set_properties({RUN: str(run), TARGET: place})
+            except CommitFailedException:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            else:
+                return
+    except ValueError as error:
+        raise ConfigError(f"Iceberg table {name}: {error}") from error
+
+
+def _table(catalog: Any, identifier: str, settings: ExportSettings) -> Any:
+    """The table as it is now, with no retries of its own."""
+    from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError  # noqa: PLC0415
+
+    try:
+        table = catalog.load_table(identifier)
+    except NoSuchTableError:
+        catalog.create_namespace_if_not_exists(identifier.rpartition(".")[0])
+        with suppress(TableAlreadyExistsError):
+            _create(catalog, identifier, settings)
+        table = catalog.load_table(identifier)
+    if any(table.properties.get(key) != value for key, value in _NO_RETRY.items()):
+        with table.transaction() as transaction:
+            transaction.set_properties(_NO_RETRY)
+    return table
+
+
+def _is_done(table: Any, place: str, run: int) -> bool:
+    target = table.properties.get(TARGET, place)
+    if target != place:
+        raise ConfigError(f"the Iceberg table {'.'.join(table.name())} holds the export at {target}, and not {place}")
+    return int(table.properties.get(RUN, "0")) >= run
+
+
+def _create(catalog: Any, identifier: str, settings: ExportSettings) -> None:
+    """An empty table, partitioned by the day or the hour of the timestamp, as the files are."""
+    from pyiceberg.transforms import DayTransform, HourTransform  # noqa: PLC0415
+
+    transforms: dict[str, Any] = {"date": DayTransform, "hour": HourTransform}
+    with catalog.create_table_transaction(identifier, settings.arrow_schema(), properties=_NO_RETRY) as transaction:
+        if settings.partition_by is not None:
+            with transaction.update_spec() as spec:
+                spec.add_field("timestamp", transforms[settings.partition_by](), f"timestamp_{settings.partition_by}")
