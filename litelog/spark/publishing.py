@@ -20,16 +20,17 @@ from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.frame_table import Marks
 from litelog.position import Position, generation, new_generation
 from litelog.reading.checked_read import read_checked
-from litelog.reading.lineage import find_tip, newest_claims
+from litelog.reading.lineage import find_tip, newest_claims, read_claim
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import open_sealed
 from litelog.sealed_frames import decode_run
 from litelog.sealing import FinishedSegment, Sealing
-from litelog.shipping.fencing import close_below, create_claim
+from litelog.shipping.fencing import close_below
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.wal_bytes import WalBytes, list_index, read_segment
 from litelog.snapshot import Snapshot
 from litelog.snapshot_entries import SnapshotEntry, make_entry
+from litelog.spark.write_plan import claim_first
 from litelog.spark.written import Carrier, put_sealed, renumbered
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def publish(
 ) -> Published | None:
     """Make what the tasks wrote readable: their entries by partition, in order. None where nothing was written.
 
-    LostRaceError where another owner has claimed the replica meanwhile; StoreError, CorruptionError.
+    OvertakenError where somebody else has claimed the replica meanwhile; StoreError, CorruptionError.
     """
     entries = [entry for partition in written for entry in partition]
     if not entries:
@@ -80,7 +81,7 @@ def publish(
         predecessor=plan.claim.generation,
         predecessor_end=str(Position(generation_before, plan.claim.first, 0)),
     )
-    create_claim(client, claim)
+    claim_first(client, claim)
     names = [name for name in client.claims() if name.epoch < claim.epoch]
     tip = close_below(client, claim, newest_claims(client, names), clock)[plan.claim.generation]
     carrier = replace(plan.carrier, generation=claim.generation)
@@ -104,9 +105,10 @@ def publish(
 
 
 def discard(client: ReplicaClient, plan: WritePlan) -> int:
-    """Delete what the tasks of a failed write left; how many objects that were. Nothing, where a later claim may have
-    named it: then it costs its storage only."""
-    if client.claims(plan.claim.epoch + 1):
+    """Delete what the tasks of a failed write left; how many objects that were. Nothing, where its own last claim is
+    there, whose snapshot may name it: then it costs its storage only."""
+    later = (read_claim(client, name) for name in client.claims(plan.claim.epoch + 1))
+    if any(claim.predecessor == plan.claim.generation for claim in later):
         return 0
     name = generation(plan.claim.generation)
     left = [(name, info.index) for info in client.sealed_segments(name)]

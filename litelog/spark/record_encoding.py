@@ -29,19 +29,25 @@ def check_columns(names: list[str]) -> None:
         raise ConfigError(f"column {foreign[0]}: a record has value, key and timestamp; {what}")
 
 
+def check_values(column: Any) -> None:
+    """ValueError where a value is null."""
+    if column.null_count:
+        raise ValueError("a value is null: a record without a value cannot be written; fill it, or drop the row")
+
+
 def encode_batch(
     batch: Any, first: int, epoch: int, now: int, commit_bytes: int = COMMIT_BYTES
 ) -> Iterator[tuple[bytearray, int]]:
     """(commit, records in it) for all records of a pyarrow.RecordBatch, numbered from ``first`` on.
 
-    A commit holds about ``commit_bytes``, and one record at least. ``now``, microseconds since 1970, for records without a timestamp. ValueError for a null or an oversized value.
+    A commit holds about ``commit_bytes``, and one record at least. ``now``, microseconds since 1970, for records
+    without a timestamp. ValueError for a null or an oversized value.
     """
     import pyarrow  # noqa: PLC0415 - an extra
 
     named = dict(zip(batch.schema.names, batch.columns, strict=True))
     value_lengths, value_data = _binary(pyarrow, named["value"])
-    if named["value"].null_count:
-        raise ValueError("a value is null: a record without a value cannot be written; fill it, or drop the row")
+    check_values(named["value"])
     key_lengths, key_data = _binary(pyarrow, named["key"]) if "key" in named else (None, memoryview(b""))
     stamps = _stamps(pyarrow, named.get("timestamp"), now, len(batch))
     value_ends = np.concatenate([[0], np.cumsum(value_lengths)])

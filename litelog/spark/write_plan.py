@@ -2,6 +2,13 @@
 
 The claim comes first and ends all that was open, as everywhere (REPLICA.md, "One writer"). Its generation only carries
 sealed segments; readers see none of them before a later generation's snapshot names them.
+
+It cannot wait until the tasks are done. What lies in a generation that nobody claimed is an anomaly to ``verify``, and
+``prune`` may take what no snapshot names, which only whoever was fenced does not; and where the log ends, from which
+the tasks number, is known of what was ended only. So with ``takeover`` a write that fails has ended the daemon's
+generation all the same: nothing that it acknowledged is lost, the daemon ends with code 5, and goes on when it is
+started with ``--takeover``. ``litelog.spark.write`` makes that rare: it has the DataFrame computed, kept and checked
+before anything is claimed.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.claim import Claim, Relation
-from litelog.errors import ConfigError, ForeignClaimError, NothingToRestoreError
+from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.layout import Fencing
@@ -28,7 +35,7 @@ from litelog.reading.sealed_stream import open_sealed
 from litelog.registry import open_store
 from litelog.retrying_store import RetryingStore
 from litelog.sealed_frames import decode_run
-from litelog.shipping.fencing import close_below, create_claim, require_fencing
+from litelog.shipping.fencing import LostRaceError, close_below, create_claim, require_fencing
 from litelog.shipping.wal_bytes import read_segment
 from litelog.spark.written import Carrier
 
@@ -42,6 +49,17 @@ if TYPE_CHECKING:
     from litelog.spark.write_options import WriteOptions
 
 FIRST_EPOCH = 1
+
+
+class OvertakenError(FencedError):
+    """Somebody else claimed the replica while a write ran."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(
+            f"{replica}: another write or a daemon began while this one ran; nothing of this one is in the log: "
+            "write again, one at a time"
+        )
+
 
 OVERWRITTEN = "a DataFrame was written over it"
 
@@ -75,7 +93,7 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
     """Claim a generation and end what came before it, so that where the log goes on is known.
 
     ForeignClaimError where another owner's claim is the newest, and takeover was not asked for; ConfigError for a
-    replica of another format; StoreError, LostRaceError.
+    replica of another format; StoreError, OvertakenError.
     """
     client = open_client(options)
     try:
@@ -91,7 +109,7 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         _require_ours(client, newest, owner, options)
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
         claim = _make_claim(client, log, owner, epoch, latest, clock, overwrite=overwrite)
-        create_claim(client, claim)
+        claim_first(client, claim)
         close_below(client, claim, newest_claims(client, [name for name in names if name.epoch < epoch]), clock)
         continued = latest if claim.relation is Relation.CONTINUES else None
         following, commit_epoch = (0, 0) if continued is None else find_end(client, continued)
@@ -99,6 +117,14 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         client.close()
     carrier = Carrier(log, owner, claim.generation, commit_epoch, clock.now())
     return WritePlan(options, claim, continued, carrier, following, _starts(following, options.partition_records))
+
+
+def claim_first(client: ReplicaClient, claim: Claim) -> None:
+    """Create a claim. OvertakenError where another one was faster; StoreError."""
+    try:
+        create_claim(client, claim)
+    except LostRaceError:
+        raise OvertakenError(client.url) from None
 
 
 def owner_of(log: str) -> str:

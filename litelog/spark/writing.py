@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from litelog.spark.record_encoding import check_columns
 from litelog.spark.spelling import spell_options
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ def write(
 
     Its records are numbered in the order of its partitions, behind those that the log holds; ``overwrite`` begins the
     log anew instead, in a generation that diverges. ``count_first``: keep the DataFrame (in memory and on disk) and
-    count its partitions, so that tasks write each log segment once, with its numbers. Without that what lies behind the
-    first partition is numbered by the driver, which reads and writes it once more: right where that is little.
+    count its partitions, so that tasks write each log segment once, with its numbers, and so that nothing is claimed
+    before the DataFrame was computed. Without that what lies behind the first partition is numbered by the driver, and
+    read and written once more: right where that is little.
 
     Raises what the data source's writer raises: nothing is readable of a write that failed.
     """
@@ -32,6 +34,7 @@ def write(
     kept = frame.persist() if count_first else frame
     try:
         if count_first:
+            check_columns(kept.columns)
             given["partitionRecords"] = json.dumps(count_partitions(kept))
         kept.write.format("litelog").mode("overwrite" if overwrite else "append").options(**given).save(url)
     finally:
@@ -40,14 +43,18 @@ def write(
 
 
 def count_partitions(frame: Any) -> list[int]:
-    """How many rows each partition of a DataFrame holds. One job."""
+    """How many rows each partition of a DataFrame with a column ``value`` holds. One job. It fails for a null."""
 
     def count(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow  # noqa: PLC0415 - in the worker
         from pyspark import TaskContext  # noqa: PLC0415 - in the worker
 
-        context = TaskContext.get()
-        rows = sum(len(batch) for batch in batches)
+        from litelog.spark.record_encoding import check_values  # noqa: PLC0415 - in the worker
+
+        context, rows = TaskContext.get(), 0
+        for batch in batches:
+            check_values(batch.column("value"))
+            rows += len(batch)
         number = 0 if context is None else context.partitionId()
         yield pyarrow.RecordBatch.from_pydict({"partition": [number], "rows": [rows]})
 

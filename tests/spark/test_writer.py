@@ -66,24 +66,24 @@ def require_well(url: str, **options: object) -> None:
 def test_what_is_written_is_a_log(spark: Any, tmp_path: Path) -> None:
     """Two writes of several partitions each: one dense log, which verify finds whole, and restore rebuilds."""
     url = str(tmp_path / "replica")
-    rows(spark, 5000, 3).write.format("litelog").mode("append").option("segmentBytes", "8KiB").save(url)
-    rows(spark, 300, 2, first=5000).write.format("litelog").mode("append").save(url)
-    require_records(read_replica(url), expected(5300))
+    rows(spark, 3000, 2).write.format("litelog").mode("append").option("segmentBytes", "8KiB").save(url)
+    rows(spark, 300, 2, first=3000).write.format("litelog").mode("append").save(url)
+    require_records(read_replica(url), expected(3300))
     require_well(url)
 
     from litelog_cli.main import run
 
     assert run(["restore", url, "-o", str(tmp_path / "restored")]) == 0
     with LogReader(str(tmp_path / "restored")) as restored:
-        require_records(list(restored), expected(5300))
+        require_records(list(restored), expected(3300))
     assert len(os.listdir(tmp_path / "restored")) > 5  # segmentBytes made several of each partition
-    assert spark.read.format("litelog").load(url).count() == 5300
+    assert spark.read.format("litelog").load(url).count() == 3300
 
 
 def test_counted_first_nothing_is_written_twice(spark: Any, tmp_path: Path) -> None:
     """The snapshot names what the tasks wrote, where it was."""
     url = str(tmp_path / "replica")
-    write(rows(spark, 1000, 4), url)
+    write(rows(spark, 1000, 2), url)
     require_records(read_replica(url), expected(1000))
     require_well(url)
     generations = sorted(os.listdir(tmp_path / "replica" / "generations"))
@@ -105,6 +105,10 @@ def test_a_log_that_a_daemon_shipped_is_continued(spark: Any, tmp_path: Path) ->
     with pytest.raises(Exception, match="takeover"):
         more.save(url)
     require_records(read_replica(url), expected(50))
+    broken = spark.range(3).selectExpr("if(id = 2, NULL, concat('v', id)) AS value")
+    with pytest.raises(Exception, match="a value is null"):
+        write(broken, url, options={"takeover": True})  # seen before anything is claimed: the daemon goes on
+    assert run(["replicate", "--once", folder, url, *state]) == 0
     more.option("takeover", "true").save(url)
     require_records(read_replica(url), expected(90))
     require_well(url)
@@ -156,6 +160,27 @@ def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
     assert retried.records == 0
     writer.commit([done])
     require_records(read_replica(url), expected(15))
+
+
+def test_of_two_writes_at_once_one_wins(spark: Any, tmp_path: Path) -> None:
+    """The one that began last; the other one is told, and nothing of it is there."""
+    from litelog.clock import SystemClock
+    from litelog.spark.write_options import parse_write_options
+    from litelog.spark.write_plan import OvertakenError, plan_write
+    from litelog.spark.writer import LitelogWriter
+
+    url = str(tmp_path / "replica")
+    write(rows(spark, 10, 1), url)
+    options, clock = parse_write_options({"path": url}), SystemClock()
+    batches = rows(spark, 5, 1, first=10).toArrow().to_batches()
+    first, second = (LitelogWriter(plan_write(options, clock, overwrite=False)) for _ in range(2))
+    done = [writer.write(iter(batches)) for writer in (first, second)]
+    with pytest.raises(OvertakenError, match="began while this one ran; nothing of this one is in the log"):
+        first.commit([done[0]])
+    first.abort([done[0]])
+    second.commit([done[1]])
+    require_records(read_replica(url), expected(15))
+    require_well(url)
 
 
 def test_an_empty_frame_adds_nothing(spark: Any, tmp_path: Path) -> None:
