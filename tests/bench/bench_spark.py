@@ -1,6 +1,7 @@
-"""Spark over a replica: data source, fast path, counts, planning and export, beside native Parquet (zstd) of its rows.
+"""Spark over a replica: data source, fast path, counts, planning and export, beside Parquet (zstd) of its rows.
 
-All in one session, interleaved. Every variant's result is compared with Parquet's before anything is timed.
+All in one session, interleaved. Every variant's result is compared with Parquet's before anything is timed. Processor
+time is that of the JVM and of the Python workers, which neighbours on the machine disturb less than seconds.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from measuring import Finding, Report, bench_folder, folder_bytes, interleave, measure, rate, ratios
+from planned_replica import make_replica
+from process_times import tree_seconds
 
 from litelog.spark import read, session, write
 from litelog.spark.jobs import export
+from litelog.spark.options import parse_options
+from litelog.spark.planning import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +129,20 @@ class Bench:
         }
 
 
+def measure_processors(ask: Callable[[], object], records: int) -> str:
+    """What one asking costs the JVM and Python's workers, for ten million records."""
+    before = tree_seconds()
+    ask()
+    spent = {kind: (now - before.get(kind, 0)) * 10_000_000 / records for kind, now in tree_seconds().items()}
+    return f"JVM {spent.get('java', 0):.2f} s, Python {spent.get('python', 0):.2f} s"
+
+
+def measure_planning(objects: int, rounds: int) -> tuple[float, ...]:
+    """Seconds that a plan of a replica with so many objects takes."""
+    options = parse_options({"path": make_replica("bench-planning", objects)})
+    return tuple(measure(lambda: plan(options)) for _ in range(rounds))
+
+
 def require_equal(bench: Bench) -> None:
     """Every variant's answers are Parquet's; SystemExit where one is not."""
     for question, variants in bench.questions().items():
@@ -136,19 +155,26 @@ def require_equal(bench: Bench) -> None:
 @click.command(help=__doc__)
 @click.option("--records", default=10_000_000, help="Of about 100 bytes.")
 @click.option("--rounds", default=4, help="Interleaved rounds.")
+@click.option("--objects", default=100_000, show_default=True, help="Of the replica whose planning is timed.")
 @click.option("--master", default="local[2]", show_default=True)
 @click.option("--patience", default=0.0, help="Seconds that each measurement waits for a quiet machine.")
 @click.option("--folder", help="Where to work, on a disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(records: int, rounds: int, master: str, patience: float, folder: str | None, as_json: bool) -> None:
+def main(
+    records: int, rounds: int, objects: int, master: str, patience: float, folder: str | None, as_json: bool
+) -> None:
+    planned = measure_planning(objects, rounds + 1)
     spark = session("bench", master=master, driver_memory="4g", config={"spark.log.level": "ERROR"})
     report = Report(f"Spark, {records} records")
+    report.findings.append(Finding(f"planning {objects} objects", "seconds", planned, at_most=2.0, unit="s"))
     with bench_folder(folder) as place:
         bench = Bench(spark, place, records)
         bench.prepare()
         require_equal(bench)
         report.figures["replica"] = f"{folder_bytes(place / 'replica') / 1e6:.0f} MB"
         report.figures["parquet"] = f"{folder_bytes(place / 'parquet') / 1e6:.0f} MB"
+        for kind, ask in bench.questions()["full scan"].items():
+            report.figures[f"full scan of 10 M: {kind}"] = measure_processors(ask, records)
         for question, variants in bench.questions().items():
             calls = {kind: lambda ask=ask: measure(ask) for kind, ask in variants.items()}  # type: ignore[misc]
             times = interleave(calls, rounds, patience)

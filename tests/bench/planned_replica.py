@@ -1,0 +1,85 @@
+"""A replica in memory of which only what planning asks for is there: its claim, its snapshot and its names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litelog import claim as claims
+from litelog import snapshot as snapshots
+from litelog.claim import Claim, Relation
+from litelog.layout import snapshot_key, wal_key
+from litelog.position import Position, new_generation
+from litelog.registry import open_store
+from litelog.snapshot import Snapshot
+from litelog.snapshot_entries import SnapshotEntry
+
+TIME = 1_700_000_000_000_000
+SEGMENT, RECORDS = 64 << 20, 600_000
+WAL = 64 << 10
+
+
+def make_replica(name: str, objects: int) -> str:
+    """The URL of one that has half of its ``objects`` sealed, and the others as WAL segments behind them."""
+    url = f"memory://{name}"
+    store = open_store(url)
+    sealed = objects // 2
+    generation = new_generation(1, 7)
+    claim = Claim(
+        log="0" * 32,
+        format="litelog",
+        owner="1" * 32,
+        host="bench",
+        generation=generation,
+        first=0,
+        relation=Relation.FIRST,
+        time=TIME,
+    )
+    snapshot = Snapshot(
+        log=claim.log,
+        format=claim.format,
+        generation=generation,
+        owner=claim.owner,
+        first=0,
+        next=sealed,
+        created=TIME + sealed,
+        predecessor_end=None,
+        segments=tuple(_entries(generation, sealed)),
+    )
+    store.put(claim.key, [claims.encode(claim)])
+    store.put(snapshot_key(generation, sealed), [snapshots.encode(snapshot)])
+    for number in range(objects - sealed):
+        position = Position(generation, sealed + number // 1000, number % 1000 * WAL)
+        store.put(wal_key(position), [b"\0" * 1000])
+    return url
+
+
+def _entries(generation: str, count: int) -> list[SnapshotEntry]:
+    one = SnapshotEntry(
+        index=0,
+        generation=generation,
+        sealed_index=0,
+        file="0.log",
+        size=SEGMENT // 2,
+        length=SEGMENT,
+        digest="ab" * 32,
+        crc=1,
+        first=0,
+        next=RECORDS,
+        records=RECORDS,
+        lowest=TIME,
+        highest=TIME,
+        shipped_first=TIME,
+        shipped_last=TIME,
+        exact=False,
+    )
+    return [
+        replace(
+            one,
+            index=number,
+            sealed_index=number,
+            file=f"{number * RECORDS:020d}.log",
+            first=number * RECORDS,
+            next=(number + 1) * RECORDS,
+        )
+        for number in range(count)
+    ]
