@@ -17,7 +17,7 @@ from litelog.server.barriers import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS, Barr
 from litelog.server.guard import BARE, Guard
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.metrics import make_registry
-from litelog.server.page import page_headers, render_page
+from litelog.server.page import page_headers, read_histories, render_page
 from litelog.server.page_choice import choose, read_first
 from litelog.server.page_verdict import judge
 from litelog.server.report import SyncReport, UnreachedReport
@@ -53,8 +53,9 @@ class Handlers:
         snapshot = self._board.read()
         states = judge(snapshot.statuses, find_unready(snapshot, self._board.rules))
         choice = choose(states, wanted, read_first(query.get("from", "")))
-        report = self._report(snapshot, history=True, logs=choice.logs)
-        return HTMLResponse(render_page(report, states, choice, wanted), headers=page_headers())
+        report = self._report(snapshot, history=False, logs=choice.logs)
+        histories = read_histories(snapshot, choice.logs)
+        return HTMLResponse(render_page(report, histories, states, choice, wanted), headers=page_headers())
 
     def status(self, request: Request) -> Response:
         """The report."""

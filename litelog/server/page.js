@@ -7,7 +7,6 @@
   function become(old, fresh) {
     if (old.isEqualNode(fresh)) return;
     if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
-    if (old.nodeName === "INPUT") return;
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
     const wanted = new Set([...fresh.children].map((each) => each.dataset.key).filter(Boolean));

@@ -19,19 +19,22 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from litelog.quantities import format_duration, format_size
-from litelog.server.page_chart import HEIGHT, WIDTH, draw
+from litelog.server.page_chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page_choice import MAX_FILTER
 from litelog.server.page_verdict import State, find_verdict, rank
-from litelog.server.report import LagSample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from jinja2 import Template
 
+    from litelog.server.board import Snapshot
     from litelog.server.page_chart import Chart
     from litelog.server.page_choice import Choice
     from litelog.server.report import Reason, ReplicaReport, Report
+
+    Histories = Mapping[tuple[str, str], Sequence[Sample]]
+    """By log and replica's URL; the oldest first."""
 
 REFRESH_SECONDS = 5
 PLAIN_REFRESH_SECONDS = 60
@@ -57,12 +60,25 @@ class Row:
     """How many it met since the daemon started."""
 
 
-def render_page(report: Report, states: Mapping[tuple[str, str], State], choice: Choice, wanted: str) -> str:
-    """The page. ``report``: of the logs of ``choice``, with the history; ``states``: of all replicas; ``wanted``: what
+def read_histories(snapshot: Snapshot, logs: Container[str]) -> Histories:
+    """The last hour's lag of the replicas of ``logs``."""
+    return {
+        (status.log, status.replica): [
+            Sample(max(0.0, snapshot.now - time), seconds, size) for time, seconds, size in status.meter.history.read()
+        ]
+        for status in snapshot.statuses
+        if status.log in logs and status.meter is not None
+    }
+
+
+def render_page(
+    report: Report, histories: Histories, states: Mapping[tuple[str, str], State], choice: Choice, wanted: str
+) -> str:
+    """The page. ``report`` and ``histories``: of the logs of ``choice``; ``states``: of all replicas; ``wanted``: what
     the filter says."""
     now = datetime.fromisoformat(report.time)
     verdict = find_verdict(states, report.reasons)
-    rows = _make_rows(report, states)
+    rows = _make_rows(report, histories, states)
     reasons = _pick_worst(report.reasons)
 
     return _load_template().render(
@@ -96,7 +112,7 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def _make_rows(report: Report, states: Mapping[tuple[str, str], State]) -> dict[str, list[Row]]:
+def _make_rows(report: Report, histories: Histories, states: Mapping[tuple[str, str], State]) -> dict[str, list[Row]]:
     reasons: dict[tuple[str | None, str | None], list[str]] = {}
     for reason in report.reasons:
         reasons.setdefault((reason.log, reason.replica), []).append(reason.message)
@@ -106,7 +122,7 @@ def _make_rows(report: Report, states: Mapping[tuple[str, str], State]) -> dict[
             Row(
                 report=each,
                 state=states.get((log.log, each.replica), State.SAFE),
-                chart=draw([*(each.lag_history or ()), *_sample_now(each)], max_lag),
+                chart=draw([*histories.get((log.log, each.replica), ()), *_sample_now(each)], max_lag),
                 reasons=[*reasons.get((log.log, each.replica), ()), *_find_troubles(each)],
                 snapshot=_find_snapshot_time(each),
                 errors=sum(each.errors.values()),
@@ -134,11 +150,11 @@ def _find_snapshot_time(replica: ReplicaReport) -> str | None:
     return begun.time if begun.relation != "resumed" and begun.generation in replica.snapshot.split("/") else None
 
 
-def _sample_now(replica: ReplicaReport) -> list[LagSample]:
+def _sample_now(replica: ReplicaReport) -> list[Sample]:
     """What the history does not hold yet."""
     if replica.lag_seconds is None or replica.lag_bytes is None:
         return []
-    return [LagSample(seconds_ago=0.0, lag_seconds=replica.lag_seconds, lag_bytes=replica.lag_bytes)]
+    return [Sample(0.0, replica.lag_seconds, replica.lag_bytes)]
 
 
 def _find_troubles(replica: ReplicaReport) -> list[str]:

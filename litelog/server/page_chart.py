@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.quantities import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from litelog.server.report import LagSample
-
 MINUTES = 60
 WIDTH, HEIGHT = 180, 28
 _STEP = WIDTH // MINUTES
 _BAR = _STEP - 1
+
+
+class Sample(NamedTuple):
+    """The lag at one moment."""
+
+    seconds_ago: float
+    lag_seconds: float
+    lag_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class Chart:
     """The text alternative."""
 
 
-def draw(samples: Sequence[LagSample], max_lag: float) -> Chart:
+def draw(samples: Sequence[Sample], max_lag: float) -> Chart:
     """The chart of an hour's samples; ``max_lag`` in seconds. It reaches up to max-lag, or to the peak above it."""
     worst = max(samples, key=lambda sample: sample.lag_seconds, default=None)
     if worst is None:
@@ -50,7 +56,7 @@ def draw(samples: Sequence[LagSample], max_lag: float) -> Chart:
     )
 
 
-def _by_minute(samples: Iterable[LagSample]) -> dict[int, float]:
+def _by_minute(samples: Iterable[Sample]) -> dict[int, float]:
     """The largest lag of each minute: 0 is the one that ends now."""
     minutes: dict[int, float] = {}
     for sample in samples:
@@ -68,7 +74,7 @@ def _draw_bars(minutes: Iterable[tuple[int, float]], top: float) -> str:
     return "".join(bars)
 
 
-def _describe(samples: Sequence[LagSample], worst: LagSample, max_lag: float) -> str:
+def _describe(samples: Sequence[Sample], worst: Sample, max_lag: float) -> str:
     measured = format_duration(max(sample.seconds_ago for sample in samples))
     if not worst.lag_seconds:
         return f"Lag over the last hour: none, measured for {measured}"

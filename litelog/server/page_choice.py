@@ -58,7 +58,7 @@ def choose(states: Mapping[tuple[str, str], State], wanted: str, first: int) -> 
 
 def read_first(text: str) -> int:
     """The number that a query gives; 0 where it is none."""
-    return min(int(text), MAX_FIRST) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
+    return min(int(text), MAX_FIRST) if text.isdecimal() and len(text) < 12 else 0
 
 
 def _fill(logs: list[str], replicas: Mapping[str, int]) -> tuple[str, ...]:

@@ -17,13 +17,12 @@ pytest.importorskip("prometheus_client")
 pytest.importorskip("jinja2")
 
 from litelog.server.page import MAX_REASONS, page_headers, render_page
-from litelog.server.page_chart import HEIGHT, WIDTH, draw
+from litelog.server.page_chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page_choice import MAX_REPLICAS, choose, read_first
 from litelog.server.page_verdict import Level, State, find_verdict, judge
 from litelog.server.report import (
     FailureReport,
     GenerationReport,
-    LagSample,
     LogReport,
     Reason,
     ReplicaReport,
@@ -89,7 +88,8 @@ def render(
     judged = {(log, each.replica): State.SAFE for log, replicas in logs.items() for each in replicas} | dict(
         states or {}
     )
-    html = render_page(report_of(logs, reasons), judged, choice or choose(judged, wanted, 0), wanted)
+    lags = {key: samples(*((float(ago), 70.0) for ago in range(0, 3600, 10))) for key in judged}
+    html = render_page(report_of(logs, reasons), lags, judged, choice or choose(judged, wanted, 0), wanted)
     return Parsed(html)
 
 
@@ -226,9 +226,9 @@ def test_a_filter_looks_at_folders_replicas_and_states(wanted: str, logs: tuple[
     assert (choice.logs, choice.matching, choice.total) == (logs, len(logs), 2)
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-def test_every_log_is_on_one_page_and_no_page_holds_too_many(replicas: int) -> None:
-    states = {(f"/{log}", f"file:///{number}"): State.SAFE for log in range(250) for number in range(replicas)}
+@pytest.mark.parametrize(("logs", "replicas"), [(250, 1), (250, 3), (MAX_REPLICAS, 1), (MAX_REPLICAS + 1, 1)])
+def test_every_log_is_on_one_page_and_no_page_holds_too_many(logs: int, replicas: int) -> None:
+    states = {(f"/{log}", f"file:///{number}"): State.SAFE for log in range(logs) for number in range(replicas)}
     seen: list[str] = []
     first: int | None = 0
     while first is not None:
@@ -237,7 +237,7 @@ def test_every_log_is_on_one_page_and_no_page_holds_too_many(replicas: int) -> N
         assert choice.first == len(seen)
         seen += choice.logs
         first = choice.following
-    assert seen == [f"/{log}" for log in range(250)]
+    assert seen == [f"/{log}" for log in range(logs)]
 
 
 def test_a_log_of_more_replicas_than_fit_is_shown_alone() -> None:
@@ -268,7 +268,6 @@ def test_a_page_of_many_bad_replicas_stays_small() -> None:
             GenerationReport(time=NOW, generation=GENERATION, relation="diverged", predecessor=GENERATION, reason="y")
         ]
         * 20,
-        lag_history=[LagSample(seconds_ago=float(ago), lag_seconds=70.0, lag_bytes=1) for ago in range(0, 3600, 10)],
     )
     logs = {f"/log{number}": [bad] for number in range(MAX_REPLICAS)}
     states = {(f"/log{number}", "file:///r"): State.LATE for number in range(1000)}
@@ -282,8 +281,8 @@ def test_a_page_of_many_bad_replicas_stays_small() -> None:
 # --- the chart
 
 
-def samples(*points: tuple[float, float]) -> list[LagSample]:
-    return [LagSample(seconds_ago=ago, lag_seconds=lag, lag_bytes=int(lag * 100)) for ago, lag in points]
+def samples(*points: tuple[float, float]) -> list[Sample]:
+    return [Sample(ago, lag, int(lag * 100)) for ago, lag in points]
 
 
 def bars(path: str) -> list[tuple[int, float]]:
@@ -431,6 +430,16 @@ def test_it_is_served_with_its_policy_and_filtered(tmp_path: Path) -> None:
         assert page.text.startswith("✓ All safe · litelog ✓ All safe 2 logs, 2 replicas;")
         assert [one.folder in page.text, two.folder in page.text] == [True, True]
         assert "All logs, worst first" in page.text
+        watched.wait_until(
+            lambda: len(watched.ask("/status?history=1").json["logs"][1]["replicas"][0]["lag_history"]) > 0
+        )
+        (measured, _) = [
+            attributes["aria-label"]
+            for tag, attributes in Parsed(watched.ask("/").body.decode()).elements
+            if tag == "svg"
+        ]
+        assert measured is not None
+        assert re.fullmatch("Lag over the last hour: (none|at most .*), measured for .*", measured)
         found = Parsed(watched.ask(f"/?q={quote('two<B>')}&from=junk").body.decode())
         assert [one.folder in found.text, two.folder in found.text] == [False, True]
         assert "1 to 1 of 1 logs that match" in found.text
