@@ -175,6 +175,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     task.lag = LagMeter(place.end, partial(_place_of, task.replica))
     task.truncator = place.truncator
     task.replica.on_replicated = place.truncator.run
+    task.replica.on_finished = place.truncator.note_newer
     if replica.scrub_interval:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
     return Opened(log.path, replica.url, client, task)

@@ -100,6 +100,17 @@ def when_older(segments: Sequence[LocalSegment], policy: TruncationPolicy) -> in
     return segments[0].shipped + int(policy.max_age * MICROSECONDS)
 
 
+def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
+    """Empty log segments that the log has passed are nowhere, and lack nowhere: each is as old as the one before it."""
+    passed = max((number for number, segment in enumerate(segments) if segment.shipped is not None), default=0)
+    noted: list[LocalSegment] = []
+    for number, segment in enumerate(segments):
+        before = noted[-1].shipped if noted else 0
+        is_passed = segment.size == 0 and segment.shipped is None and number < passed
+        noted.append(replace(segment, shipped=before) if is_passed else segment)
+    return noted
+
+
 class Truncation:
     """Truncates one log. From any thread and process: one at a time."""
 
@@ -122,6 +133,8 @@ class Truncation:
         """
         with self._locked():
             segments = [self._describe(name, held) for name in self._names.all()]
+            if not self._format.self_numbered:
+                segments = note_empty(segments)
             count = max(self._left_over(segments), plan_truncation(segments, policy, now))
             done = self._remove(segments, count, held)
             return done if done.kept is not None else replace(done, next=when_older(segments[count:], policy))
@@ -190,6 +203,8 @@ class Truncation:
         known = [replica.get(segment.name) for replica in held]
         if not known:
             return f"{segment.name}: no replica of this log is known"
+        if segment.size == 0 and segment.shipped is not None and all(one is None for one in known):
+            return self._why_empty_kept(segment.name)
         if any(one is None for one in known):
             missing = sum(one is None for one in known)
             return f"{segment.name}: {missing} of {len(known)} replicas do not hold it sealed and in a snapshot"
@@ -204,6 +219,10 @@ class Truncation:
                 f"{first}: where what remains would begin cannot be said"
             )
         return None
+
+    def _why_empty_kept(self, name: str) -> str | None:
+        with self._names.open(name) as opened:
+            return f"{name}: it is not empty any more" if opened.size() else None
 
     def _first_sequence(self, name: str, unknown: int | None = None) -> int:
         """A log segment's first sequence; ``unknown`` where it has no commit yet. SourceError without that."""

@@ -79,6 +79,8 @@ class Replica:
         """Called, from any thread, when the archive's ``due`` may have changed."""
         self.on_replicated: Callable[[], None] = _do_nothing
         """Called, in the background, when more log segments are sealed and in a durable snapshot, and noted so."""
+        self.on_finished: Callable[[], None] = _do_nothing
+        """Called after a sync that has finished a log segment: a newer one is there."""
         self.on_sealed: Callable[[], None] = _do_nothing
         """Called, from any thread, when what the last sync ended for (``waiting``) is sealed, or has failed to be."""
         if owner.contact is not None:
@@ -305,7 +307,12 @@ class Replica:
         assert self._archive is not None
         if self._archive.taken is not None:
             raise LostSegmentError(self._source.folder, str(self._archive.taken))
-        shipped = self._writer.ship(going_on)
+        before = self._writer.index
+        try:
+            shipped = self._writer.ship(going_on)
+        finally:
+            if self._writer.index > before:
+                self.on_finished()
         self._keeper.save_if_due()
         return shipped
 

@@ -101,6 +101,12 @@ class LogTruncator:
         """When to ``run`` next though no replica has come further, in monotonic seconds; None for not at all."""
         return self._due
 
+    def note_newer(self) -> None:
+        """A newer log segment is there, so that another one may go that is old enough: it is looked at soon."""
+        if self.has_age:
+            self._due = self._clock.monotonic()
+            self.on_due()
+
     def run(self) -> None:
         """Truncate the log as far as its policy and its replicas let it; without a policy, not at all. What goes wrong
         is told: it stops nothing else."""

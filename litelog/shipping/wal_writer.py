@@ -91,6 +91,11 @@ class WalWriter:
         if self._noticed is None:
             self._noticed = at
 
+    @property
+    def index(self) -> int:
+        """Of the log segment that is shipped next."""
+        return self._keeper.state.place.index if self._keeper.state is not None else 0
+
     def changed(self) -> bool:
         """Whether there may be something to ship: cheap, and no request."""
         return not self._drained or self.follower.changed()

@@ -86,6 +86,33 @@ def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_p
     assert list(read_replica(idle.store.inner).values())[-1].files() == idle.log.texts
 
 
+def test_what_is_old_enough_goes_with_the_next_log_segment_and_waits_for_no_snapshot(tmp_path):
+    idle = Idle(tmp_path, AGE)
+    idle.daemon.replica.on_replicated = lambda: None
+    idle.daemon.replica.on_finished = idle.truncator.note_newer
+    idle.clock.advance(7 * HOUR)
+    idle.truncator.run()
+    assert (idle.gone(), idle.truncator.due) == (4, None)
+    told = []
+    idle.truncator.on_due = lambda: told.append(idle.truncator.due)
+    idle.log.append(1)
+    idle.daemon.sync()
+    assert told == []  # no newer one
+    idle.log.roll(2)
+    idle.daemon.sync()
+    assert told == [idle.clock.monotonic()]
+    left = len(idle.log.files())
+    idle.truncator.run()
+    assert len(idle.log.files()) == left - 1
+
+
+def test_a_log_that_is_truncated_by_size_alone_is_not_looked_at_for_a_newer_log_segment(tmp_path):
+    idle = Idle(tmp_path, TruncationPolicy(max_bytes=1 << 30))
+    idle.truncator.on_due = lambda: pytest.fail("is looked at")
+    idle.truncator.note_newer()
+    assert idle.truncator.due is None
+
+
 def test_what_no_replica_holds_is_not_waited_for(tmp_path):
     policy = TruncationPolicy(max_age=HOUR)
     shipped = [LocalSegment(str(n), 1, n * SECOND) for n in range(4)]

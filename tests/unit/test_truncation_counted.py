@@ -16,7 +16,7 @@ from litelog.log.reader import LogReader
 from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.log.source import SegmentNames
 from litelog.log.tombstone import read_tombstone
-from litelog.log.truncation import Truncation, TruncationPolicy
+from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation
 from litelog.reading.replica_reader import ReplicaReader
@@ -129,6 +129,51 @@ def test_log_and_replicas_agree_on_every_number_after_each_truncation_in_one_gen
         place.local(start=3)
     assert caught.value.first_available == place.local()[0][0]
     assert place.local(start=caught.value.first_available) == place.local()
+
+
+def test_empty_files_amid_the_log_go_with_what_lies_before_them(place):
+    daemon = place.start(policy=None)
+    empty = [place.log.path("app.")]
+    open(empty[0], "x").close()
+    for _ in range(4):
+        place.grow(1)
+        empty.append(place.log.path(f"{place.log.name}.empty"))
+        open(empty[-1], "x").close()
+    place.grow(2)
+    assert all(os.path.exists(path) for path in empty)
+    truncation = Truncation(place.log.folder, place.log.format, place.clock, LocalDisk(), place.replicas.folder)
+    done = truncation.by_policy(place.replicas.held(), SMALL, NOW)
+    assert (done.kept, [path for path in empty if os.path.exists(path)]) == (None, [])
+    assert len(os.listdir(place.log.folder)) == 2
+    assert daemon.sync() is False
+    place.expect()
+
+
+def test_a_file_that_is_not_empty_any_more_stays(place):
+    place.start(policy=None)
+    place.grow(1)
+    late = place.log.path(f"{place.log.name}.late")
+    open(late, "x").close()
+    place.grow(3)
+    held = place.replicas.held()
+    with open(late, "ab") as file:
+        file.write(b"late\n")
+    truncation = Truncation(place.log.folder, place.log.format, place.clock, LocalDisk(), place.replicas.folder)
+    done = truncation.by_policy(held, SMALL, NOW)
+    assert done.removed[-1] < os.path.basename(late)
+    assert os.path.exists(late)
+
+
+def test_an_empty_file_that_the_log_has_not_passed_is_nothing_that_is_replicated():
+    def segment(name: str, size: int, shipped: int | None) -> LocalSegment:
+        return LocalSegment(name, size, shipped)
+
+    segments = [segment("a", 0, None), segment("b", 9, 7), segment("c", 0, None), segment("d", 0, None)]
+    assert [each.shipped for each in note_empty(segments)] == [0, 7, None, None]
+    segments += [segment("e", 9, None), segment("f", 0, None)]
+    assert [each.shipped for each in note_empty(segments)] == [0, 7, None, None, None, None]
+    segments += [segment("g", 9, 8)]
+    assert [each.shipped for each in note_empty(segments)] == [0, 7, 7, 7, None, None, 8]
 
 
 def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place, tmp_path):
