@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog_cli.configured import find_replica
-from litelog_cli.listed import replica_config_option
+from litelog_cli.configured import find_log, find_replica
 from litelog_cli.output import format_time, json_bytes
 from litelog_cli.places import GENERATION, is_replica
-from litelog_cli.sources import log_batches, replica_batches
+from litelog_cli.sources import LocalLog, log_batches, replica_batches
 from litelog_cli.start import Kind, Start, parse_start
 
 if TYPE_CHECKING:
@@ -47,10 +46,18 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @click.option("--to", "end_text", help="Where to stop, just before it: a sequence or a time.  [default: the end]")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended later.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
-@click.option("--format", "format_name", help="A log's format; a replica knows its own.  [default: litelog]")
+@click.option(
+    "--format", "format_name", help="A log's format; a replica knows its own.  [default: as configured, or litelog]"
+)
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Which generation of a replica.  [default: the latest]")
-@replica_config_option
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(),
+    help="The configuration file that has the log, or the replica's own options.",
+)
+@click.option("--state-dir", help="Where the log's daemon keeps its state (formats lines and raw that are truncated).")
 def cat(
     place: str,
     start_text: str,
@@ -61,6 +68,7 @@ def cat(
     pattern: str | None,
     name: Generation | None,
     config_file: str | None,
+    state_dir: str | None,
 ) -> None:
     """Print the records of a log or a replica.
 
@@ -72,16 +80,35 @@ def cat(
     write = _write_json if as_json else _write_values
     with ExitStack() as stack:
         if is_replica(place):
-            if format_name is not None:
-                raise click.UsageError("a replica knows its format; --format is for logs")
+            for option, given, why in (
+                ("--format", format_name, "a replica knows its format; "),
+                ("--state-dir", state_dir, ""),
+            ):
+                if given is not None:
+                    raise click.UsageError(f"{why}{option} is for logs")
             batches = replica_batches(stack, find_replica(place, config_file), name, pattern, start, end, follow)
         else:
-            if name is not None or config_file is not None:
-                raise click.UsageError(f"{'--config' if name is None else '--generation'} is for replicas")
-            batches = log_batches(stack, place, format_name or DEFAULT_FORMAT, pattern, start, end, follow)
+            if name is not None:
+                raise click.UsageError("--generation is for replicas")
+            log = _find_log(place, config_file, format_name, pattern, state_dir)
+            batches = log_batches(stack, log, start, end, follow)
         for columns in batches:
             write(columns)
             sys.stdout.flush()
+
+
+def _find_log(
+    place: str, config_file: str | None, format_name: str | None, pattern: str | None, state_dir: str | None
+) -> LocalLog:
+    """The log in a folder: as the options say, then as it is configured. A configuration that nobody named is only
+    looked at where it may be needed: for a format whose logs begin where their daemon's state says."""
+    configured = None
+    if config_file is not None or (state_dir is None and format_name not in (None, DEFAULT_FORMAT)):
+        configured, config_state = find_log(place, config_file)
+        state_dir = state_dir or config_state
+    if configured is not None:
+        format_name, pattern = format_name or configured.format, pattern or configured.pattern
+    return LocalLog(place, format_name or DEFAULT_FORMAT, pattern, state_dir)
 
 
 def _parse_end(text: str | None, now: datetime) -> Start | None:

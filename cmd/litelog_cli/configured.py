@@ -17,7 +17,7 @@ from litelog_cli.replicate import DEFAULT_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from litelog.config import Config, ReplicaConfig
+    from litelog.config import Config, LogConfig, ReplicaConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,18 @@ def find_replica(place: str, config_file: str | None) -> Replica:
     if len(replicas) > 1:
         raise click.UsageError(f"which replica of {place}? give its URL: {', '.join(each.url for each in replicas)}")
     return replicas[0]
+
+
+def find_log(folder: str, config_file: str | None) -> tuple[LogConfig | None, str | None]:
+    """The configured log in ``folder``, and the state folder that is configured. UsageError where ``config_file`` is
+    given and does not have it; ConfigError."""
+    config = _load((folder,), config_file)
+    if config is None:
+        return None, None
+    log = config.find_log(folder)
+    if log is None and config_file is not None:
+        raise click.UsageError(f"{folder}: not a log of {config_file} ({_known(config)})")
+    return log, config.state_dir
 
 
 def _load(places: Sequence[str], config_file: str | None) -> Config | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog_cli.places import open_stored_format, opened_replica
@@ -19,10 +20,19 @@ if TYPE_CHECKING:
 _LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
 
 
-def log_batches(
-    stack: ExitStack, folder: str, format_name: str, pattern: str | None, start: Start, end: Start | None, follow: bool
-) -> Iterator[Columns]:
-    """The records of the log in ``folder``. What is opened is closed by ``stack``."""
+@dataclass(frozen=True, slots=True)
+class LocalLog:
+    """A log's folder, and how it is read."""
+
+    folder: str
+    format: str
+    pattern: str | None
+    state_dir: str | None
+    """Where its daemon keeps its state; None: where daemons do if nobody says."""
+
+
+def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None, follow: bool) -> Iterator[Columns]:
+    """The records of a log. What is opened is closed by ``stack``."""
     from litelog.log.reader import LogReader
     from litelog.registry import open_format
 
@@ -33,8 +43,9 @@ def log_batches(
         bounds["start"] = _LOG_WORDS.get(start.kind, start.value)
     if end is not None:
         bounds["end" if end.kind is Kind.SEQUENCE else "end_time"] = end.value
-    log_format = open_format(format_name, pattern)
-    return stack.enter_context(LogReader(folder, log_format, **bounds, follow=follow)).batches()
+    log_format = open_format(log.format, log.pattern)
+    reader = LogReader(log.folder, log_format, **bounds, follow=follow, state_dir=log.state_dir)
+    return stack.enter_context(reader).batches()
 
 
 def replica_batches(

@@ -109,13 +109,64 @@ def test_files_of_lines_are_read_by_their_pattern(litelog: Command) -> None:
         (["--to", "latest"], "neither a sequence nor a time"),
         (["--generation", "0" * 16], "--generation is for replicas"),
         (["--format", "nonsense"], "no log format 'nonsense' (known: "),
+        (["--config", "other.yml"], "not a log of other.yml (known: "),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(litelog: Command, arguments: list[str], message: str) -> None:
     litelog.lines(1)
+    replica = {"url": f"file://{litelog.folder}/replica"}
+    config = {"logs": [{"path": f"{litelog.folder}/another", "replicas": [replica]}]}
+    (litelog.folder / "other.yml").write_text(json.dumps(config))
     done = litelog("cat", *arguments, "log")
     assert done.code == ExitCode.USAGE
     assert message in done.err
+
+
+@pytest.fixture
+def truncated(litelog: Command) -> list[int]:
+    """In ``app``: lines of which a daemon has removed the first files, with its state in ``kept`` and its configuration
+    in ``app.yml``. The sequences that are left."""
+    folder = litelog.folder / "app"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"app-{number}.log").write_text("".join(f"line {number * 3 + n}\n" for n in range(3)))
+    log = {
+        "path": str(folder),
+        "format": "lines",
+        "pattern": "app-*.log",
+        "truncate": {"max-bytes": 0},
+        "replicas": [{"url": f"file://{litelog.folder}/replica"}],
+    }
+    config = {"state-dir": str(litelog.folder / "kept"), "logs": [log]}
+    (litelog.folder / "app.yml").write_text(json.dumps(config))
+    done = litelog("replicate", "--once", "--config", "app.yml")
+    assert done.code == ExitCode.DONE, done.err
+    assert sorted(path.name for path in folder.iterdir()) == ["app-3.log", "app-4.log"]
+    return list(range(9, 15))
+
+
+FILES = ("--format", "lines", "--pattern", "app-*.log")
+
+
+@pytest.mark.parametrize("arguments", [["--config", "app.yml"], [*FILES, "--state-dir", "kept"]])
+def test_lines_that_were_truncated_keep_their_sequences(
+    litelog: Command, truncated: list[int], arguments: list[str]
+) -> None:
+    done = litelog("cat", "--json", *arguments, "app")
+    assert [(line["sequence"], line["value"]) for line in done.lines] == [(n, f"line {n}") for n in truncated]
+    done = litelog("cat", "--from", "10", "--to", "12", *arguments, "app")
+    assert (done.code, numbers(done.out)) == (ExitCode.DONE, [10, 11])
+
+
+def test_a_configuration_that_nobody_named_says_where_state_is(litelog: Command, truncated: list[int]) -> None:
+    done = litelog("cat", "--json", *FILES, "app", LITELOG_CONFIG="app.yml")
+    assert [line["sequence"] for line in done.lines] == truncated
+
+
+def test_a_replica_needs_no_state_folder(litelog: Command) -> None:
+    done = litelog("cat", "--state-dir", "kept", "file:///nowhere")
+    assert done.code == ExitCode.USAGE
+    assert "--state-dir is for logs" in done.err
 
 
 def test_a_log_that_is_not_there_is_named(litelog: Command) -> None:
