@@ -144,8 +144,10 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
         mode=_mode(others.get("mode", Mode.FAILFAST)),
         corrupt_column=_name("columnNameOfCorruptRecord", others.get("columnnameofcorruptrecord", CORRUPT_COLUMN)),
         fail_on_data_loss=_switch("failOnDataLoss", others.get("failondataloss", "true")),
-        max_partition_bytes=_size("maxPartitionBytes", others.get("maxpartitionbytes", str(MAX_PARTITION_BYTES))),
-        num_partitions=_count("numPartitions", others.get("numpartitions"), MAX_PARTITIONS),
+        max_partition_bytes=parse_size_option(
+            "maxPartitionBytes", others.get("maxpartitionbytes", str(MAX_PARTITION_BYTES))
+        ),
+        num_partitions=parse_count("numPartitions", others.get("numpartitions"), MAX_PARTITIONS),
         include_metadata=_switch("includeMetadata", others.get("includemetadata", "false")),
         format=others.get("format"),
         pattern=others.get("pattern"),
@@ -193,8 +195,8 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _range(options: Mapping[str, str]) -> Range:
     bounds = Range(
-        first=_count("startingSequence", options.get("startingsequence"), MAX_SEQUENCE, lowest=0),
-        stop=_count("endingSequence", options.get("endingsequence"), MAX_SEQUENCE, lowest=0),
+        first=parse_count("startingSequence", options.get("startingsequence"), MAX_SEQUENCE, lowest=0),
+        stop=parse_count("endingSequence", options.get("endingsequence"), MAX_SEQUENCE, lowest=0),
         since=_time("startingTimestamp", options.get("startingtimestamp")),
         until=_time("endingTimestamp", options.get("endingtimestamp")),
     )
@@ -237,7 +239,8 @@ def _switch(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _count(name: str, text: str | None, limit: int, *, lowest: int = 1) -> int | None:
+def parse_count(name: str, text: str | None, limit: int, *, lowest: int = 1) -> int | None:
+    """The number in ``text``, None if there is none; ConfigError, by the option's name, for what is out of range."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= limit):
@@ -245,7 +248,7 @@ def _count(name: str, text: str | None, limit: int, *, lowest: int = 1) -> int |
     return int(text)
 
 
-def _size(name: str, text: str) -> int:
+def parse_size_option(name: str, text: str) -> int:
     """Bytes: a number, one with k, m, g or t as Spark has them, or a size with its unit."""
     plain = _PLAIN_SIZE.fullmatch(text.strip())
     try:

@@ -30,7 +30,7 @@ class SealedItem:
 
     @property
     def raw(self) -> int:
-        return self.piece.entry.length
+        return self.piece.stop - self.piece.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class WalItem:
     before: Position | None
     behind: Position | None
     starts_log: bool
+    start: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +84,20 @@ def pack(items: Sequence[Item], max_bytes: int, count: int | None) -> tuple[Part
 
 def _divide(item: Item, at: int, cost: int, target: int) -> Iterator[tuple[int, Item]]:
     """(partition, what it gets of the item, which begins behind ``at`` bytes of others)."""
-    if not isinstance(item, SealedItem) or cost <= target:
+    if not isinstance(item, SealedItem) or cost <= target or (item.piece.exact and item.log.format == "raw"):
         yield (at + cost // 2) // target, item
         return
-    length = item.piece.entry.length
-    start = 0
+    piece, length = item.piece, item.raw
+    start = piece.start
     for number in range(at // target, (at + cost - 1) // target + 1):
-        stop = min(length, ((number + 1) * target - at) * length // cost)
+        stop = min(piece.stop, piece.start + ((number + 1) * target - at) * length // cost)
         if stop > start:
-            yield number, SealedItem(item.log, replace(item.piece, start=start, stop=stop))
+            yield number, SealedItem(item.log, replace(piece, start=start, stop=stop))
         start = stop
 
 
 def _size(item: Item) -> int:
-    return item.piece.stop - item.piece.start if isinstance(item, SealedItem) else item.raw
+    return item.raw
 
 
 def _parts(items: Sequence[Item]) -> tuple[Part, ...]:
@@ -129,4 +130,5 @@ def _wal_piece(items: Sequence[WalItem]) -> WalPiece:
         before=items[0].before,
         stop=items[-1].behind,
         starts_log=items[0].starts_log,
+        start=items[0].start,
     )

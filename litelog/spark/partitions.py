@@ -89,6 +89,8 @@ class WalPiece:
     """The WAL segment behind the last one, which is another task's; None: it is the end."""
     starts_log: bool
     """Whether nothing that is known of lies before it."""
+    start: Position | None = None
+    """Where in the first one it begins; None: with its first byte."""
 
     def __len__(self) -> int:
         return len(self.indexes)

@@ -109,6 +109,11 @@ def _fits(parts: Sequence[str], pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
+def full_name(place: Place) -> str:
+    """Its whole path, without what may be secret: the same one whichever other logs there are."""
+    return "/".join(_parts(place.url))
+
+
 def _names(urls: Sequence[str]) -> list[str]:
     """The last part of each, or as many as tell them all apart."""
     parts = [_parts(url) for url in urls]

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.formats.columns import Columns
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-    from litelog.formats.columns import Columns
     from litelog.spark.options import Range
 
 
@@ -45,9 +48,13 @@ class Malformed:
         return f"{self.reason} (bytes {self.start} to {stop} of log segment {self.index})"
 
 
-def cut_sequences(run: Run, wanted: Range) -> Run:
-    """The records of the sequences that are wanted."""
+def cut_sequences(run: Run, wanted: Range, *, divisible: bool = False) -> Run:
+    """The records of the sequences that are wanted; of ``divisible`` ones, whose sequences count bytes, the bytes."""
     columns = run.columns
+    if divisible and len(columns) and wanted.has_bounds:
+        origin = run.offset + int(columns.value_starts[0]) - int(columns.sequences[0])
+        run = divide(run, [origin + bound for bound in (wanted.first, wanted.stop) if bound is not None])
+        columns = run.columns
     start = 0 if wanted.first is None else columns.find(wanted.first)
     stop = len(columns) if wanted.stop is None else columns.find(wanted.stop)
     return run if stop - start == len(columns) else replace(run, columns=columns.slice(start, max(start, stop)))
@@ -66,13 +73,43 @@ def cut_times(run: Run, wanted: Range) -> Run:
     return run if keep.all() else replace(run, columns=_pick(run.columns, keep))
 
 
-def cut_offsets(run: Run, start: int, stop: int) -> Run:
-    """The records whose values begin in bytes [start, stop) of the log segment."""
+def cut_offsets(run: Run, start: int, stop: int, *, divisible: bool = False) -> Run:
+    """The records whose values begin in bytes [start, stop) of the log segment; of ``divisible`` ones those bytes."""
+    if divisible:
+        run = divide(run, [start, stop])
     places = run.columns.value_starts
     if not len(places) or (start <= run.offset + int(places[0]) and run.offset + int(places[-1]) < stop):
         return run
     first, behind = (int(np.searchsorted(places, bound - run.offset)) for bound in (start, stop))
     return replace(run, columns=run.columns.slice(first, behind))
+
+
+def divide(run: Run, places: Sequence[int]) -> Run:
+    """The run with its records cut at ``places``, bytes of the log segment. Their values lie back to back, and their
+    sequences count bytes."""
+    columns = run.columns
+    if not len(columns):
+        return run
+    starts = columns.value_starts
+    first, end = int(starts[0]), int(starts[-1] + columns.value_lengths[-1])
+    inside = np.array([place - run.offset for place in places if first < place - run.offset < end], np.int64)
+    return _with_starts(run, np.union1d(starts, inside), end)
+
+
+def join(runs: Sequence[Run], places: Sequence[int]) -> Run:
+    """Runs that lie back to back as one whose records begin at ``places`` and nowhere else, but for the first one."""
+    head = runs[0]
+    data = head.columns.data if len(runs) == 1 else memoryview(b"".join(run.columns.data for run in runs))
+    whole = replace(head, columns=replace(head.columns, data=data))
+    inside = [place - head.offset for place in places if 0 < place - head.offset < len(data)]
+    return _with_starts(whole, np.array([0, *inside], np.int64), len(data))
+
+
+def _with_starts(run: Run, starts: npt.NDArray[np.int64], end: int) -> Run:
+    columns = run.columns
+    lengths = np.diff(np.append(starts, end))
+    sequences = starts - int(columns.value_starts[0]) + int(columns.sequences[0])
+    return replace(run, columns=Columns(columns.data, sequences, None, None, None, starts, lengths))
 
 
 def _pick(columns: Columns, keep: npt.NDArray[np.bool_]) -> Columns:

@@ -5,8 +5,9 @@ What of one is damaged, or was removed since the plan was made, is looked for el
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.checksum import combine
@@ -25,8 +26,9 @@ from litelog.reading.prefetch import ahead
 from litelog.reading.sealed_stream import FETCH_BYTES, WHOLE_BYTES, open_sealed
 from litelog.sealed_frames import check_scan, decode_frames
 from litelog.spark.formats import scan_columns
-from litelog.spark.runs import Malformed, Run, cut_offsets
+from litelog.spark.runs import Malformed, Run, cut_offsets, join
 from litelog.spark.salvage import salvage
+from litelog.spark.shipped_runs import row_starts, shipped_parts
 from litelog.spark.substitutes import read_substitute
 from litelog.spark.task import AHEAD_BYTES, JOBS
 
@@ -110,6 +112,11 @@ def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Cal
             yield 0, partial(_give_up, opened)
             continue
         lengths = opened.footer.frames.lengths
+        if task.is_divisible:
+            for piece, runs in shipped_parts(opened.piece, opened.footer, task.log.range):
+                held = sum(sum(lengths[run.start : run.stop]) for run in runs)
+                yield held, partial(_fetch_shipped, task, replace(opened, piece=piece), runs)
+            continue
         for runs in _groups(opened.footer, list(_wanted(task, opened.piece, opened.footer))):
             yield sum(sum(lengths[run.start : run.stop]) for run in runs), partial(_fetch, task, opened, runs)
 
@@ -178,6 +185,19 @@ def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken
         return [_describe(opened.piece, footer, runs[0], error, read)]
 
 
+def _fetch_shipped(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken]:
+    """As ``_fetch``, where records are what was shipped at a time, wherever frames end."""
+    assert opened.footer is not None
+    found: list[Run | _Broken] = []
+    for whole, some in groupby(_fetch(task, opened, runs), key=lambda run: isinstance(run, Run)):
+        if not whole:
+            found += some
+            continue
+        run = join([run for run in some if isinstance(run, Run)], row_starts(opened.footer))
+        found.append(_cut(task, opened.piece, opened.footer, run))
+    return found
+
+
 def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> memoryview:
     frames = footer.frames
     return body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
@@ -192,9 +212,13 @@ def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, bo
     scan, columns = scan_columns(task.format, footer.file, data, start, expect)
     check_scan(key, footer, run, data, scan, task.format)
     found = Run(columns, piece.entry.index, start)
+    return found if task.is_divisible else _cut(task, piece, footer, found)
+
+
+def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: Run) -> Run:
     if piece.exact:
-        found = cut_offsets(found, piece.start, piece.stop)
-    return _cut_shipped(task, footer, found)
+        run = cut_offsets(run, piece.start, piece.stop, divisible=task.is_divisible)
+    return _cut_shipped(task, footer, run)
 
 
 def _cut_shipped(task: Task, footer: SealedFooter, run: Run) -> Run:
@@ -224,7 +248,19 @@ def _describe(
 
 
 def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
-    """What is broken, from elsewhere in the replica; or what can be saved of it, if it may be lost."""
+    """What is broken and of the piece, from elsewhere in the replica; or what can be saved of it, if it may be lost."""
+    piece = broken.piece
+    for found in _mend_all(task, broken):
+        if not piece.exact:
+            yield found
+        elif isinstance(found, Run):
+            yield cut_offsets(found, piece.start, piece.stop, divisible=task.is_divisible)
+        elif found.start < piece.stop and (found.stop is None or piece.start < found.stop):
+            stop = piece.stop if found.stop is None else min(found.stop, piece.stop)
+            yield replace(found, start=max(found.start, piece.start), stop=stop)
+
+
+def _mend_all(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
     piece, error = broken.piece, broken.error
     if isinstance(error, UnknownVersionError):
         raise error

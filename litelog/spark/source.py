@@ -11,15 +11,17 @@ from litelog.errors import ConfigError
 from litelog.spark.decoding import read_partition
 from litelog.spark.options import parse_options
 from litelog.spark.places import find_places
+from litelog.spark.planned import PlannedPartition
 from litelog.spark.planning import has_timestamps, plan
 from litelog.spark.schema import log_columns, type_of
+from litelog.spark.stream_options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.spark.options import ReadOptions
-    from litelog.spark.partitions import Partition
     from litelog.spark.schema import Column
+    from litelog.spark.stream import LitelogStreamReader
 
 
 _TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), StringType(), TimestampType())}
@@ -35,7 +37,7 @@ class LitelogSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns of what the options name: a listing and a GET for each replica."""
-        options = parse_options(self.options)
+        options = parse_any_options(self.options)
         places = find_places(options)
         remote = all(place.folder is None for place in places)
         columns = log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
@@ -45,6 +47,13 @@ class LitelogSource(DataSource):
         """A reader of the columns in ``schema``, which may be fewer, and in another order."""
         options = parse_options(self.options)
         return LitelogReader(options, _asked(options, schema))
+
+    def streamReader(self, schema: StructType) -> LitelogStreamReader:
+        """A reader of a stream with the columns in ``schema``."""
+        from litelog.spark.stream import LitelogStreamReader  # noqa: PLC0415  # batches do without
+
+        options = parse_stream_options(self.options)
+        return LitelogStreamReader(options, _asked(options.read, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of records with the columns in ``schema``."""
@@ -71,16 +80,6 @@ class LitelogReader(DataSourceReader):
         """The rows of a partition as record batches."""
         planned = partition.value
         return read_partition(planned, self._columns) if planned is not None else iter(())
-
-
-class PlannedPartition(InputPartition):
-    """A partition as Spark carries it. Its repr shows neither places nor options."""
-
-    def __init__(self, partition: Partition) -> None:
-        super().__init__(partition)
-
-    def __repr__(self) -> str:
-        return f"PlannedPartition({self.value.raw_bytes} bytes)"
 
 
 def spark_schema(columns: Sequence[Column]) -> StructType:

@@ -36,14 +36,14 @@ def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, err
         if moved.key != entry.key:
             batches = read_sealed(task.client, task.executor, [moved], task.format, SealedStart(start))
             try:
-                yield from _cut(batches, start, stop)
+                yield from _cut(task, batches, start, stop)
             except BrokenEntryError as broken:
                 raise broken.cause from None
             return
     if not task.is_strict and stop - start > AHEAD_BYTES:
         raise error
     try:
-        runs = _cut(read_unsealed(task.client, entry, start, task.format), start, stop)
+        runs = _cut(task, read_unsealed(task.client, entry, start, task.format), start, stop)
         found = runs if task.is_strict else list(runs)
         first = True
         for run in found:
@@ -56,10 +56,11 @@ def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, err
         raise error from None
 
 
-def _cut(batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[Run]:
+def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[Run]:
     """What lies between; all of it is read, as its last checks come at its end."""
     for batch in batches:
-        run = cut_offsets(Run(batch.columns, batch.entry.index, batch.start), start, stop)
+        found = Run(batch.columns, batch.entry.index, batch.start)
+        run = cut_offsets(found, start, stop, divisible=task.is_divisible)
         if len(run.columns):
             yield run
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
+from litelog.formats.raw import RawFormat
 from litelog.spark.options import Mode
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ class Task:
     def is_strict(self) -> bool:
         """Whether what is malformed is an error."""
         return self.log.mode is Mode.FAILFAST
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether any run of bytes is a record, so that one may be cut at any place: what lies in the log segment
+        tells nothing of how it was shipped."""
+        return isinstance(self.format, RawFormat)
 
     def lose(self, error: LitelogError) -> None:
         """Raise what says that data is lost, unless it may be: then it is said."""

@@ -19,6 +19,7 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.layout import wal_key
+from litelog.position import MAX_OFFSET
 from litelog.reading.checked_read import read_checked
 from litelog.reading.pieces import list_pieces
 from litelog.reading.prefetch import ahead
@@ -27,7 +28,7 @@ from litelog.reading.wal_chain import check_run, expectation, link_behind, link_
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.formats import scan_columns
 from litelog.spark.partitions import SealedPiece
-from litelog.spark.runs import Malformed, Run
+from litelog.spark.runs import Malformed, Run, cut_offsets
 from litelog.spark.salvage import salvage
 from litelog.spark.sealed_reading import read_sealed_pieces
 from litelog.spark.task import AHEAD_BYTES, JOBS
@@ -135,8 +136,16 @@ class _WalReader:
                 self._judge(link, segment)
         self._check_start(header.first)
         if fetched.columns is not None and len(fetched.columns) and self._is_wanted(header.shipped):
-            yield Run(fetched.columns, header.index, header.offset)
+            start, stop = self._bounds(header.index)
+            run = Run(fetched.columns, header.index, header.offset)
+            yield cut_offsets(run, start, stop, divisible=task.is_divisible)
         self._link = after
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        """The bytes of a log segment that are the piece's."""
+        start, stop = self._piece.start, self._piece.stop
+        first = start.offset if start is not None and start.index == index else 0
+        return first, stop.offset if stop is not None and stop.index == index else MAX_OFFSET
 
     def _judge(self, link: Link, segment: WalSegment) -> None:
         """Sequences leave some out: the format says whether they may."""
@@ -163,8 +172,10 @@ class _WalReader:
         elif entry.digest != header.sealed:
             raise CorruptObjectError(entry.key, "SHA-256 of its log segment", header.sealed, entry.digest)
         self._check_start(entry.first)
-        follows = None if link is None or header.offset else link.next
-        yield from read_sealed_pieces(task, [SealedPiece(entry, header.offset, entry.length, follows, exact=True)])
+        start, stop = self._bounds(header.index)
+        start, stop = max(start, header.offset), min(stop, entry.length)
+        follows = None if link is None or start else link.next
+        yield from read_sealed_pieces(task, [SealedPiece(entry, start, stop, follows, exact=True)])
         self._link = after
 
     def _link_behind(self, before: Position) -> Link | None:
@@ -241,7 +252,7 @@ class _WalReader:
         for index in range(slot.index, last.index + 1):
             entry = base.snapshot.entry(index)
             assert entry is not None
-            start = slot.offset if index == slot.index else 0
+            start = max(slot.offset if index == slot.index else 0, self._bounds(index)[0])
             end = entry.length
             if index == last.index and (behind is None or behind.index == index):
                 end = self._end_of(last, entry.length) if behind is None else behind.offset
