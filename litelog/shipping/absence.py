@@ -35,6 +35,8 @@ class Absence:
         self._last = ""
         """The newest log segment that was finished when the daemon came back."""
         self._sealed: dict[int, Contacted] = {}
+        self._free: int | None = None
+        """The index that sealing begins at."""
 
     @property
     def open(self) -> bool:
@@ -52,6 +54,9 @@ class Absence:
         if place.offset:
             return None
         if self._contact is not None:
+            if self._free != place.index and self._contact.is_begun(self._claim, place):
+                return None  # by a run that was killed before its state told
+            self._free = place.index
             find_files = partial(_find_upto, self._contact.files, place, self._last)
             contact = self._contact.seal(self._claim, place, find_files, shipped=shipped)
             self._contact = None

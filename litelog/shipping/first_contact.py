@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
-from litelog.position import generation
+from litelog.position import Position, generation
 from litelog.sealing import FinishedSegment, Sealing
 from litelog.shipping.finished_files import UNFIT, FinishedFiles, UnfitError, holds
 from litelog.shipping.listener import Sealed
@@ -143,6 +143,12 @@ class FirstContact:
         if outcome.error is not None:
             raise outcome.error
         return self._check(outcome.made, start.expectation)
+
+    def is_begun(self, claim: Claim, start: Place) -> bool:
+        """Whether the generation has a WAL segment of the log segment that begins at ``start``: a listing."""
+        since = Position(generation(claim.generation), start.index, 0)
+        found = next(iter(self._client.wal_segments(since.generation, since)), None)
+        return found is not None and found.position.index == start.index
 
     def _begin(
         self, claim: Claim, start: Place, files: Sequence[str], known: Iterable[SnapshotEntry], shipped: int

@@ -279,6 +279,28 @@ def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
     check_readers(store, log, tmp_path / "out")
 
 
+def test_what_a_killed_run_began_as_wal_segments_goes_on_as_wal_segments(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Also where the state does not tell that it was begun. A sealed segment of it would say other times."""
+    name = leave(log, store, state, clock)
+    log.append(2)
+    log.roll(3)
+    daemon = start(log, KillingStore(store, 2, after=True), state, clock)  # the rest, and the beginning of the next one
+    with pytest.raises(KilledError):
+        daemon.sync()
+    daemon.crash()
+    clock.advance(5)
+    go_on_alone(log, 4, 2)
+    clock.advance(5)
+    again = start(log, store, state, clock)
+    again.sync()
+    assert again.generation == name
+    assert sorted(finals(store)) == [3]
+    assert {header["index"] for header in headers(store) if header["length"]} == {1, 2, 4}
+    check_readers(store, log, tmp_path / "out")
+
+
 @pytest.mark.parametrize("rolled", [False, True])
 def test_a_state_that_is_set_back_adopts_finals_as_wal_segments_and_wal_segments_as_finals(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, rolled: bool
