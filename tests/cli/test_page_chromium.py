@@ -318,6 +318,13 @@ def test_a_page_that_nobody_sees_asks_for_nothing(world: World, browser: Browser
         assert (seen, len(asked)) == (2, 2)
         with page.expect_response(world.url):
             hide(page, hidden=False)
+        page.add_init_script("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+        seen = len(asked)
+        page.goto(world.url)  # as a tab that is opened in the background
+        page.clock.run_for(600_000)
+        assert len(asked) == seen + 1
+        with page.expect_response(world.url):
+            hide(page, hidden=False)
 
 
 def hide(page: Page, *, hidden: bool) -> None:
