@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from litelog.spark.record_encoding import check_columns
 from litelog.spark.spelling import spell_options
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ def write(
     kept = frame.persist() if count_first else frame
     try:
         if count_first:
+            from litelog.spark.record_encoding import check_columns  # noqa: PLC0415
+
             check_columns(kept.columns)
             given["partitionRecords"] = json.dumps(count_partitions(kept))
         kept.write.format("litelog").mode("overwrite" if overwrite else "append").options(**given).save(url)

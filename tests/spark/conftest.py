@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
     from tests.servers import S3Server
 
+JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""What a test asks a JVM for is short: half of its processor time went into optimizing."""
+
 CONFIG = {
+    **JVM,
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.eventLog.enabled": "true",
