@@ -284,10 +284,12 @@ class StreamFollower:
     def _walk(self, tail: Tail, stop: LogOffset) -> list[Step]:
         """The steps to ``stop``, looked up anew. ReplicaGapError where they end before."""
         _ = tail.claim
-        while tail.head.position < stop.position:
-            if not tail.advance() and tail.head.position < stop.position:
-                self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(stop.position)))
+        at = stop.position
+        while tail.head.position < at:
+            if not tail.advance():
+                self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(at)))
                 break
+            at = tail.steps[-1].carry(at)
         return list(until(list(tail.steps), stop.position))
 
     # --- stores that fail, and what is lost

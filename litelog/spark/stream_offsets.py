@@ -40,7 +40,7 @@ def decode(written: Mapping[str, Any]) -> dict[str, LogOffset]:
     if type(version) is int and version > VERSION:
         raise UnknownVersionError("the stream's checkpoint", "offsets", VERSION, version)
     try:
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise ValueError(f"version is {version!r}")
         return {name: _decode_log(offset) for name, offset in written["logs"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:

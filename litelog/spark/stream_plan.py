@@ -46,7 +46,8 @@ def until(steps: Sequence[Step], stop: Position) -> Iterator[Step]:
     for step in steps:
         if step.start >= stop:
             return
-        yield step if step.entry is None or step.stop <= stop else step.until(stop)
+        stop = step.carry(stop)
+        yield step if step.is_move or step.stop <= stop else step.until(stop)
 
 
 def _sealed_item(log: PlannedLog, step: Step) -> Iterator[SealedItem]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from litelog.position import Position
 from litelog.spark.stream_offsets import LogOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from litelog.position import Position
     from litelog.reading.wal_chain import Link
     from litelog.snapshot_entries import SnapshotEntry
 
@@ -38,6 +38,8 @@ class Step:
     """The WAL segment before it."""
     link: Link | None = None
     """Where the chain stands before it, for the first one behind a snapshot."""
+    is_fork: bool = False
+    """Of a move: whether it leads to another history, in which places of this one say nothing."""
     renumbers: bool = False
     """Of a move: whether the same records may have other sequences behind it."""
 
@@ -46,8 +48,20 @@ class Step:
         return self.entry is None and self.segment is None
 
     def until(self, stop: Position) -> Step:
-        """The part of a sealed segment before ``stop``, which lies in it."""
+        """The part before ``stop``, which lies in it."""
         return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None)
+
+    def carry(self, place: Position) -> Position:
+        """Where a place of the same generation lies behind a move to another one."""
+        if (
+            not self.is_move
+            or self.start.generation == self.stop.generation
+            or place.generation != self.start.generation
+        ):
+            return place
+        if self.is_fork:
+            return self.stop
+        return Position(self.stop.generation, place.index + self.stop.index - self.start.index, place.offset)
 
 
 @dataclass(slots=True)

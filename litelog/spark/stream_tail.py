@@ -9,7 +9,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
@@ -21,7 +21,6 @@ from litelog.reading.pieces import list_pieces
 from litelog.reading.succession import find_begun, find_shift, read_successor
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
-from litelog.spark.stream_offsets import LogOffset
 from litelog.spark.stream_start import find_sequence
 from litelog.spark.stream_steps import Step, behind
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from litelog.reading.pieces import Pieces
     from litelog.reading.wal_chain import Link
     from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.spark.stream_offsets import LogOffset
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class Tail:
 
     def _add_listed(self, infos: Sequence[WalSegmentInfo], base: Base | None = None) -> None:
         """Take what a listing shows from the slot on, up to the first hole: all but the last one by their names."""
-        for info, after in zip(infos, [*infos[1:], None], strict=True):
+        for info, after in zip_longest(infos, infos[1:]):
             here = info.position
             if here != self._slot:
                 return
@@ -289,21 +289,19 @@ class Tail:
 
     def _change(self, successor: Claim) -> None:
         """Go on in a generation that continues this one, at the same place."""
-        claim, at = self.claim, self.head.position
+        claim, at, is_fork = self.claim, self.head.position, False
         self.claims[successor.generation] = successor
         try:
             shift = find_shift(self._client, claim, successor)
         except DivergedError as error:
             self._lose(error)
-            stop = find_sequence(self._client, successor, self.head.sequence)
+            stop, is_fork = find_sequence(self._client, successor, self.head.sequence), True
         else:
             if at.index + shift < 0:
                 self._lose(PrunedError(str(at)))
             stop = Position(generation(successor.generation), max(0, at.index + shift), at.offset)
-        self._move(stop)
-        if claim.format != "litelog":  # it numbers records as it meets them, which may begin elsewhere
-            self.head = LogOffset(stop, None)
-            self.steps[-1] = replace(self.steps[-1], renumbers=True)
+        renumbers = claim.format != "litelog"  # others count records from the first one that they meet
+        self._add(Step(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
         self._slot, self._last, self._entered = stop, None, False
 
     # --- no news

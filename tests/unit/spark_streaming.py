@@ -1,4 +1,4 @@
-"""Runs a stream as Spark does, without Spark: batch by batch, with a checkpoint, and tasks that read what is planned."""
+"""Runs a stream as Spark does, without Spark: batch by batch, with a checkpoint, and tasks that read plans."""
 
 from __future__ import annotations
 
