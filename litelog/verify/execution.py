@@ -170,7 +170,7 @@ class _Verification:
             extent = Extent(None, ended=True, next=None, shipped=0)
         self._check_end(name, extent, claims, started)
         self._check_predecessor_end(base)
-        sealed.judge_unnamed(name, subject.covered, extent, chain.sealed_digests)
+        sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
         return GenerationReport.of(held, claim, base, extent)

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
-    from litelog.position import Generation
+    from litelog.position import Generation, Position
     from litelog.snapshot import Snapshot
-    from litelog.verify.chain import Extent
     from litelog.verify.findings import Findings
     from litelog.verify.pool import OrderedPool
     from litelog.verify.sealed_read import SealedReader
@@ -87,17 +86,18 @@ class SealedJudge:
                     self._anomalies.take(problem)
             before = entry.next if entry.next is not None else before
 
-    def judge_unnamed(self, generation: Generation, covered: int, extent: Extent, finals: set[str]) -> None:
-        """Those that no snapshot names are new, or nobody needs them."""
-        slot = extent.slot
+    def judge_unnamed(
+        self, generation: Generation, covered: int, slot: Position | None, *, ended: bool, finals: set[str]
+    ) -> None:
+        """Those that no snapshot names are new, or nobody needs them. ``slot``: the generation's next one, if known."""
         growing = slot.index if slot is not None and slot.offset > 0 else None
         for entry in self._unnamed.pop(generation, []):
             if entry.digest in finals or entry.key in self._snapshots.named:
                 continue
             refuted = self._refuted.get(entry.key)
-            if refuted is None and not extent.ended and entry.index == growing:
+            if refuted is None and not ended and entry.index == growing:
                 refuted = "its log segment still grows"
-            if refuted is not None or extent.ended or entry.index < covered:
+            if refuted is not None or ended or entry.index < covered:
                 what = "is named by no snapshot" + ("" if refuted is None else f": {refuted}")
                 self._anomalies.add(Kind.ORPHAN, entry.key, what, harmful=False)
             else:
