@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, LitelogError, SourceError, StoreError
+from litelog.errors import FencedError, LitelogError, SourceError
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.position import generation
-from litelog.retention.facts import Drop
-from litelog.retention.trimming import first_kept, note_drop
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, finished_by
 from litelog.shipping.back_off import BackOff, needs_help
-from litelog.shipping.covered import delete_covered
-from litelog.shipping.fencing import GRACE_SECONDS, require_newest
+from litelog.shipping.clearing import Clearing
+from litelog.shipping.fencing import require_newest
 from litelog.shipping.listener import Sealed, Snapped
 from litelog.shipping.marks import MarkLog
-from litelog.shipping.pruning import Pruner
 from litelog.shipping.sealer import Sealer, TakenError
 from litelog.shipping.snapshots import Snapshots, find_snapshot
 from litelog.shipping.wal_bytes import find_finished
@@ -42,9 +38,6 @@ if TYPE_CHECKING:
     from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
-
-DELETE_SECONDS = 60.0
-"""How long after a successful WAL PUT, which proved whose generation it is, covered WAL segments are deleted."""
 
 LAST_FAILURES = 5
 """How often in a row the work may fail where it is the last there is to do."""
@@ -81,16 +74,12 @@ class Archive:
         self._snapshots = Snapshots(source.folder, source.format, client, claim, clock, pair.settings.snapshot_policy)
         self._newest: Snapshot | None = None
         self._marks = MarkLog()
-        self._pruner = Pruner(client, pair.settings.retention, clock, claim)
-        self._put_after: int | None = None
-        self._proved: int | None = None
+        self._clearing = Clearing(pair, claim, lambda: self._state, self._change, save, self._snapshots.first_at_source)
         self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
         self._retry_at = 0.0
         self._error: LitelogError | None = None
         self._counted_from = clock.monotonic()
-        self._put_at: float | None = None
         self._sealed = 0
-        self._delete_refused = False
         self._asked = False
         self._waiting: list[Callable[[ArchiveStatus], None]] = []
         self._last = False
@@ -111,8 +100,7 @@ class Archive:
     def shipped(self, start: Place, header: WalHeader, digest: str, sealed: SnapshotEntry | None = None) -> None:
         """A WAL segment is durable that begins at ``start``; ``sealed``: it stands for that sealed segment."""
         with self._changed:
-            self._put_at = self._pair.clock.monotonic()
-            self._proved, self._put_after = self._put_after, self._state.snapshot
+            self._clearing.put(self._state.snapshot)
             self._marks.add(header)
             state = self._state
             if header.offset == 0:
@@ -141,6 +129,7 @@ class Archive:
         """Begin nothing more: the generation is another's, or the process ends."""
         with self._changed:
             self._stopped = True
+        self._clearing.stop()
 
     # --- whoever asks
 
@@ -267,8 +256,8 @@ class Archive:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
-        deletion = None if last else self._next_deletion(state)  # first: right behind the put that lets it
-        return deletion or self._next_seal(state, state.snapshot) or (None if last else self._next_pruning())
+        deletion = None if last else self._clearing.next_deletion()  # first: right behind the put that lets it
+        return deletion or self._next_seal(state, state.snapshot) or (None if last else self._clearing.next_pruning())
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
         ready = state.sealed
@@ -282,18 +271,13 @@ class Archive:
             return self._recover_next
         return partial(self._seal, state.finished[len(ready)]) if unsealed else None
 
-    def _next_deletion(self, state: ArchiveState) -> Callable[[], None] | None:
-        retention = self._pair.settings.wal_retention
-        due = state.covered and self._pair.clock.monotonic() >= state.covered[0].since + retention
-        return partial(self._delete, state.covered[0]) if due and self._may_delete() else None
-
-    def _next_pruning(self) -> Callable[[], None] | None:
-        due = self._pruner.due is not None and self._pair.clock.monotonic() >= self._pruner.due
-        return partial(self._prune, self._proved) if due and self._proved is not None and self._may_delete() else None
-
     @property
     def _snapshot_at(self) -> float:
         return self._counted_from + self._pair.settings.snapshot_interval
+
+    def _change(self, **changes: object) -> None:
+        with self._changed:
+            self._state = replace(self._state, **changes)  # type: ignore[arg-type]
 
     def _find_newest(self) -> None:
         """The state was lost, or written before there were sealed segments: look what the replica holds."""
@@ -322,8 +306,7 @@ class Archive:
         self._pair.listener.sealed(Sealed(self._pair.source.folder, self._pair.client.url, entry, left))
 
     def _take_snapshot(self, ready: tuple[ShippedSegment, ...]) -> None:
-        now = self._pair.clock.monotonic()
-        if self._put_at is None or now - self._put_at > GRACE_SECONDS / 2:
+        if not self._clearing.proved_lately:
             require_newest(self._pair.client, self._claim)
         newest = self._newest
         if newest is None or newest.next != self._state.snapshot:
@@ -331,14 +314,12 @@ class Archive:
         if newest is None or newest.next != self._state.snapshot:
             self._forget_newest(newest)
             return
-        made = self._snapshots.write_next(newest, ready, self._first_kept)
-        self._note_drop(made)
-        self._pruner.hasten()
+        made = self._snapshots.write_next(newest, ready, self._clearing.first_kept)
+        self._clearing.snapped(made)
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
-            now = self._pair.clock.monotonic()
-            self._counted_from = now
-            covered = (*self._state.covered, Covered(self._claim.generation, made.next, now))
+            self._counted_from = self._pair.clock.monotonic()
+            covered = (*self._state.covered, Covered(self._claim.generation, made.next, self._counted_from))
             self._state = replace(self._state.with_snapshot(made.next), covered=covered)
         self._save()
         self.on_snapshot(made)
@@ -358,56 +339,8 @@ class Archive:
             self._name,
             self._state.snapshot,
             before,
-            extra=self._fields("snapshot-replaced"),
+            extra=fields("snapshot-replaced", log=self._pair.source.folder, replica=self._pair.client.url),
         )
-
-    def _fields(self, event: str, objects: int | None = None) -> dict[str, object]:
-        return fields(event, log=self._pair.source.folder, replica=self._pair.client.url, objects=objects)
-
-    def _delete(self, covered: Covered) -> None:
-        done = False
-        try:
-            deleted, done = delete_covered(self._pair.client, covered, self._may_delete)
-            if deleted:
-                extra = self._fields("covered-deleted", objects=deleted)
-                _logger.debug("%s: deleted %d covered WAL segments", self._pair.client.url, deleted, extra=extra)
-        except StoreError as error:
-            if not needs_help(error):
-                raise
-            if not self._delete_refused:
-                extra = self._fields("delete-refused")
-                _logger.error("%s: covered WAL segments stay there: %s", self._pair.client.url, error, extra=extra)
-            self._delete_refused = done = True
-        with self._changed:
-            if done:
-                self._state = replace(self._state, covered=self._state.covered[1:])
-            else:
-                self._put_at = None  # the next put proves anew whose generation it is
-        self._save()
-
-    def _first_kept(self, made: Snapshot) -> int:
-        return first_kept(made, self._pair.settings.retention, self._state.drops, self._pruner.now)
-
-    def _note_drop(self, made: Snapshot) -> None:
-        """Take note of what the source has dropped: retention lets nothing go that any state in its window held."""
-        policy = self._pair.settings.retention
-        if not policy.limits:
-            return
-        with suppress(SourceError):  # a folder that is missing tells nothing
-            shipped = max((entry.shipped_last for entry in made.segments), default=0)
-            drop = Drop(max(made.created, shipped), self._snapshots.first_at_source(made))
-            with self._changed:
-                self._state = replace(self._state, drops=note_drop(self._state.drops, drop, policy))
-
-    def _prune(self, upto: int) -> None:
-        if not self._pruner.run(upto, self._state.drops, self._may_delete):
-            with self._changed:
-                self._put_at = None  # the next put proves anew whose generation it is
-
-    def _may_delete(self) -> bool:
-        with self._changed:
-            put_at = self._put_at
-        return not self._stopped and put_at is not None and self._pair.clock.monotonic() - put_at <= DELETE_SECONDS
 
 
 def _do_nothing() -> None: ...
