@@ -251,19 +251,19 @@ def test_the_policy_runs_no_script_but_its_own(world: World, browser: Browser) -
     context = browser.new_context()
     page = context.new_page()
     page.goto(world.url)
-    blocked = page.evaluate("""() => new Promise((resolve) => {
-        const seen = [];
+    page.evaluate("""() => {
+        window.blocked = [];
         document.addEventListener('securitypolicyviolation', (event) => {
-            seen.push(event.effectiveDirective);
-            if (seen.length === 4) resolve(seen.sort());
-        });
+            window.blocked.push(event.effectiveDirective); });
         const script = document.createElement('script');
         script.textContent = 'window.canary = 1';
         document.body.append(script);
         document.body.insertAdjacentHTML('beforeend', '<p onclick="window.canary = 1" style="color: red"></p>');
         document.body.lastElementChild.click();
         fetch('http://127.0.0.1:9/').catch(() => {});
-    })""")
+    }""")
+    page.wait_for_function("window.blocked.length >= 4")
+    blocked = page.evaluate("window.blocked.sort()")
     assert blocked == ["connect-src", "script-src-attr", "script-src-elem", "style-src-attr"]
     assert page.evaluate("window.canary === undefined")
     context.close()
