@@ -19,6 +19,7 @@ from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs.export_task import ExportSettings
 from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
+from tests.spark.conftest import JVM
 from tests.spark.test_writer import expected, rows
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.Captur
     url, target = str(tmp_path / "replica"), str(tmp_path / "table")
     write(rows(spark, 100, 1), url)
     command = [sys.executable, "-m", "litelog_cli", "spark", "export", url, target, "--master", "local[1]"]
+    command += [word for name, value in JVM.items() for word in ("--conf", f"{name}={value}")]
     done = subprocess.run([*command, "--driver-memory", "512m"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "exported 100 records in 1 files" in done.stdout
