@@ -1,0 +1,253 @@
+"""The processes of a soak: writers, daemons, and what is seen of them from outside."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+WAIT_SECONDS = 240
+"""What nothing here takes, however busy the machine is."""
+
+Labels = tuple[str, ...]
+
+
+def wait_until(holds: Callable[[], bool], what: str, why: Callable[[], object] = lambda: "") -> None:
+    """Wait for a condition. AssertionError, with ``what`` was waited for and ``why`` it is not so, if it does not come
+    true."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s in vain: {what}; {why()}"
+        pause.wait(0.05)
+
+
+class JsonLines:
+    """The whole lines that a process has written to a file so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seen: list[dict[str, Any]] = []
+        self.others: list[str] = []
+        """Lines that are no JSON."""
+        self._at = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """All that there is; what is new is looked at once."""
+        with self.path.open("rb") as file:
+            file.seek(self._at)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._at += len(whole)
+        for line in whole.decode().splitlines():
+            if line.startswith("{"):
+                self.seen.append(json.loads(line))
+            else:
+                self.others.append(line)
+        return self.seen
+
+
+class Process:
+    """A Python process whose standard output and error are files of JSON lines."""
+
+    def __init__(self, name: Path, *arguments: str) -> None:
+        out, err = name.with_suffix(".out"), name.with_suffix(".err")
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=stdout, stderr=stderr
+            )
+        self.said, self.logged = JsonLines(out), JsonLines(err)
+
+    def check_alive(self) -> None:
+        assert self.process.poll() is None, f"exit code {self.process.returncode}: {self.errors()}"
+
+    def errors(self) -> str:
+        """The end of what it logged."""
+        return self.logged.path.read_text()[-2000:]
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal; the exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(WAIT_SECONDS)
+        self.end_input()
+        return code
+
+    def end_input(self) -> None:
+        """Let go of its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+class Writer(Process):
+    """A process that appends to many logs."""
+
+    def __init__(self, name: Path, seed: int, segment_bytes: int, pause: float) -> None:
+        script = str(Path(__file__).with_name("soak_writer.py"))
+        super().__init__(name, script, str(seed), str(segment_bytes), str(pause))
+        self._read = 0
+        self._done: Counter[str] = Counter()
+        self._next: dict[str, int] = {}
+
+    def order(self, command: str) -> None:
+        """Have it do something, and wait until it has."""
+        self._look()
+        done = self._done[command]
+        assert self.process.stdin is not None
+        self.process.stdin.write(command.encode() + b"\n")
+        self.process.stdin.flush()
+
+        def obeyed() -> bool:
+            self.check_alive()
+            self._look()
+            return self._done[command] > done
+
+        wait_until(obeyed, f"the writer does: {command}")
+
+    def written(self) -> dict[str, int]:
+        """The sequence behind the last record of each log that it said to be durable."""
+        self._look()
+        return dict(self._next)
+
+    def _look(self) -> None:
+        facts = self.said.read()
+        for fact in facts[self._read :]:
+            if "did" in fact:
+                self._done[fact["did"]] += 1
+            else:
+                self._next[fact["log"]] = fact["next"]
+        self._read = len(facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """What one moment of a daemon takes."""
+
+    resident_bytes: int
+    """Of memory of its own: no file's pages."""
+    files: int
+    """Descriptors of all but sockets."""
+    sockets: int
+    threads: int
+
+
+class Daemon(Process):
+    """``litelog replicate --config``, which listens at a unix socket."""
+
+    def __init__(self, name: Path, config: Path, place: Path) -> None:
+        super().__init__(name, "-m", "litelog_cli", "replicate", "--json", "--config", str(config))
+        self._place = str(place)
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """An answer's status and body; the status is 0 while nobody answers."""
+        self.check_alive()
+        connection = http.client.HTTPConnection("localhost")
+        with socket.socket(socket.AF_UNIX) as connection.sock:
+            connection.sock.settimeout(WAIT_SECONDS)
+            try:
+                connection.sock.connect(self._place)
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+            except (OSError, http.client.HTTPException):
+                return 0, b""
+
+    def wait_for(self, path: str, status: int) -> None:
+        """Wait until a path is answered like that."""
+        wait_until(lambda: self.get(path)[0] == status, f"{path} is {status}: {self.errors()}")
+
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self._answered("/status")))
+
+    def _answered(self, path: str) -> bytes:
+        status, body = self.get(path)
+        assert status == 200, f"{path}: {status} {body!r}: {self.errors()}"
+        return body
+
+    def logs(self) -> set[str]:
+        """The logs that are replicated."""
+        return {each["log"] for each in self.status()["logs"]}
+
+    def metrics(self, name: str, *labels: str) -> dict[Labels, float]:
+        """The samples of a metric that are not 0, by the values of these labels."""
+        families = text_string_to_metric_families(self._answered("/metrics").decode())
+        return {
+            tuple(sample.labels[label] for label in labels): sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and sample.value
+        }
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.said.read() if event["event"] == kind]
+
+    def acknowledged(self, log: str, replica: str) -> int:
+        """The sequence behind the last record that it said to be in a replica, whose URL begins with ``replica``."""
+        events = (event for event in self.events("shipped") if event["log"] == log)
+        own = [event for event in events if event["replica"].partition("?")[0] == replica]
+        return max((event["next"] or 0 for event in own), default=0)
+
+    def written(self) -> dict[Labels, float]:
+        """What it said to have become durable, as the metric counts it."""
+        kinds = {"shipped": "wal", "sealed": "sealed", "snapshot": "snapshot"}
+        events = (event for event in self.said.read() if event["event"] in kinds)
+        return dict(Counter((event["log"], event["replica"], kinds[event["event"]]) for event in events))
+
+    def gauge(self) -> Gauge:
+        """What it takes now."""
+        folder = Path(f"/proc/{self.process.pid}")
+        lines = (folder / "status").read_text().splitlines()
+        facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        targets = []
+        for descriptor in (folder / "fd").iterdir():
+            try:
+                targets.append(os.readlink(descriptor))
+            except FileNotFoundError:  # closed meanwhile
+                continue
+        sockets = sum(target.startswith("socket:") for target in targets)
+        resident = int(facts["RssAnon"].split()[0]) * 1024
+        return Gauge(resident, len(targets) - sockets, sockets, int(facts["Threads"]))
+
+
+class Follower:
+    """``litelog cat --follow`` of a replica: a process that is started anew, behind what it has printed, wherever a
+    request has failed."""
+
+    def __init__(self, name: Path, config: Path, url: str) -> None:
+        self._name, self._arguments = name, (url, "--config", str(config))
+        self.given_up = 0
+        self._done: list[int] = []
+        self.process = self._start()
+
+    def sequences(self) -> list[int]:
+        """Those of the records that were printed."""
+        if self.process.process.poll() is not None:
+            assert "StoreError" in self.process.errors() or " open " in self.process.errors(), self.process.errors()
+            self._done += self._printed()
+            self.process.end_input()
+            self.given_up += 1
+            self.process = self._start()
+        return [*self._done, *self._printed()]
+
+    def _start(self) -> Process:
+        start = self._done[-1] + 1 if self._done else 0
+        name = self._name.with_name(f"{self._name.name}-{self.given_up}")
+        return Process(name, "-m", "litelog_cli", "cat", "--follow", "--from", str(start), *self._arguments)
+
+    def _printed(self) -> list[int]:
+        lines = self.process.said.path.read_bytes().split(b"\n")[:-1]
+        return [int(line.partition(b":")[0]) for line in lines]

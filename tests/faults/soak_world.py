@@ -1,0 +1,184 @@
+"""The logs of a soak, their replicas, and the configuration that names them; and how what a replica gives back is
+compared with what was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from litelog.formats.litelog import LitelogFormat
+from litelog.object_store import ObjectReplicaClient
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
+from replica_clients.file import FileStore
+from replica_clients.s3 import open_store
+from tests.faults.processes import count_records, segments
+from tests.servers import REGION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.object_store import ObjectStore
+    from tests.fault_proxy import FaultProxy
+    from tests.servers import S3Server
+
+MAX_LAG = "5s"
+KINDS = ("file", "s3")
+
+SPECIAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "truncated": ({"truncate": {"max-bytes": "24KiB"}}, {"snapshot-segments": 2}),
+    "retained": ({}, {"retention": {"max-snapshots": 2, "max-age": "1h"}, "snapshot-segments": 2}),
+    "scrubbed": ({}, {"scrub-interval": "2s", "scrub-rate": "64MiB"}),
+    "reloaded": ({}, {}),
+    "named": ({}, {}),
+}
+"""Logs with an entry of their own: what it says of the log, and of its replicas."""
+
+FOUND = ("kept/one", "kept/two")
+"""Logs that are found, and stay."""
+
+
+class World:
+    """All logs, each with a replica in a folder and one in S3, behind the proxy."""
+
+    def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy) -> None:
+        self.folder = folder
+        self.config = folder / "config.yml"
+        self.socket = folder / "daemon.sock"
+        self.bucket = server.make_bucket()
+        self._server, self._proxy = server, proxy
+        self._restores = 0
+        (folder / "found").mkdir()
+        self.configure()
+
+    def configure(self, turn: int = 0) -> None:
+        """Write the configuration. From turn to turn one log gets other settings, and one comes or goes."""
+        logs = []
+        for name, (of_log, of_replica) in SPECIAL.items():
+            if name == "named" and turn % 2:
+                continue
+            more = {"sync-interval": f"{250 + turn % 2}ms"} if name == "reloaded" else {}
+            replicas = [{"url": self.url(kind, name), **of_replica, **more, **self._options(kind)} for kind in KINDS]
+            logs.append({"path": self.path(name), **of_log, "replicas": replicas})
+        found = [{"url": self.url(kind, "found/{name}"), **self._options(kind)} for kind in KINDS]
+        logs.append({"dir": str(self.folder / "found"), "pattern": "*/*", "replicas": found})
+        values = {
+            "state-dir": str(self.folder / "state"),
+            "addr": f"unix:{self.socket}",
+            "max-lag": MAX_LAG,
+            "sync-interval": "250ms",
+            "poll-interval": "200ms",
+            "snapshot-segments": 4,
+            "logs": logs,
+        }
+        draft = self.config.with_suffix(".draft")
+        draft.write_text(json.dumps(values))
+        draft.replace(self.config)
+
+    def path(self, name: str) -> str:
+        """A log's folder."""
+        return str(self.folder / ("logs" if name in SPECIAL else "found") / name)
+
+    def url(self, kind: str, name: str) -> str:
+        """The URL of a log's replica."""
+        name = name if name in SPECIAL or name.startswith("found/") else f"found/{name}"
+        return f"file://{self.folder}/replicas/{name}" if kind == "file" else f"s3://{self.bucket}/{name}"
+
+    def move_away(self, name: str) -> None:
+        """Have a log go; it is kept to be compared."""
+        gone = self.folder / "gone" / name
+        gone.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(self.path(name), gone)
+
+    # --- what replicas hold
+
+    def count_objects(self, kind: str, name: str) -> dict[str, int]:
+        """How many objects of each kind there are, past the proxy, as the metric names them."""
+        store = self._open(kind, name)
+        keys = [info.key for info in store.list("generations/")]
+        store.close()
+        parts = {"wal": "/wal/", "sealed": "/segments/", "snapshot": "/snapshots/"}
+        return {what: sum(part in key for key in keys) for what, part in parts.items()}
+
+    def litelog(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb, with the configuration, through the proxy and all its faults."""
+        command = [sys.executable, "-m", "litelog_cli", *arguments, "--config", str(self.config)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def check_restored(self, kind: str, name: str, at_least: int) -> int:
+        """Restore a log that is written to, as a process; the records, of which there are ``at_least`` so many."""
+        output = self._output()
+        done = self.litelog("restore", self.url(kind, name), "-o", str(output), "--quiet")
+        assert done.returncode == 0, f"{name} from {kind}: {done.stderr}"
+        return self._check(output, self.path(name), at_least, whole=False)
+
+    def check_whole(self, kind: str, name: str, written: int) -> None:
+        """Restore a log that nobody writes to any more: it is all there."""
+        gone = self.folder / "gone" / name
+        assert self._check_past_proxy(kind, name, str(gone) if gone.exists() else self.path(name), written, True)
+
+    def check_beginning(self, kind: str, name: str, at_least: int) -> int:
+        """Restore a log that went away in mid-flight: a beginning of it, with ``at_least`` so many records."""
+        return self._check_past_proxy(kind, name, str(self.folder / "gone" / name), at_least, False)
+
+    def _check_past_proxy(self, kind: str, name: str, log: str, at_least: int, whole: bool) -> int:
+        store = self._open(kind, name)
+        client = ObjectReplicaClient(store)
+        log_format, output = LitelogFormat(), self._output()
+        restore(client, find_plan(client, Target(), log_format), str(output), log_format=log_format)
+        client.close()
+        return self._check(output, log, at_least, whole=whole)
+
+    def _check(self, output: Path, log: str, at_least: int, *, whole: bool) -> int:
+        """What was restored is the log from its first record on; of log segments that the source still has, byte for
+        byte."""
+        restored = segments(output)
+        source = segments_that_stay(log)
+        last = max(restored)
+        for name, text in restored.items():
+            if name in source:
+                same = source[name] == text if whole or name != last else source[name].startswith(text)
+                assert same, f"{log}/{name} was restored with other bytes"
+        first = min(source)
+        missing = [name for name in source if name not in restored and (whole or name < last)]
+        assert not missing, f"{log}: {missing} were not restored"
+        assert min(restored) <= first
+        records = count_records(output)
+        assert records >= at_least, f"{log}: {at_least} records were acknowledged, {records} restored"
+        assert not whole or records == at_least, f"{log}: {at_least} records were written, {records} restored"
+        shutil.rmtree(output)
+        return records
+
+    def _output(self) -> Path:
+        self._restores += 1
+        return self.folder / f"restored-{self._restores}"
+
+    def _options(self, kind: str) -> dict[str, Any]:
+        if kind == "file":
+            return {}
+        endpoint = self._proxy.endpoint
+        return {"options": {"endpoint": endpoint, "region": REGION, "read-timeout": "1s", "connect-timeout": "1s"}}
+
+    def _open(self, kind: str, name: str) -> ObjectStore:
+        url = self.url(kind, name)
+        if kind == "file":
+            return FileStore(url.removeprefix("file://"))
+        return open_store(url, self._server.options())
+
+
+def segments_that_stay(log: str) -> dict[str, bytes]:
+    """A log's segments; those that a truncation removes meanwhile are left out."""
+    found = {}
+    for name in sorted(os.listdir(log)):
+        if name.endswith(".log"):
+            try:
+                with open(os.path.join(log, name), "rb") as file:
+                    found[name] = file.read()
+            except FileNotFoundError:
+                continue
+    return found

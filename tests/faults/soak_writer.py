@@ -1,0 +1,74 @@
+"""A writer of many logs, a process: appends numbered records to one after the other, each batch durable before it says
+so, and rolls log segments all the while.
+
+python soak_writer.py SEED SEGMENT_BYTES PAUSE
+
+PAUSE: seconds between two appends. On standard input, a line each, answered by ``{"did": LINE}``: ``open LOG``,
+``close LOG``, ``rest`` and ``go on``. On standard output: ``{"log": LOG, "next": SEQUENCE}`` for each append.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import selectors
+import sys
+from collections import deque
+
+from litelog.log.writer import LogWriter
+
+
+class Writers:
+    """The logs that are open, in turn."""
+
+    def __init__(self, seed: int, segment_bytes: int) -> None:
+        self.resting = False
+        self._random = random.Random(seed)
+        self._segment_bytes = segment_bytes
+        self._turns: deque[LogWriter] = deque()
+
+    def obey(self, command: str) -> None:
+        """Do what a line says, and say so."""
+        verb, _, log = command.partition(" ")
+        if verb == "open":
+            self._turns.append(LogWriter(log, segment_bytes=self._segment_bytes, fsync="always"))
+        elif verb == "close":
+            writer = next(each for each in self._turns if each.folder == log)
+            self._turns.remove(writer)
+            writer.close()
+        else:
+            self.resting = verb == "rest"
+        say({"did": command})
+
+    def append(self) -> None:
+        """A batch for the log whose turn it is."""
+        if self.resting or not self._turns:
+            return
+        writer = self._turns[0]
+        self._turns.rotate(-1)
+        first = writer.next_sequence
+        numbers = range(first, first + self._random.randint(1, 20))
+        values = [b"%d:" % number + self._random.randbytes(60).hex().encode() for number in numbers]
+        say({"log": writer.folder, "next": writer.append(values).next})
+
+
+def say(fact: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(fact) + "\n")
+    sys.stdout.flush()
+
+
+def main(seed: str, segment_bytes: str, pause: str) -> None:
+    writers = Writers(int(seed), int(segment_bytes))
+    commands = selectors.DefaultSelector()
+    commands.register(sys.stdin, selectors.EVENT_READ)
+    while True:
+        if commands.select(float(pause)):
+            line = sys.stdin.readline()
+            if not line:
+                return
+            writers.obey(line.rstrip("\n"))
+        writers.append()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
