@@ -28,6 +28,7 @@ CONFIG = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
