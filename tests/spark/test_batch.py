@@ -166,6 +166,11 @@ def test_a_folder_of_a_log_is_read_as_it_is(spark: Any, replica: Replica) -> Non
     assert facts(read(spark, replica.log, numPartitions="3")) == expected(replica.rows)
 
 
+def test_file_systems_of_fsspec(spark: Any, replica: Replica) -> None:
+    pytest.importorskip("fsspec")
+    assert facts(read(spark, f"local://{replica.url}", numPartitions="2")) == expected(replica.rows)
+
+
 @pytest.mark.parametrize("name", ["lines", "raw"])
 def test_other_formats(spark: Any, tmp_path: Path, name: str) -> None:
     log = make_log(tmp_path / "log", name)
