@@ -1,7 +1,8 @@
 """A soak: one daemon over many logs that come and go, writers that roll, restarts, reloads, a store that fails all the
 while, restores in between. Nothing is lost, and what the daemon takes stays flat.
 
-LITELOG_SOAK_SECONDS=60 is a minute, 900 a quarter of an hour; without it there is none. LITELOG_SOAK_SEED chooses what happens when.
+LITELOG_SOAK_SECONDS=60 is a minute, 900 a quarter of an hour; without it there is none.
+LITELOG_SOAK_SEED chooses what happens when.
 """
 
 from __future__ import annotations
