@@ -1,0 +1,195 @@
+"""Spark in processes of their own: drivers that are killed, tasks that fail and are tried again, Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import NothingToRestoreError
+from litelog.registry import open_format, open_store
+from litelog.spark import write
+from litelog.spark.java import java_home
+from litelog.spark.jobs import export, exported
+from litelog.verify.anomaly import Kind
+from litelog.verify.execution import verify
+from tests.spark.test_jobs import sequences
+from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from litelog.verify.report import Report
+
+TASK_BYTES = 8 << 10
+SECONDS = 200
+"""For a JVM to start and do what is waited for, on a machine that has much else to do."""
+
+DRIVER = """
+import os, sys, threading, time
+from pathlib import Path
+from litelog.spark.session import session
+from litelog.spark.jobs import export
+from tests.spark.test_writer import rows
+
+place = Path(sys.argv[1])
+from tests.spark.conftest import JVM
+spark = session("killed", master="local[2,2]", driver_memory="512m", config=JVM)
+
+def fail_once(batches):
+    from pyspark import TaskContext
+    for batch in batches:
+        yield batch
+    if TaskContext.get().partitionId() == 1 and TaskContext.get().attemptNumber() == 0:
+        raise OSError("as if the machine had gone")
+
+def hang(batches):
+    from pyspark import TaskContext
+    for batch in batches:
+        yield batch
+    while TaskContext.get().partitionId() == 1:
+        time.sleep(1)
+
+def write(kind, name):
+    frame = rows(spark, 1000, 2)
+    writer = frame.mapInArrow(kind, frame.schema).write.format("litelog").mode("append")
+    writer.option("segmentBytes", "8KiB").save(str(place / name))
+
+def export_meanwhile():
+    while len(list((place / "unfinished").rglob("*.segment.lz4"))) < 2:
+        time.sleep(0.01)
+    export(spark, str(place / "long"), str(place / "table"), partition_by="date", task_bytes=int(sys.argv[2]))
+
+write(fail_once, "retried")
+threading.Thread(target=export_meanwhile, daemon=True).start()
+write(hang, "unfinished")
+"""
+
+
+@contextmanager
+def driver(script: str, *arguments: str, output: Path) -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """A process, of a group of its own that is killed at the end, and what waits for a condition meanwhile."""
+    with open(output, "wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments], stdout=file, stderr=file, start_new_session=True
+        )
+    deadline = time.monotonic() + SECONDS
+
+    def wait(condition: Callable[[], Any]) -> None:
+        while not condition():
+            assert process.poll() is None, output.read_text()[-3000:]
+            assert time.monotonic() < deadline, output.read_text()[-3000:]
+            time.sleep(0.01)
+
+    try:
+        yield wait
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path) -> None:
+    """kill -9 of a driver and its workers, in the midst of a write and of an export. Before that one of its writes had
+    a task that failed once, behind the sealed segments that it had written."""
+    write(rows(spark, 8000, 2), str(tmp_path / "long"), options={"segmentBytes": "8KiB"})
+    write(rows(spark, 50, 1), str(tmp_path / "unfinished"))
+    table, manifest = tmp_path / "table", tmp_path / "table" / "_litelog" / "00000001.json"
+    with driver(DRIVER, str(tmp_path), str(TASK_BYTES), output=tmp_path / "output") as wait:
+        wait(lambda: list(table.rglob("*.parquet")))
+    assert not manifest.exists()
+    assert 0 < len(sequences(table)) < 8000
+
+    retried = str(tmp_path / "retried")
+    assert "as if the machine had gone" in (tmp_path / "output").read_text()
+    require_records(read_replica(retried), expected(1000))
+    require_well(retried)
+
+    unfinished = str(tmp_path / "unfinished")
+    require_records(read_replica(unfinished), expected(50))
+    before = check(unfinished)
+    assert (before.harmful, before.failed) == (0, 0)
+    write(rows(spark, 10, 1, first=50), unfinished)
+    require_records(read_replica(unfinished), expected(60))
+    behind = check(unfinished)
+    assert {(anomaly.kind, anomaly.harmful) for anomaly in behind.anomalies} == {(Kind.ORPHAN, False)}
+    assert not behind.failed
+
+    write(rows(spark, 100, 1, first=8000), str(tmp_path / "long"))
+    done = export(spark, str(tmp_path / "long"), str(table), partition_by="date", task_bytes=16 * TASK_BYTES)
+    assert (done.runs, done.next) == (2, 8100)
+    assert sequences(table) == list(range(8100))
+    assert exported(spark, str(table)).count() == 8100
+
+
+def check(url: str) -> Report:
+    """What ``litelog verify`` says."""
+    store = open_store(url)
+    report = verify(store, formats=open_format)
+    store.close()
+    return report
+
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").config("spark.driver.memory", "512m").getOrCreate()
+url = sys.argv[1]
+frame = spark.read.format("litelog").option("startingSequence", 90).load(url)
+print(sorted(row.sequence for row in frame.collect()))
+spark.sql(f"CREATE TEMPORARY VIEW log USING litelog OPTIONS (path '{url}')")
+print(spark.sql("SELECT count(*) AS n, max(CAST(value AS STRING)) AS last FROM log WHERE sequence < 10").first())
+
+from litelog.spark import read, write
+fast = read(spark, url, columns=["sequence"], where=[("sequence", "<", 3)])
+print([row.sequence for row in fast.collect()])
+write(spark.range(5).selectExpr("concat('v', id) AS value").coalesce(1), sys.argv[2])
+"""
+
+
+def test_spark_connect(spark: Any, tmp_path: Path) -> None:
+    """A server of its own and its thin client: batch, SQL, fast path, a write."""
+    if missing := [name for name in ("grpc", "google.rpc", "grpc_status", "zstandard") if not _is_there(name)]:
+        pytest.skip(f"{missing[0]} is missing; run: pip install 'litelog[spark-connect]'")
+    url, written = str(tmp_path / "replica"), str(tmp_path / "written")
+    write(rows(spark, 100, 2), url)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    if (home := java_home()) is not None:
+        environment["JAVA_HOME"] = home
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, url, written],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    said = [str(list(range(90, 100))), "Row(n=10, last='value 9')", "[0, 1, 2]"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stderr[-3000:]
+    assert [record.value for record in read_replica(written)] == [b"v%d" % number for number in range(5)]
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
+    """What a first write leaves that ended before its commit is no log."""
+    from litelog.clock import SystemClock
+    from litelog.spark.write_options import parse_write_options
+    from litelog.spark.write_plan import plan_write
+
+    plan_write(parse_write_options({"path": str(tmp_path)}), SystemClock(), overwrite=False)
+    with pytest.raises(NothingToRestoreError):
+        read_replica(str(tmp_path))
