@@ -48,13 +48,17 @@ def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> 
 
 
 def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegmentInfo]) -> int | None:
-    """The index at which WAL segments go on where sealed ones end, the highest one; None where they do not."""
-    for start in range(sealed, -1, -1):
+    """The index at which WAL segments go on where sealed ones end, the lowest one; None where they do not.
+
+    The lowest: a sealed segment that nothing names, left by a crash, does not count beside its WAL segments. Those that
+    count without them were in a snapshot, or WAL segments would still be there.
+    """
+    for start in range(sealed + 1):
         behind = [info for info in wal if info.position.index >= start]
-        reached = wal[-1].position.index + 1 if wal else claim.first
-        if start <= reached and missing_piece(Position(name, start, 0), behind) is None:
-            return start if behind or start else None
-    return None
+        if behind and missing_piece(Position(name, start, 0), behind) is None:
+            return start
+    reached = wal[-1].position.index + 1 if wal else claim.first
+    return reached if 0 < reached <= sealed else None
 
 
 def _read_entries(client: ReplicaClient, claim: Claim, upto: int) -> tuple[SnapshotEntry, ...]:

@@ -71,6 +71,20 @@ def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], 
     return {path.name: path.read_bytes() for path in folder.iterdir()}, [mended.key for mended in result.mended]
 
 
+def test_a_sealed_segment_that_nothing_named_does_not_count_beside_its_wal_segments(tmp_path):
+    """A crash left it behind; the log was rewritten, and other bytes went up."""
+    objects = without_snapshots(only_wal())
+    other = ReplicaBuilder()
+    rival = other.add()
+    rival.ship_segment(make_segment(0, [2, 1], tag=b"x"), cuts=[0])
+    rival.seal(0)
+    key = next(key for key in other.objects() if parse_sealed(key))
+    assert sealed_key(*parse_sealed(key)) == key
+    assert any(parse_wal(there) for there in objects)
+    objects[key] = other.objects()[key]
+    assert outcome(objects, tmp_path / "out")[0] == EXPECTED
+
+
 @pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
 def test_all_of_it_comes_back_and_the_damage_is_named(make, tmp_path):
     objects = without_snapshots(make())
