@@ -261,8 +261,8 @@ def _commits(folder: Path) -> int:
     return sum(not name.startswith(".") for name in os.listdir(place)) if place.exists() else 0
 
 
-def _workers(group: int) -> list[int]:
-    """The processes of Python's workers in a process group, but for the driver and the one that forks them."""
+def _workers(session: int) -> list[int]:
+    """The processes of Python's workers in a session, but for the one that forks them."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -271,7 +271,7 @@ def _workers(group: int) -> list[int]:
             parent = Path(f"/proc/{fields[1]}/cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[2]) == group and b"pyspark.daemon" in command and b"pyspark.daemon" in parent:
+        if int(fields[3]) == session and b"pyspark.daemon" in command and b"pyspark.daemon" in parent:
             found.append(int(name))
     return found
 
