@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,14 +87,18 @@ class StreamFollower:
         *,
         clock: Callable[[], float] | None = None,
         clients: Callable[[Place, threading.Event], ReplicaClient] | None = None,
+        pause: float = PAUSE_SECONDS,
     ) -> None:
-        """``clock``: steady seconds. ``clients``: opens a replica's client; retries end with the event."""
+        """``clock``: steady seconds. ``clients``: opens a replica's client; retries end with the event. ``pause``: as
+        PAUSE_SECONDS."""
+        self._pause = pause
         self._options = options
         self._clock = clock or SystemClock().monotonic
         self._stop = threading.Event()
         self._clients = clients or self._open
         self._logs: dict[str, _Log] = {}
-        self._discover = 0.0
+        self._discover = float("-inf")
+        self._missing: set[str] = set()
         self._targets: dict[str, Position | None] | None = None
         self._pool: ThreadPoolExecutor | None = None
 
@@ -129,8 +133,8 @@ class StreamFollower:
         logs = {name: log for name, log in self._logs.items() if name in offsets}
         for name, log in logs.items():
             self._seek(log, offsets[name])
-        self._look(logs)
-        return encode(offsets | self._choose(logs, offsets, max_bytes, max_files))
+        ends = self._next(logs, offsets, Budget(max_bytes, max_files))
+        return encode(offsets | ends)
 
     def report(self) -> dict[str, Any] | None:
         """The end as it was last seen; None before that. No request."""
@@ -157,7 +161,7 @@ class StreamFollower:
     def _find_logs(self) -> None:
         """Look which logs there are: at first, and now and then where a pattern names them."""
         patterned = any(is_pattern(path) for path in self._options.read.paths)
-        if self._logs and (not patterned or self._clock() < self._discover):
+        if (self._logs and not patterned) or self._clock() < self._discover:
             return
         self._discover = self._clock() + DISCOVERY_SECONDS
         try:
@@ -185,10 +189,11 @@ class StreamFollower:
 
     def _require_known(self, offsets: Mapping[str, LogOffset]) -> None:
         for name in sorted(offsets):
-            if name not in self._logs:
+            if name not in self._logs and name not in self._missing:
                 error = ReplicaGapError(str(offsets[name].position))
                 error.add_note(f"the stream stands there in log {name}, which its options do not name (any more)")
                 self._lose(name, error)
+                self._missing.add(name)
 
     def _begin(self, offsets: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
         """Where to begin in the logs that are not in ``offsets``. Those found beside others begin with their first
@@ -200,7 +205,8 @@ class StreamFollower:
         found: dict[str, LogOffset] = {}
         for name in new:
             log = self._logs[name]
-            begin = self._forgiving(log, lambda log=log: self._find_begin(log, is_first=is_first))  # type: ignore[misc]
+            find = partial(self._find_begin, log, is_first=is_first)
+            begin = self._forgiving(log, find) if self._targets is None else self._patiently(find)
             if begin is not None:
                 found[name] = begin
             elif not log.failed:
@@ -224,6 +230,21 @@ class StreamFollower:
     def _tail(self, log: _Log, at: LogOffset) -> Tail:
         lossy = not self._options.read.fail_on_data_loss
         return Tail(log.place.name, log.client, at, lossy=lossy, clock=self._clock)
+
+    def _next(self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], budget: Budget) -> dict[str, LogOffset]:
+        """Where each log stands behind the next batch; empty where there is nothing new. A query that ends with what is
+        there now would end at a store that failed for a moment: it asks again first."""
+        for _ in range(int(PATIENCE_SECONDS / PAUSE_SECONDS)):
+            self._look(logs)
+            ends = self._choose(logs, offsets, replace(budget))
+            short = [name for name, log in logs.items() if log.failed or self._is_due(name)]
+            if self._targets is None or ends or not short:
+                return ends
+            if any(log.failed for log in logs.values()):
+                self._stop.wait(self._pause)
+        tail, target = self._logs[short[0]].tail, (self._targets or {}).get(short[0])
+        assert tail is not None
+        raise ReplicaGapError(str(tail.head.position), str(target))
 
     def _look(self, logs: Mapping[str, _Log]) -> None:
         """Look at the logs whose time has come."""
@@ -251,12 +272,11 @@ class StreamFollower:
             log.look = now + min(wait, self._options.poll_interval)
 
     def _choose(
-        self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], max_bytes: int | None, max_files: int | None
+        self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], whole: Budget
     ) -> dict[str, LogOffset]:
         """Where each log stands behind the batch. Each has an equal share; what one leaves, the next ones may take."""
         full = {name: log.tail for name, log in logs.items() if log.tail is not None and log.tail.steps}
         ends: dict[str, LogOffset] = {}
-        whole = Budget(max_bytes, max_files)
         for number, (name, tail) in enumerate(sorted(full.items(), key=lambda item: len(item[1].steps))):
             budget = whole.share(len(full) - number)
             target = None if self._targets is None else self._targets.get(name)
@@ -325,7 +345,7 @@ class StreamFollower:
                 if self._clock() >= until_then or self._stop.is_set():
                     raise
                 self._forgive(error, "the stream")
-                self._stop.wait(PAUSE_SECONDS)
+                self._stop.wait(self._pause)
 
     def _each(self, logs: Sequence[_Log], call: Callable[[_Log], _Result]) -> list[_Result]:
         """``call`` for each, side by side where there are several."""

@@ -86,7 +86,7 @@ class Query:
 
     def start(self) -> None:
         """Begin with nothing in memory but the checkpoint."""
-        self.follower = StreamFollower(self.parsed, clock=self.clock.monotonic, clients=self._client)
+        self.follower = StreamFollower(self.parsed, clock=self.clock.monotonic, clients=self._client, pause=0.0)
         if self.available_now:
             self.follower.prepare()
 

@@ -224,6 +224,28 @@ def test_available_now_goes_through_generations() -> None:
     assert Query(url, available_now=True).run().sequences() == list(range(RECORDS - 4, RECORDS + 3))
 
 
+def test_available_now_does_not_end_at_a_store_that_failed_for_a_moment() -> None:
+    _, url, _ = _shipped()
+    failures = [StoreError("open", "x", "timeout") for _ in range(4)]
+    for steps in range(4):
+        query = Query(url, available_now=True, maxFilesPerTrigger=2)
+        for _ in range(steps):
+            query.step()
+        query.stores[0].failures += failures
+        while query.step():
+            pass
+        assert query.sequences() == list(range(RECORDS))
+
+
+def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -> None:
+    query = Query(str(tmp_path / "all" / "*"))
+    assert not query.step()
+    _three(tmp_path)
+    assert not query.step()
+    query.clock.advance(DISCOVERY_SECONDS)
+    assert _by_log(query.run()) == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
+
+
 # --- generations
 
 
@@ -512,7 +534,7 @@ def test_a_limit_is_shared_by_all_logs(tmp_path: Path) -> None:
         daemon.close()
 
 
-def test_a_log_of_the_checkpoint_that_is_not_there_is_a_loss(tmp_path: Path) -> None:
+def test_a_log_of_the_checkpoint_that_is_not_there_is_a_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     daemons = _three(tmp_path)
     query = Query(str(tmp_path / "all" / "*")).run()
     lost = Query(str(tmp_path / "all" / "a"), includeMetadata="true")
@@ -524,6 +546,7 @@ def test_a_log_of_the_checkpoint_that_is_not_there_is_a_loss(tmp_path: Path) -> 
     daemons[0].log.append(1)
     _sync(daemons[0])
     assert _by_log(lossy.run()) == {"a": [0, 1, 2, 3, 4], "b": [0, 1, 2, 3]}
+    assert sum("missing from the replica" in record.message for record in caplog.records) == 1
     assert len(json.loads(lossy.offsets[-1])["logs"]) == 2
     for daemon in daemons:
         daemon.close()
