@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_SECONDS = 60.0
+PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 LINE = b"x" * 99 + b"\n"
 
 
@@ -47,19 +48,20 @@ class Pieces:
         return time.monotonic()
 
 
-def latencies(spark: Any, folder: Path, count: int, poll: str) -> list[float]:
-    """Seconds from durable to visible, of so many WAL segments, one after the other."""
+def latencies(spark: Any, folder: Path, count: int, poll: str) -> tuple[list[float], dict[str, list[float]]]:
+    """Seconds from durable to visible, of so many WAL segments, one after the other; and what Spark says of them."""
     pieces, seen = Pieces(folder / "replica", 1), {}
 
     def note(frame: Any, batch: int) -> None:
-        found = frame.selectExpr("max(sequence) AS last").first().last
-        if found is not None:
-            seen[found + 1] = time.monotonic()
+        rows = frame.select("sequence").collect()
+        if rows:
+            seen[rows[-1].sequence + 1] = time.monotonic()
 
     stream = spark.readStream.format("litelog").option("pollInterval", poll).load(pieces.path)
     checkpoint = str(folder / "checkpoint")
     query = stream.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint).start()
-    taken = []
+    taken: list[float] = []
+    phases: dict[str, list[float]] = {}
     try:
         for number in range(count + 3):
             _wait(query, lambda: pieces.records in seen)
@@ -67,9 +69,12 @@ def latencies(spark: Any, folder: Path, count: int, poll: str) -> list[float]:
             durable = pieces.ship()
             _wait(query, lambda: pieces.records in seen)
             taken.append(seen[pieces.records] - durable)
+            for progress in query.recentProgress[-1:]:
+                for name, spent in progress["durationMs"].items():
+                    phases.setdefault(name, []).append(spent / 1000)
     finally:
         query.stop()
-    return taken[3:]  # workers were started
+    return taken[3:], phases  # workers were started meanwhile
 
 
 def _wait(query: Any, condition: Any) -> None:
@@ -110,8 +115,9 @@ def main(arrivals: int, pieces: int, sample: int, wait: int, poll: str, given: s
         register(folder / "drivers")
         spark = session("bench", master="local[2]", driver_memory="2g")
         spark.sparkContext.setLogLevel("ERROR")
-        taken = latencies(spark, folder / "latency", arrivals, poll)
+        taken, phases = latencies(spark, folder / "latency", arrivals, poll)
         report.figures["durable to visible"] = milliseconds(taken)
+        report.figures |= {f"of that {name}": milliseconds(phases.get(name, [0.0])) for name in PHASES}
         report.findings.append(Finding("latency under 400 ms", "0.4 s", tuple(0.4 / each for each in taken), 1.0))
         small, few = Pieces(folder / "small", pieces), Pieces(folder / "few", sample)
         many = catch_up(spark, f"latent://{wait}{small.path}", folder / "a", small.records)
