@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from litelog.spark.options import READ_OPTIONS
+from litelog.spark.stream_options import STREAM_OPTIONS
 from litelog.spark.write_options import OPTIONS
 from litelog_cli.main import run
 from tests.cli.test_readme import README, blocks
@@ -21,7 +22,7 @@ def test_code_and_commands_hold_what_they_say(spark: Any, tmp_path: Path, capsys
     """One after the other, in the session that is there. Its workers are in another folder: so paths are whole."""
     (code,) = blocks("python", "Spark")
     (commands,) = blocks("sh", "Spark")
-    assert code.count("assert") >= 5
+    assert code.count("assert") >= 6
     exec(compile(code.replace("events-", f"{tmp_path}/events-"), "README.md", "exec"), {})
     lines = [shlex.split(line.replace("events-", f"{tmp_path}/events-")) for line in commands.splitlines()]
     assert len(lines) >= 4
@@ -38,6 +39,6 @@ def test_code_and_commands_hold_what_they_say(spark: Any, tmp_path: Path, capsys
 def test_every_option_is_described() -> None:
     section = README.split("\n## Spark\n", 1)[1].split("\n## ", 1)[0]
     told = set(re.findall(r"`([A-Za-z]+)`", section))
-    assert {*READ_OPTIONS} - {"path", "paths"} <= told
+    assert {*READ_OPTIONS, *STREAM_OPTIONS} - {"path", "paths"} <= told
     named = {*re.findall(r"`([A-Za-z]+)(?:=true)?`", section)}
     assert {*OPTIONS} - {"path"} <= named
