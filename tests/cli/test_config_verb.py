@@ -71,7 +71,6 @@ def test_every_error_has_its_line_its_key_and_the_nearest_one(litelog: Command) 
     [
         ("format: nonsense", "nonsense"),
         ("replicas: [{url: 'nowhere://x'}]", "known: file"),
-        ("format: lines", "pattern"),
     ],
 )
 def test_formats_and_clients_that_are_not_there_are_found(litelog: Command, entry: str, message: str) -> None:
