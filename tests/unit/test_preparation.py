@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +13,17 @@ from litelog.errors import CorruptionError
 from litelog.formats.litelog import encode_commit, segment_name
 from litelog.layout import wal_key
 from litelog.log.writer import LogWriter
-from litelog.registry import open_client
+from litelog.object_store import ObjectReplicaClient
+from litelog.registry import open_client, open_format
 from litelog.replicator import Replicator
+from litelog.shipping.pair import Source, Workers
+from replica_clients.memory import MemoryStore
+from tests.unit.daemon_builder import Daemon
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from litelog.replica_client import ReplicaClient
 
 LIMIT = 4096
 """Bytes in a WAL segment: a few commits, so that nearly every run is a large one, and several are made ahead."""
@@ -28,9 +35,8 @@ def ship(tmp_path: Path) -> None:
     Replicator(config, state_dir=str(tmp_path / "state"), host="here").run(once=True)
 
 
-def shipped_bytes(tmp_path: Path) -> dict[str, bytes]:
-    """What the replica holds of each log segment."""
-    client = open_client(str(tmp_path / "replica"))
+def shipped_bytes(client: ReplicaClient) -> dict[str, bytes]:
+    """What the replica's WAL segments hold of each log segment."""
     found: dict[str, bytes] = {}
     for info in client.wal_segments(client.generations()[-1]):
         segment = wal_segment.decode(wal_key(info.position), client.read_wal_segment(info.position))
@@ -51,15 +57,22 @@ def test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path: Path, good:
     path.write_bytes(whole + bad + encode_commit(good + 1, 0, 1 << 50, [b"y" * 900]))
     with pytest.raises(CorruptionError):
         ship(tmp_path)
-    assert shipped_bytes(tmp_path) == {path.name: whole}
+    assert shipped_bytes(open_client(str(tmp_path / "replica"))) == {path.name: whole}
 
 
 @pytest.mark.parametrize("segment_bytes", [3000, 10_000, 1 << 20])
 def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int) -> None:
-    with LogWriter(str(tmp_path / "log"), segment_bytes=segment_bytes) as writer:
-        writer.append(b"what is there when the replica is met goes up sealed, but for its newest log segment")
-        ship(tmp_path)
-        for number in range(60):
-            writer.append(b"%d" % number * 300)
-    ship(tmp_path)
-    assert shipped_bytes(tmp_path) == {path.name: path.read_bytes() for path in (tmp_path / "log").glob("*.log")}
+    """All of it in one turn of a daemon that is there: what is finished while none is goes up sealed."""
+    folder, store = str(tmp_path / "log"), MemoryStore()
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
+        source, workers = Source(folder, open_format("litelog")), Workers(compressing, putting)
+        with LogWriter(folder, segment_bytes=segment_bytes) as writer:
+            writer.append(b"first")
+            daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source, workers=workers)
+            assert daemon.sync()
+            for number in range(60):
+                writer.append(b"%d" % number * 300)
+        assert daemon.sync()
+        daemon.close()
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("*.log")}
+    assert shipped_bytes(ObjectReplicaClient(store)) == expected
