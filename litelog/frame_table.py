@@ -26,7 +26,7 @@ from litelog.deltas import (
 from litelog.formats import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_FRAMES = 1 << 20
 """Frames in a sealed segment: a log segment of a TiB."""
@@ -130,6 +130,20 @@ class FrameTable:
         while self._is_inner(stop - 1):
             stop += 1
         return range(start, stop)
+
+    def groups(self, runs: Iterable[range], most_bytes: int) -> Iterator[list[range]]:
+        """``runs`` put together where they lie back to back, up to ``most_bytes`` of the log; a longer run alone."""
+        group: list[range] = []
+        held = 0
+        for run in runs:
+            size = sum(self.lengths[run.start : run.stop])
+            if group and (held + size > most_bytes or run.start != group[-1].stop):
+                yield group
+                group, held = [], 0
+            group.append(run)
+            held += size
+        if group:
+            yield group
 
     def at_offset(self, offset: int) -> int:
         """The frame that holds the byte at ``offset``; IndexError if that is behind the end."""

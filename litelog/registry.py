@@ -105,6 +105,19 @@ def open_format(name: str, pattern: str | None = None) -> LogFormat:
     return factory(*arguments)
 
 
+def open_stored_format(name: str, pattern: str | None = None) -> LogFormat:
+    """The format of a replica's log. One that needs a pattern and has none takes every name: a replica holds nothing
+    else. Raises as ``open_format``."""
+    try:
+        return open_format(name, pattern)
+    except UnknownFormatError:
+        raise
+    except ConfigError:
+        if pattern is not None:
+            raise
+        return open_format(name, "*")
+
+
 def redact(url: str) -> str:
     """``url`` without what may be secret: user and password, the values of its query, its fragment. Paths stay."""
     match = _URL.match(url)

@@ -90,8 +90,8 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
 
 def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
     """The bytes that the log's folder holds behind what was kept; None where that cannot be known."""
+    from litelog.registry import open_stored_format
     from litelog.shipping.lag import SourceEnd, find_place
-    from litelog_cli.places import open_stored_format
 
     with suppress(LitelogError):
         source = SourceEnd(log, open_stored_format(format_name, None), SystemClock())

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.errors import ConfigError, UnknownFormatError
 from litelog.layout import CLAIMS, GENERATIONS
 from litelog.position import Generation, generation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from litelog.formats import LogFormat
     from litelog.replica_client import ReplicaClient
 
 
@@ -57,17 +55,3 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
     finally:
         stop.set()
         client.close()
-
-
-def open_stored_format(name: str, pattern: str | None) -> LogFormat:
-    """The format of a replica's log. One that needs a pattern takes every name: it holds nothing else."""
-    from litelog.registry import open_format
-
-    try:
-        return open_format(name, pattern)
-    except UnknownFormatError:
-        raise
-    except ConfigError:
-        if pattern is not None:
-            raise
-        return open_format(name, "*")

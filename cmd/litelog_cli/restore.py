@@ -15,10 +15,11 @@ import click
 
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.quantities import format_duration, format_size
+from litelog.registry import open_stored_format
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json
-from litelog_cli.places import GENERATION, open_stored_format, opened_replica
+from litelog_cli.places import GENERATION, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.signals import acting_on_signals
 from litelog_cli.start import Kind, parse_start

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog_cli.places import open_stored_format, opened_replica
+from litelog.registry import open_stored_format
+from litelog_cli.places import opened_replica
 from litelog_cli.start import Kind, Start
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ import click
 
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
 from litelog.quantities import format_duration, format_size
+from litelog.registry import open_stored_format
 from litelog_cli.configured import find_replica
 from litelog_cli.environment import variables
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
-from litelog_cli.places import open_stored_format, opened_replica
+from litelog_cli.places import opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.replicate import default_state_dir
 

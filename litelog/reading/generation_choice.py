@@ -42,11 +42,6 @@ class Extent:
         return self.slot > self.start
 
 
-def place_in(claim: Claim, position: Position) -> Position:
-    """Where a position of the predecessor lies in a generation that continues it."""
-    return Position(generation(claim.generation), position.index + claim.shift, position.offset)
-
-
 def latest(
     by_generation: Mapping[str, Claim],
     extent_of: Callable[[Claim], Extent],

@@ -160,24 +160,10 @@ def _fetches(
     """What to read of each, a few runs of frames at a time."""
     for opened in openings:
         frames = opened.footer.frames
-        for runs in _groups(opened):
+        wanted = frames.runs(frames.for_offsets(opened.start, opened.footer.length))
+        for runs in frames.groups(wanted, FETCH_BYTES):
             held = sum(frames.lengths[runs[0].start : runs[-1].stop])
             yield held, partial(_fetch, client, opened, runs, log_format)
-
-
-def _groups(opened: _Opened) -> Iterator[list[range]]:
-    frames = opened.footer.frames
-    group: list[range] = []
-    held = 0
-    for run in frames.runs(frames.for_offsets(opened.start, opened.footer.length)):
-        size = sum(frames.lengths[run.start : run.stop])
-        if group and held + size > FETCH_BYTES:
-            yield group
-            group, held = [], 0
-        group.append(run)
-        held += size
-    if group:
-        yield group
 
 
 def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format: LogFormat) -> _Fetched:

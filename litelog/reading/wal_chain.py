@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
 from litelog.checksum import combine
 from litelog.errors import CorruptObjectError, ReplicaGapError
 from litelog.formats import Expectation, FinishedTail
-from litelog.layout import snapshot_key
-from litelog.position import Position, generation
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.formats import LogFormat, Scan
+    from litelog.position import Position
     from litelog.snapshot_entries import SnapshotEntry
     from litelog.wal_segment import WalHeader, WalSegment
 
@@ -43,15 +41,6 @@ class Link:
     """The log segment of the index before it."""
     ended: bool = False
     """A terminal was seen: nothing may follow."""
-
-
-def first_link(claim: Claim, body: bytes) -> Link:
-    """The start of a generation's chain, from the bytes of the snapshot at its first index."""
-    key = snapshot_key(generation(claim.generation), claim.first)
-    snapshot = snapshots.decode(key, body)
-    for name in ("log", "format", "generation", "owner", "first"):
-        _require_equal(key, name, getattr(claim, name), getattr(snapshot, name))
-    return Link(claim, Position(generation(claim.generation), claim.first, 0), snapshots.digest(body))
 
 
 def link_behind(claim: Claim, segment: WalSegment) -> Link:

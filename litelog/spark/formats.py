@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, UnknownFormatError
 from litelog.formats.litelog import LitelogFormat
-from litelog.registry import open_format
+from litelog.registry import open_stored_format
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan
@@ -16,18 +15,8 @@ if TYPE_CHECKING:
 
 @cache
 def open_log_format(name: str, pattern: str | None) -> LogFormat:
-    """The log format of that name. One that needs a pattern and has none takes every name. ConfigError.
-
-    The same one each time: which formats are installed is looked up once in a worker.
-    """
-    try:
-        return open_format(name, pattern)
-    except UnknownFormatError:
-        raise
-    except ConfigError:
-        if pattern is not None:
-            raise
-        return open_format(name, "*")
+    """As ``open_stored_format``; the same one each time: which formats are installed is looked up once in a worker."""
+    return open_stored_format(name, pattern)
 
 
 def scan_columns(

@@ -33,7 +33,7 @@ from litelog.spark.substitutes import read_substitute
 from litelog.spark.task import AHEAD_BYTES, JOBS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from litelog.sealed_segment import SealedFooter
     from litelog.spark.partitions import SealedPiece
@@ -117,7 +117,7 @@ def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Cal
                 held = sum(sum(lengths[run.start : run.stop]) for run in runs)
                 yield held, partial(_fetch_shipped, task, replace(opened, piece=piece), runs)
             continue
-        for runs in _groups(opened.footer, list(_wanted(task, opened.piece, opened.footer))):
+        for runs in opened.footer.frames.groups(_wanted(task, opened.piece, opened.footer), FETCH_BYTES):
             yield sum(sum(lengths[run.start : run.stop]) for run in runs), partial(_fetch, task, opened, runs)
 
 
@@ -141,21 +141,6 @@ def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[ra
             if lowest is None or not wanted.overlaps_times(lowest, highest):
                 continue
         yield run
-
-
-def _groups(footer: SealedFooter, runs: Sequence[range]) -> Iterator[list[range]]:
-    """Runs that lie back to back, up to FETCH_BYTES of the log."""
-    group: list[range] = []
-    held = 0
-    for run in runs:
-        size = sum(footer.frames.lengths[run.start : run.stop])
-        if group and (held + size > FETCH_BYTES or run.start != group[-1].stop):
-            yield group
-            group, held = [], 0
-        group.append(run)
-        held += size
-    if group:
-        yield group
 
 
 def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken]:

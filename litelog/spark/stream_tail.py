@@ -73,11 +73,6 @@ class Tail:
         self._entered = self._awaits = False
         self._polls, self._looked = 0, clock()
 
-    @property
-    def is_entered(self) -> bool:
-        """Whether it follows names: if not, the next look lists."""
-        return self._entered
-
     # --- what a batch takes
 
     def seek(self, at: LogOffset) -> None:

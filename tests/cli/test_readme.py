@@ -31,10 +31,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
-def test_the_commands_of_use_run_one_after_the_other(tmp_path: Path, environment: dict[str, str]) -> None:
-    commands = blocks("sh", "Use")
-    assert len(commands) >= 4
-    script = "\n".join(commands).replace("/tmp/litelog-second", str(tmp_path / "second"))
+def run_script(script: str, tmp_path: Path, environment: dict[str, str]) -> str:
+    """What it prints; it must end well."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=tmp_path / "work",
@@ -45,7 +43,15 @@ def test_the_commands_of_use_run_one_after_the_other(tmp_path: Path, environment
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "\n100000\n" in done.stdout  # the last record, from the restored log
+    return done.stdout
+
+
+def test_the_commands_of_use_run_one_after_the_other(tmp_path: Path, environment: dict[str, str]) -> None:
+    commands = blocks("sh", "Use")
+    assert len(commands) >= 4
+    script = "\n".join(commands).replace("/tmp/litelog-second", str(tmp_path / "second"))
+    said = run_script(script, tmp_path, environment)
+    assert "\n100000\n" in said  # the last record, from the restored log
     assert (tmp_path / "work" / "events-then").is_dir()
 
 
@@ -56,19 +62,10 @@ def test_the_commands_of_as_a_service_run_one_after_the_other(tmp_path: Path, en
     script = "\n".join(commands).replace(
         "litelog config check", "echo 'addr: \"off\"' >> litelog.yml\nlitelog config check"
     )
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script + "\nlitelog generations --json journal-backup"],
-        cwd=tmp_path / "work",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "litelog.yml: fits" in done.stdout
-    assert "shutdown-timeout: 10s" in done.stdout
-    assert '"next_sequence": 20' in done.stdout
+    said = run_script(script + "\nlitelog generations --json journal-backup", tmp_path, environment)
+    assert "litelog.yml: fits" in said
+    assert "shutdown-timeout: 10s" in said
+    assert '"next_sequence": 20' in said
 
 
 def test_every_file_that_is_for_a_service_is_explained() -> None:
