@@ -84,7 +84,10 @@ class LitelogWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Leave nothing that costs storage, as far as the store can be reached; readers saw none of it."""
+        """Leave nothing that costs storage, as far as the store can be reached; readers saw none of it.
+
+        Spark does not wait for the tasks that it stops: what one of them still puts stays until retention takes it.
+        """
         client = open_client(self._plan.options)
         try:
             discard(client, self._plan)
