@@ -55,9 +55,11 @@ from litelog.config import load_config
 from litelog.replicator import Replicator
 import slow_store
 
+said = os.open(Path(sys.argv[1]).parent / "shipped", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
 class Teller:
     def shipped(self, event):
-        os.write(1, b"shipped %s %d %d\\n" % (event.log.encode(), event.header.next or 0, time.monotonic_ns()))
+        os.write(said, b" %s %d %d\\n" % (event.log.encode(), event.header.next or 0, time.monotonic_ns()))
     def began(self, log, replica, claim): ...
     def sealed(self, event): ...
     def snapped(self, event): ...
@@ -85,10 +87,11 @@ if replicator.abandoned:
 
 @dataclass(slots=True)
 class Daemon:
-    """A daemon that runs, and what it says."""
+    """A daemon that runs. What it has shipped is in a file: a pipe that nobody reads meanwhile would hold it up."""
 
     process: subprocess.Popen[str]
     started: float
+    shipped: Path
 
     def wait_for_ready(self) -> float:
         """How many seconds it took until all were synced once."""
@@ -116,7 +119,7 @@ def running(config: Path) -> Iterator[Daemon]:
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )
-    daemon = Daemon(process, time.monotonic())
+    daemon = Daemon(process, time.monotonic(), config.parent / "shipped")
     try:
         yield daemon
     finally:
@@ -207,11 +210,11 @@ def drive(logs: Sequence[Path], daemons: Sequence[Daemon], seconds: float) -> tu
     shipped: dict[str, list[tuple[int, int]]] = {}
     for daemon in daemons:
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.stdout is not None
-        for line in daemon.process.stdout:
-            if line.startswith("shipped"):
-                _, log, behind, at = line.split()
-                shipped.setdefault(log, []).append((int(behind), int(at)))
+    for daemon in daemons:
+        daemon.process.wait(WAIT_SECONDS)
+        for line in daemon.shipped.read_text().splitlines():
+            log, behind, at = line.split()
+            shipped.setdefault(log, []).append((int(behind), int(at)))
     lags = []
     for line in written:
         log, behind, at = line.split()
