@@ -58,8 +58,11 @@ class SealedFrame(NamedTuple):
     crc: int
     """CRC-32C of the uncompressed bytes."""
     checksum: int
-    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends: what ties the frame to the footer, and so to the
-    digest there. CRC-32C does not: of bytes that end with their own CRC-32C, as commits do, it is always the same."""
+    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends: what ties bytes from elsewhere to the footer, and
+    so to the digest there. CRC-32C does not: of bytes that end with their own CRC-32C, as commits do, it is always the
+    same."""
+    stored: int
+    """CRC-32C of the frame as it lies in the object: what ties that to the footer, before anything is decompressed."""
 
     @property
     def stop(self) -> int:
@@ -86,6 +89,7 @@ class FrameTable:
     highests: Gapped
     crcs: Column
     checksums: Column
+    stored: Column
     inner: Column = ()
     """The numbers of the frames that end inside a commit, ascending."""
 
@@ -110,6 +114,7 @@ class FrameTable:
             self.highests[number],
             self.crcs[number],
             self.checksums[number],
+            self.stored[number],
         )
 
     def runs(self, frames: range | None = None) -> Iterator[range]:
@@ -194,6 +199,7 @@ class FrameTable:
             "highests": write_gapped(self.highests),
             "crcs": write_column(self.crcs),
             "checksums": write_column(self.checksums),
+            "stored": write_column(self.stored),
             "inner": write_differences(self.inner),
         }
 
@@ -219,6 +225,7 @@ class FrameTable:
             highests=read_gapped("highests", written.get("highests"), count),
             crcs=read_plain("crcs", written.get("crcs"), count),
             checksums=read_plain("checksums", written.get("checksums"), count),
+            stored=read_plain("stored", written.get("stored"), count),
             inner=read_differences("inner", written.get("inner")),
         )
         table._check()
@@ -228,8 +235,8 @@ class FrameTable:
         _require(_rises(self.firsts, by=0), "the frames' first sequences go back")
         _require(not self.firsts or self.firsts[0] >= 0, "a frame's first sequence is below 0")
         _require(not self.records or min(self.records) >= 0, "a frame has fewer than 0 records")
-        _require(all(0 <= crc < 1 << 32 for crc in self.crcs), "a frame's CRC-32C is out of range")
-        _require(all(0 <= sum_ < 1 << 32 for sum_ in self.checksums), "a frame's content checksum is out of range")
+        for what, column in (("CRC-32C", self.crcs), ("content checksum", self.checksums), ("stored", self.stored)):
+            _require(all(0 <= value < 1 << 32 for value in column), f"a frame's {what} is out of range")
         for low, high in zip(self.lowests, self.highests, strict=True):
             good = low is None if high is None else low is not None and low <= high
             _require(good, "a frame's timestamps are no range")

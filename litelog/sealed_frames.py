@@ -30,8 +30,8 @@ class SealedRun:
 
 
 def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> bytes:
-    """What frame ``number`` holds, from its bytes in the object. Checked: length, content checksum (in the frame, and
-    as the footer states it), CRC-32C.
+    """What frame ``number`` holds, from its bytes in the object. Checked: length, CRC-32C of these bytes, the content
+    checksum that they end with, CRC-32C of what they hold: all as the footer states it.
 
     CorruptObjectError names ``key`` and what is wrong. The commits in it are checked by ``decode_run``.
     """
@@ -40,6 +40,8 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> b
     what = f"frame {number} at {frame.start}"
     if len(view) != frame.size:
         raise CorruptObjectError(key, f"bytes of {what}", frame.size, len(view))
+    if (crc := crc32c(view)) != frame.stored:
+        raise CorruptObjectError(key, f"CRC-32C of the bytes of {what}", f"{frame.stored:#010x}", f"{crc:#010x}")
     try:
         found = list(walk_frames(view))
         if len(found) != 1 or found[0].skippable:
@@ -48,7 +50,7 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> b
             raise CorruptObjectError(key, f"length of {what}", frame.length, found[0].size)
         if (checksum := content_checksum(view)) != frame.checksum:
             raise CorruptObjectError(key, f"content checksum of {what}", f"{frame.checksum:#010x}", f"{checksum:#010x}")
-        data = decompress_frame(view, found[0])
+        data = decompress_frame(view, found[0], known=True)
     except FrameError as error:
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
     if (crc := crc32c(data)) != frame.crc:
@@ -60,11 +62,15 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
     """What a run of frames (``FrameTable.runs``, ``run_of``) holds, from their bytes in the object.
 
     Checked: each frame, that the run is whole commits, that they say what the footer says, and that they continue those
-    before and are continued by those behind. CorruptObjectError names ``key``, CorruptCommitError and SequenceGapError
-    the log segment.
+    before and are continued by those behind. What is inside commits, and their timestamps, was checked when these very
+    bytes were sealed; ``check_run`` looks at that again. CorruptObjectError names ``key``, CorruptCommitError and
+    SequenceGapError the log segment.
     """
     data = decode_frames(key, footer, run, body)
-    return SealedRun(data, check_run(key, footer, run, data, log_format))
+    frame = footer.frames[run.start]
+    scan = log_format.scan(footer.file, data, frame.offset, Expectation(frame.first), known=True)
+    scan = replace(scan, lowest=frame.lowest, highest=frame.highest)
+    return SealedRun(data, check_scan(key, footer, run, data, scan, log_format))
 
 
 def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from litelog.checksum import crc32c
+from litelog.checksum import combine, crc32c
 from litelog.compression import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, content_checksum
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
@@ -203,14 +203,16 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame, and the CRC-32C of what it holds."""
+    """A frame, the CRC-32C of what it holds, and its own."""
 
     body: bytes
     crc: int
+    stored: int
 
 
 def _make_frame(data: memoryview) -> _Frame:
-    return _Frame(compress_frame(data), crc32c(data))
+    body = compress_frame(data)
+    return _Frame(body, crc32c(data), crc32c(body))
 
 
 def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
@@ -239,7 +241,6 @@ class _Table:
     def take(self, cut: _Cut) -> None:
         """Hash what comes next, while it is compressed."""
         self._sha.update(cut.data)
-        self._crc = crc32c(cut.data, self._crc)
         self._next = cut.next
 
     def add(self, cut: _Cut, making: Future[_Frame]) -> bytes:
@@ -247,8 +248,10 @@ class _Table:
         frame = making.result()
         if cut.inner:
             self._inner.append(len(self._frames))
-        facts = (cut.first, cut.records, cut.lowest, cut.highest, frame.crc, content_checksum(frame.body))
+        checksums = (frame.crc, content_checksum(frame.body), frame.stored)
+        facts = (cut.first, cut.records, cut.lowest, cut.highest, *checksums)
         self._frames.append(SealedFrame(self._size, len(frame.body), self._length, len(cut.data), *facts))
+        self._crc = combine(self._crc, frame.crc, len(cut.data))
         self._size += len(frame.body)
         self._length += len(cut.data)
         return frame.body

@@ -121,11 +121,13 @@ class LogFormat(Protocol):
     def log_id(self, name: str, head: memoryview) -> UUID | None:
         """The log's identity, from a log segment's first bytes; None where the format has none, or not yet."""
 
-    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
         """The whole commits at the front of ``data``, which starts at byte ``offset`` of log segment ``name``.
 
         ``offset`` is 0 (then the log segment's header comes first, and belongs to the run with the first commit) or
-        where a commit starts. Raises CorruptCommitError, SequenceGapError, WrongFormatError.
+        where a commit starts. ``known``: these are bytes that a scan has passed before, by a checksum of theirs; what
+        commits hold inside may go unseen, and ``lowest`` and ``highest`` be None. Checksums, lengths and sequences are
+        checked all the same. Raises CorruptCommitError, SequenceGapError, WrongFormatError.
         """
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:

@@ -42,7 +42,15 @@ class LinesFormat:
     def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # lines have none
         return None
 
-    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+    def scan(
+        self,
+        name: str,
+        data: memoryview,
+        offset: int,
+        expect: Expectation,
+        *,
+        known: bool = False,  # noqa: ARG002  # all is looked at
+    ) -> Scan:
         ends = _find_ends(name, data, offset)
         end = int(ends[-1]) if len(ends) else 0
         first = expect.sequence or 0

@@ -62,42 +62,18 @@ class LitelogFormat:
         except ValueError:
             return None
 
-    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
-        return self._scan(name, data, offset, expect)[0]
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
+        found = _walk_segment(name, data, offset, expect)
+        bodies = Bodies.check(name, data, offset, found.positions) if found.positions and not known else None
+        return _describe(data, offset, found, bodies)
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """What ``scan`` and ``decode`` give, by one look at the bytes."""
-        scan, bodies = self._scan(name, data, offset, expect)
-        if bodies is None or scan.first is None:
-            return scan, Columns.empty(data, has_timestamps=True)
-        return scan, bodies.columns(scan.first)
-
-    def _scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Bodies | None]:
         found = _walk_segment(name, data, offset, expect)
-        first = lowest = highest = bodies = None
-        records, last_commit = 0, offset
-        if found.positions:
-            bodies = Bodies.check(name, data, offset, found.positions)
-            first, records = _first_sequence(data, found), int(bodies.counts.sum())
-            lows, highs = bodies.timestamp_ranges()
-            lowest, highest = int(lows.min()), int(highs.max())
-            last_commit = offset + found.positions[-1]
-        scan = Scan(
-            start=offset,
-            end=offset + found.end,
-            commits=len(found.positions),
-            records=records,
-            first=first,
-            next=found.next,
-            epoch=found.epoch,
-            lowest=lowest,
-            highest=highest,
-            last_commit=last_commit,
-            tail=found.tail,
-            damage=found.damage,
-            wanted=found.wanted,
-        )
-        return scan, bodies
+        if not found.positions:
+            return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
+        bodies = Bodies.check(name, data, offset, found.positions)
+        return _describe(data, offset, found, bodies), bodies.columns(_first_sequence(data, found))
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
@@ -115,6 +91,34 @@ class LitelogFormat:
         if not found.positions:
             return Columns.empty(data, has_timestamps=True)
         return Bodies.check(name, data, offset, found.positions).columns(_first_sequence(data, found))
+
+
+def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | None) -> Scan:
+    """The scan of a walk. Without ``bodies`` it tells no timestamps."""
+    first = lowest = highest = None
+    records, last_commit = 0, offset
+    if found.positions:
+        first = _first_sequence(data, found)
+        records = (found.next or first) - first
+        last_commit = offset + found.positions[-1]
+    if bodies is not None:
+        lows, highs = bodies.timestamp_ranges()
+        lowest, highest = int(lows.min()), int(highs.max())
+    return Scan(
+        start=offset,
+        end=offset + found.end,
+        commits=len(found.positions),
+        records=records,
+        first=first,
+        next=found.next,
+        epoch=found.epoch,
+        lowest=lowest,
+        highest=highest,
+        last_commit=last_commit,
+        tail=found.tail,
+        damage=found.damage,
+        wanted=found.wanted,
+    )
 
 
 def _first_sequence(data: memoryview, found: Walk) -> int:

@@ -35,7 +35,15 @@ class RawFormat:
     def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # bytes have none
         return None
 
-    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+    def scan(
+        self,
+        name: str,
+        data: memoryview,
+        offset: int,
+        expect: Expectation,
+        *,
+        known: bool = False,  # noqa: ARG002  # all is looked at
+    ) -> Scan:
         found = self.commits(name, data, offset, expect)
         return Scan(
             start=offset,

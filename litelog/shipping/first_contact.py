@@ -272,8 +272,8 @@ class _WatchedFormat:
         self.finished_tail = inner.finished_tail
         self.last: Scan | None = None
 
-    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
-        found = self._inner.scan(name, data, offset, expect)
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
+        found = self._inner.scan(name, data, offset, expect, known=known)
         if found.commits:
             self.last = found
         return found

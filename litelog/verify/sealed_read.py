@@ -12,7 +12,7 @@ from litelog.formats import Expectation
 from litelog.layout import sealed_key
 from litelog.object_store import ByteRange
 from litelog.reading.checked_read import READS, read_checked
-from litelog.sealed_frames import decode_frame, decode_run
+from litelog.sealed_frames import check_run, decode_frames
 from litelog.sealed_segment import read_footer
 from litelog.snapshot_entries import SnapshotEntry, make_entry
 from litelog.verify.anomaly import Anomaly, anomaly_of
@@ -101,12 +101,8 @@ class SealedReader:
             log_format = self._formats(footer.format)
             if log_format is not None:
                 body = self._read_range(read.key, 0, footer.frames[footer.frames.run_of(0).stop - 1].stop)
-                frames = (footer.frames[number] for number in footer.frames.run_of(0))
-                data = b"".join(
-                    decode_frame(read.key, footer, number, body[frame.start : frame.stop])
-                    for number, frame in enumerate(frames)
-                )
-                log_format.scan(footer.file, memoryview(data), 0, Expectation(sequence))
+                data = decode_frames(read.key, footer, footer.frames.run_of(0), body)
+                log_format.scan(footer.file, data, 0, Expectation(sequence))
         except CorruptionError as error:
             return anomaly_of(read.key, error)
         except StoreError:
@@ -177,12 +173,10 @@ class SealedReader:
 
     def _decode(self, key: str, footer: SealedFooter, run: range, body: bytes) -> memoryview:
         log_format = self._formats(footer.format)
+        data = decode_frames(key, footer, run, body)
         if log_format is not None:
-            return decode_run(key, footer, run, body, log_format).data
-        start = footer.frames.starts[run.start]
-        places = [(number, footer.frames[number]) for number in run]
-        pieces = [decode_frame(key, footer, n, body[at.start - start : at.stop - start]) for n, at in places]
-        return memoryview(b"".join(pieces))
+            check_run(key, footer, run, data, log_format)
+        return data
 
     def _read_footer(self, key: str, size: int) -> SealedFooter:
         return read_footer(key, lambda start, length: self._read_range(key, start, start + length), size)

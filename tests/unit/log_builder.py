@@ -152,8 +152,8 @@ class Interrupted:
     def log_id(self, name: str, head: memoryview) -> UUID | None:
         return self.inner.log_id(name, head)
 
-    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
-        found = self.inner.scan(name, data, offset, expect)
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
+        found = self.inner.scan(name, data, offset, expect, known=known)
         if self.acts:
             self.acts.pop(0)()
         return found

@@ -20,7 +20,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, Unknow
 from litelog.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
 from litelog.layout import sealed_key
 from litelog.position import Generation
-from litelog.sealed_frames import decode_frame, decode_run
+from litelog.sealed_frames import check_run, decode_frame, decode_run
 from litelog.sealed_segment import TAIL_BYTES, SealedFooter, decode_footer, encode_footer, footer_bytes, read_footer
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFo
             stamp + 1_200_001 + number % 977,
             crc,
             number * 2_246_822_519 % (1 << 32),
+            number * 3_266_489_917 % (1 << 32),
         )
         frames.append(SealedFrame(start, size, number * frame_bytes, frame_bytes, *facts))
         start, first = start + size, first + records
@@ -155,11 +156,13 @@ def test_frames_that_changed_places_are_found(tmp_path: Path) -> None:
     assert found == len(runs) * (len(runs) - 1) > 20
 
 
-def decode_all(footer: SealedFooter, body: bytes, log: LogBuilder) -> None:
-    """Decode every run, by what ``footer`` says."""
+def decode_all(footer: SealedFooter, body: bytes, log: LogBuilder, *, looks_inside: bool = False) -> None:
+    """Decode every run, by what ``footer`` says; ``looks_inside``: and look at what commits hold once more."""
     frames = footer.frames
     for run in frames.runs():
-        decode_run(KEY, footer, run, body[frames.starts[run.start] : frames[run.stop - 1].stop], log.format)
+        decoded = decode_run(KEY, footer, run, body[frames.starts[run.start] : frames[run.stop - 1].stop], log.format)
+        if looks_inside:
+            check_run(KEY, footer, run, decoded.data, log.format)
 
 
 def test_commits_that_are_not_what_the_footer_says_are_found(tmp_path: Path) -> None:
@@ -176,8 +179,9 @@ def test_commits_that_are_not_what_the_footer_says_are_found(tmp_path: Path) -> 
         ("highest timestamp of frame", {"highests": (*frames.highests[:-1], 1 << 60)}),
         ("sequence behind of frame", {"firsts": (*frames.firsts[:-1], last + 1)}),
     ):
+        looks_inside = "timestamp" in what
         with pytest.raises(CorruptObjectError, match=what):
-            decode_all(replace(made.footer, frames=replace(frames, **changes)), body, log)
+            decode_all(replace(made.footer, frames=replace(frames, **changes)), body, log, looks_inside=looks_inside)
     with pytest.raises(CorruptObjectError, match="sequence behind of frame"):
         decode_all(replace(made.footer, next=21), body, log)
 
@@ -385,11 +389,11 @@ def tables(draw: st.DrawFn) -> FrameTable:
             size, length = draw(st.integers(1, 9)), draw(st.integers(1, 9))
             said = (sequence, records, stamp, stamp + 2) if number == 0 else (behind, 0, None, None)
             inner += [len(frames)] if number < run - 1 else []
-            frames.append(SealedFrame(start, size, offset, length, *said, 0, 7))
+            frames.append(SealedFrame(start, size, offset, length, *said, 0, 7, 9))
             start, offset = start + size, offset + length
         sequence = behind + draw(st.integers(0, 2))
     if draw(st.booleans()):
-        frames.append(SealedFrame(start, 3, offset, 3, sequence, 0, None, None, 0, 5))
+        frames.append(SealedFrame(start, 3, offset, 3, sequence, 0, None, None, 0, 5, 4))
     return FrameTable.of(frames, inner)
 
 
