@@ -3,7 +3,8 @@
 What is checked: the footer against what names the sealed segment, its SHA-256 included; each frame against the footer,
 by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of what it holds; the commits'
 checksums and sequences, and what the footer says of them. So no bytes pass but those that were sealed under that
-SHA-256, and frames are read in any order, of log segments that are restored whole or in part. What is damaged is taken from elsewhere (``sealed_mending``).
+SHA-256, and frames are read in any order, of log segments that are restored whole or in part. What is damaged is taken
+from elsewhere (``sealed_mending``).
 """
 
 from __future__ import annotations
