@@ -65,8 +65,8 @@ class S3Settings:
     sse_kms_key_id: str | None = None
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
-    connections: int = 32
-    """Idle connections that are kept: more than a daemon's threads of all kinds."""
+    connections: int = 64
+    """Idle connections that are kept: more than a daemon's threads of all kinds for one destination."""
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
@@ -125,7 +125,7 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
         sse_kms_key_id=texts.get("sse-kms-key-id"),
         connect_timeout=_timeout("connect-timeout", texts.get("connect-timeout", "10s")),
         read_timeout=_timeout("read-timeout", texts.get("read-timeout", "60s")),
-        connections=_count("connections", texts.get("connections", "32")),
+        connections=_count("connections", texts.get("connections", "64")),
         access_key_id=texts.get("access-key-id"),
         secret_access_key=texts.get("secret-access-key"),
         session_token=texts.get("session-token"),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from litelog.errors import ExistsError, StoreError
 from litelog.object_store import ObjectInfo
 from replica_clients.s3 import S3Store, open_store
-from replica_clients.s3_connection import CONTINUE_BYTES
+from replica_clients.s3_clients import CONTINUE_BYTES
 from replica_clients.s3_settings import read_settings
 from replica_clients.s3_upload import PARTS_AT_ONCE, cut
 from tests.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
