@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from litelog.errors import NothingToRestoreError
 from litelog.registry import open_format, open_store
@@ -20,6 +23,7 @@ from litelog.spark.java import java_home
 from litelog.spark.jobs import export, exported
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
+from litelog_cli.spark import spark as group
 from tests.spark.test_jobs import sequences
 from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
 
@@ -193,3 +197,21 @@ def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
     plan_write(parse_write_options({"path": str(tmp_path)}), SystemClock(), overwrite=False)
     with pytest.raises(NothingToRestoreError):
         read_replica(str(tmp_path))
+
+
+def test_spark_submit_runs_a_job_as_the_help_says(spark: Any, tmp_path: Path) -> None:
+    """The command of ``litelog spark --help``, with this machine as the cluster and a replica of ours."""
+    submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))
+    if submit is None:
+        pytest.skip("pyspark has no spark-submit here")
+    url = str(tmp_path / "replica")
+    write(rows(spark, 100, 2), url)
+    told = CliRunner().invoke(group, ["--help"]).output
+    command = told[told.index("spark-submit") :].replace("\\\n", " ").splitlines()[0]
+    command = command.replace("--master yarn", "--master 'local[1]' --driver-memory 512m")
+    command = command.replace("spark export s3://bucket/events s3://bucket/table", 'spark stats "$REPLICA" --json --quiet')
+    environment = {**os.environ, "REPLICA": url, "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]])}
+    environment |= {} if (home := java_home()) is None else {"JAVA_HOME": home}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1])["records"] == 100
