@@ -57,7 +57,7 @@ class Follower:
         self._rest: int | None = None
         self._awaited: list[str] = []
         self._names = SegmentNames(folder, log_format, clock)
-        self._seen: tuple[tuple[int, ...], ...] | None = None
+        self._seen: tuple[int, ...] | None = None
         self.settled = False
         """Whether ``changed`` can be relied on; False for a moment after a change, within a tick of the clock."""
 
@@ -129,7 +129,7 @@ class Follower:
     def _see(self) -> None:
         """Take note of how the log looks before it is read."""
         self._seen = self._signature()
-        newest = max((part[-1] for part in self._seen or ()), default=0)
+        newest = max(self._seen[::2]) if self._seen else 0
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
 
     def _find_run(self, limit: int) -> Run | None:
@@ -410,11 +410,14 @@ class Follower:
         segment.close()
         return None
 
-    def _signature(self) -> tuple[tuple[int, ...], ...] | None:
-        """What changes when the log does: sizes and times of change, the time last; None before it is open."""
+    def _signature(self) -> tuple[int, ...] | None:
+        """What changes when the log does: the folder's time of change, then a size and a time of each file that may
+        grow. Nanoseconds. None before it is open."""
         if self._current is None:
             return None
-        parts = [self._names.signature(), self._current.signature()]
+        signature: tuple[int, ...] = (self._names.modified(), *self._current.signature())
         if self._finished is not None:
-            parts.append(self._finished.signature())
-        return (*parts, *map(self._names.signature_of, self._awaited))
+            signature += self._finished.signature()
+        for name in self._awaited:
+            signature += self._names.signature_of(name)
+        return signature

@@ -138,10 +138,14 @@ class SegmentNames:
     def inode(self) -> int:
         return self._status().st_ino
 
-    def signature(self) -> tuple[int, ...]:
-        return (self._status().st_mtime_ns,)
+    def modified(self) -> int:
+        """When the folder was changed, nanoseconds. SourceError."""
+        try:
+            return os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return self._status().st_mtime_ns  # it says what is wrong
 
-    def signature_of(self, name: str) -> tuple[int, ...]:
+    def signature_of(self, name: str) -> tuple[int, int]:
         """What changes when a log segment does that is not open."""
         with suppress(FileNotFoundError):
             status = os.stat(os.path.join(self._folder, name))

@@ -206,19 +206,20 @@ class LagMeter:
         self._spacing = 0.0
         """Seconds that one mark may stand for."""
         self._version = 0
-        self._due = -math.inf
+        self.due = -math.inf
+        """When it is to be measured next, monotonic, unless it is busy: of a thousand idle logs, nearly all are passed
+        over nearly always."""
         self._lock = threading.Lock()
 
     def measure_if_due(self, now: float, caught_up: float, *, busy: bool) -> None:
-        """Look at the source and take a sample, unless that was done a moment ago: of a thousand idle logs, nearly all
-        are passed over nearly always."""
-        if now < self._due and not busy:
+        """Look at the source and take a sample, unless that was done a moment ago."""
+        if now < self.due and not busy:
             return
         self.source.look_if_due(now, busy=busy)
         lag = self.read(now, caught_up)
         self.history.add_if_due(now, lag)
         idle = not (busy or lag.bytes or self.source.changing)
-        self._due = now + (IDLE_LOOK_SECONDS if idle else LOOK_SECONDS) - LOOK_SECONDS / 2
+        self.due = now + (IDLE_LOOK_SECONDS if idle else LOOK_SECONDS) - LOOK_SECONDS / 2
 
     def read(self, now: float, caught_up: float) -> Lag:
         """The lag as far as the source was looked at. ``caught_up``: when a look began that found nothing to ship:

@@ -108,5 +108,6 @@ def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
     file system does, and so belongs in a thread of its own, one at a time."""
     now = clock.monotonic()
     for task in tasks:
-        if task.lag is not None:
-            task.lag.measure_if_due(now, task.caught_up, busy=task.phase is not Phase.IDLE)
+        meter, busy = task.lag, task.phase is not Phase.IDLE
+        if meter is not None and (busy or now >= meter.due):
+            meter.measure_if_due(now, task.caught_up, busy=busy)
