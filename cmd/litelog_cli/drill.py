@@ -55,9 +55,11 @@ def run_drill(
     temp_dir: str | None,
     formats: Callable[[str], LogFormat],
     parallelism: int,
+    show: Callable[[int, int | None], None] | None = None,
 ) -> DrillResult:
     """Restore the latest generation below ``temp_dir``; compare it with the log in ``source``, or have its format check
-    it. The folder is removed, whatever happens. What a restore raises is in the result."""
+    it. The folder is removed, whatever happens. What a restore raises is in the result. ``show`` is told of the bytes
+    that are restored, and of all of them."""
     from litelog.restore.choice import choose
     from litelog.restore.execution import restore
     from litelog.restore.plan import Target
@@ -68,7 +70,15 @@ def run_drill(
         output = os.path.join(folder, "log")
         try:
             choice = choose([client], Target(), formats)
-            done = restore(client, choice.plan, output, log_format=choice.log_format, parallelism=parallelism)
+            size = choice.plan.size
+            done = restore(
+                client,
+                choice.plan,
+                output,
+                log_format=choice.log_format,
+                parallelism=parallelism,
+                progress=None if show is None else lambda progress: show(progress.restored, size),
+            )
             seconds = time.monotonic() - started
             compared = None if source is None else compare_logs(output, source, choice.log_format)
             if source is None:

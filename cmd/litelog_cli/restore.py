@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json
 from litelog_cli.places import GENERATION, opened_replica
-from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.progress import quiet_option, showing_progress, watching_progress
 from litelog_cli.signals import acting_on_signals
-from litelog_cli.start import Kind, parse_start
+from litelog_cli.target import make_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,11 +107,11 @@ def restore(
     """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
     if delta and if_not_exists:
         raise click.UsageError("--delta replaces what --if-not-exists leaves alone; give one of them")
-    target = _target(name, index, sequence, timestamp)
+    target = make_target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
         say(f"litelog: {output}: exists already, nothing to do", "nothing-to-do", output=output)
         return
-    if follow and target != _target(None, None, None, None):
+    if follow and target != make_target(None, None, None, None):
         raise click.UsageError("--follow goes on behind the end: give no --generation and no bound")
     sources = find_sources(replica_urls, config_file)
     pattern = pattern or sources.pattern
@@ -191,7 +191,7 @@ def _restore(
             )
         _report(result, passed_over, as_json)
         if follow is not None:
-            _follow(choice, result.output, follow)
+            _follow(choice, result.output, follow, quiet=quiet)
 
 
 def _print_plan(plan: RestorePlan, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:
@@ -213,13 +213,16 @@ def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_js
     )
 
 
-def _follow(choice: Choice, output: str, poll_interval: float) -> None:
+def _follow(choice: Choice, output: str, poll_interval: float, *, quiet: bool) -> None:
     from litelog.restore.following import CopyFollower
 
     stop = Event()
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
         say(f"following {choice.client.url}", "following", replica=choice.client.url)
-        with acting_on_signals(lambda _: stop.set()):
+        shown = watching_progress(
+            "restore", quiet=quiet or not sys.stderr.isatty(), look=lambda: (follower.appended, None)
+        )
+        with acting_on_signals(lambda _: stop.set()), shown:
             follower.run(stop, poll_interval)
         said = f"followed up to {follower.position}, {format_size(follower.appended)} more"
         say(said, "followed", replica=choice.client.url, position=str(follower.position), bytes=follower.appended)
@@ -272,34 +275,6 @@ def _origin(result: RestoreResult) -> str:
         return ""
     taken = sum(mended.end - mended.start for mended in result.mended)
     return f", {format_size(taken)} of it from {', '.join(sorted(others))}, the rest from {result.replica}"
-
-
-def _target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:
-    from litelog.restore.planned import Target
-
-    return Target(
-        generation=name,
-        index=None if index is None else _parse_index(index),
-        sequence=sequence,
-        timestamp=None if timestamp is None else _parse_time(timestamp),
-    )
-
-
-def _parse_index(text: str) -> int:
-    try:
-        index = int(text, 16)
-    except ValueError:
-        index = -1
-    if not 0 <= index < 1 << 64:
-        raise click.BadParameter(f"{text!r} is no index: up to 16 hexadecimal digits", param_hint="--index")
-    return index
-
-
-def _parse_time(text: str) -> int:
-    start = parse_start(text, datetime.now(UTC))
-    if start.kind is not Kind.TIME:
-        raise click.BadParameter(f"{text!r} is no time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
-    return start.value
 
 
 def _is_taken(output: str) -> bool:

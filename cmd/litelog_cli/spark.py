@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,14 +15,12 @@ from litelog.quantities import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
+from litelog_cli.progress import quiet_option, showing_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
-
-LINE_SECONDS = 2.0
-"""Between two lines of progress."""
 
 DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
 
@@ -63,7 +62,7 @@ def _session_options(command: _Command) -> _Command:
         click.option("--conf", multiple=True, type=_Assignment(), help="A setting of Spark; may be given again."),
         click.option("-o", "--option", multiple=True, type=_Assignment(), help="An option of the data source."),
         replica_config_option,
-        click.option("-q", "--quiet", is_flag=True, help="Show no progress."),
+        quiet_option,
     ]
     for option in reversed(options):
         command = option(command)
@@ -252,10 +251,9 @@ class _Session:
     def __init__(self, job: str, common: dict[str, Any]) -> None:
         self._job = job
         self._common = common
-        self._quiet = bool(common["quiet"])
-        self._shown = time.monotonic()
-        self._is_ours = True
+        self._closing = ExitStack()
         self.spark: Any = None
+        self.progress: Callable[[int, int], None] | None = None
 
     def __enter__(self) -> _Session:
         from litelog.spark.session import is_active, session
@@ -263,26 +261,18 @@ class _Session:
         logging.getLogger("py4j").setLevel(logging.WARNING)
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
         common = self._common
-        self._is_ours = not is_active()
+        is_ours = not is_active()
         config = {"spark.log.level": "ERROR", **dict(common["conf"])}
         self.spark = session(
             f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
         )
+        if is_ours:
+            self._closing.callback(self.spark.stop)
+        self.progress = self._closing.enter_context(showing_progress(self._job, quiet=common["quiet"]))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_ours:
-            self.spark.stop()
-
-    @property
-    def progress(self) -> Callable[[int, int], None] | None:
-        return None if self._quiet else self._show
-
-    def _show(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._shown >= LINE_SECONDS:
-            self._shown = now
-            click.echo(f"{self._job}: {done} of {total} tasks", err=True)
+        self._closing.close()
 
 
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:

@@ -21,7 +21,7 @@ from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.replicate import default_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from litelog.object_store import ObjectReplicaClient
     from litelog.verify.report import Report
@@ -139,7 +139,10 @@ def verify(
             )
         if report.is_empty:
             raise NothingToRestoreError(f"{client.url}: holds no replica")
-        drill = _drill(client, against, temp_dir, pattern, parallelism) if restore_drill else None
+        drill = None
+        if restore_drill:
+            with showing_progress("restore drill", quiet=quiet or as_json) as show:
+                drill = _drill(client, against, temp_dir, pattern, parallelism, show)
     if as_json:
         print_json({**report.as_json(), "drill": None if drill is None else drill.as_json()})
     else:
@@ -157,13 +160,18 @@ def _state_dir(given: str | None, config_file: str | None) -> str:
 
 
 def _drill(
-    client: ObjectReplicaClient, against: str | None, temp_dir: str | None, pattern: str | None, parallelism: int
+    client: ObjectReplicaClient,
+    against: str | None,
+    temp_dir: str | None,
+    pattern: str | None,
+    parallelism: int,
+    show: Callable[[int, int | None], None] | None,
 ) -> DrillResult:
     from litelog_cli.drill import run_drill
 
     if temp_dir is not None and not os.path.isdir(temp_dir):
         raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
-    return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism)
+    return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism, show)
 
 
 def _exit_code(report: Report, drill: DrillResult | None, *, strict: bool) -> int:

@@ -141,6 +141,19 @@ def test_a_restore_drill_restores_compares_and_leaves_nothing(litelog: Command, 
     assert "600 records" in litelog("verify", "backup", "--restore-drill").out
 
 
+def test_a_restore_drill_tells_of_the_bytes_that_are_restored(litelog: Command, replica: Path) -> None:
+    from litelog.object_store import ObjectReplicaClient
+    from litelog.registry import open_stored_format
+    from litelog_cli.drill import run_drill
+    from replica_clients.file import FileStore
+
+    told: list[tuple[int, int | None]] = []
+    client = ObjectReplicaClient(FileStore(str(replica)))
+    done = run_drill(client, None, None, open_stored_format, 2, lambda *said: told.append(said))
+    assert told[-1] == (done.bytes, done.bytes)
+    assert told == sorted(told)
+
+
 def test_a_restore_drill_that_fails_ends_with_6(litelog: Command, replica: Path) -> None:
     wal_of(replica)[0].unlink()
     done = litelog("verify", "backup", "--restore-drill", "--json")

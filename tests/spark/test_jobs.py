@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -237,3 +238,26 @@ def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.Captur
     assert "all is well" in capsys.readouterr().out
     assert run(["spark", "stats", str(tmp_path / "nothing")]) == 3
     assert spark.range(3).count() == 3
+
+
+def test_progress_is_told_of_bytes_by_the_tasks_that_are_over(spark: Any, tmp_path: Path) -> None:
+    """Two of four tasks wait until the other two have been told of."""
+    from litelog.spark.jobs.progress import watching
+
+    gate, told = tmp_path / "gate", []
+
+    def progress(done: int, whole: int) -> None:
+        told.append((done, whole))
+        if done >= 10 + 50:
+            gate.touch()
+
+    def work(batches: Any) -> Any:
+        for batch in batches:
+            while batch.column(0)[0].as_py() >= 2 and not gate.exists():
+                time.sleep(0.01)
+            yield batch
+
+    with watching(spark, progress, 100, before=10, behind=5):
+        assert len(spark.range(0, 4, 1, 4).mapInArrow(work, "id bigint").collect()) == 4
+    assert (10 + 50, 115) in told
+    assert told == sorted(told)

@@ -89,7 +89,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     ``parquet``; or ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg), whose metadata then tells the table's
     files as well: ``iceberg_table`` is CATALOG.NAMESPACE.TABLE of a catalog that pyiceberg is configured with.
     ``options``: as of the data source; ``target_options``: of the target's store, where they differ. ``progress`` is
-    told of tasks.
+    told of bytes, run by run.
 
     ConfigError; DivergedError where the log no longer continues what the table holds; what reading and writing raise.
     """
@@ -237,7 +237,8 @@ class _Job:
 
         count = len(partitions)
         rows = self._spark.range(0, count, 1, max(count, 1)).mapInArrow(work, "number bigint, files string")
-        with watching(self._spark, self._progress):
+        size = sum(partition.raw_bytes for _, partition in partitions)
+        with watching(self._spark, self._progress, size):
             found = {row["number"]: row["files"] for row in rows.collect()}
         for number in sorted(found):
             yield from (ExportedFile(**fields) for fields in json.loads(found[number]))

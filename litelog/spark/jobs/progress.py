@@ -10,31 +10,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Progress: TypeAlias = "Callable[[int, int], None]"
-"""``progress(tasks that are done, all of them)``."""
+"""``progress(bytes that are done, all of them)``."""
 
 ASK_SECONDS = 0.5
 
 
 @contextmanager
-def watching(spark: Any, progress: Progress | None) -> Iterator[None]:
-    """Tell ``progress`` of the tasks of all stages that run meanwhile. Nothing over Spark Connect, which is silent."""
+def watching(spark: Any, progress: Progress | None, size: int, *, before: int = 0, behind: int = 0) -> Iterator[None]:
+    """Tell ``progress`` how much is done of the ``size`` bytes that Spark reads meanwhile, by the tasks that are over.
+
+    ``before`` and ``behind``: bytes of the same job that are done already, and that come later. Nothing is told over
+    Spark Connect, which is silent.
+    """
     context = None if progress is None else getattr(spark, "sparkContext", None)
     if context is None or progress is None:
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_ask, args=(context.statusTracker(), progress, done), daemon=True)
+
+    def ask() -> None:
+        tracker, seen = context.statusTracker(), dict[int, tuple[int, int]]()
+        while not done.wait(ASK_SECONDS):
+            for number in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(number)
+                if stage is not None:
+                    seen[number] = (stage.numCompletedTasks, stage.numTasks)
+            if seen:
+                over, tasks = (sum(column) for column in zip(*seen.values(), strict=True))
+                progress(before + size * over // tasks, before + size + behind)
+
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
-
-
-def _ask(tracker: Any, progress: Progress, done: threading.Event) -> None:
-    while not done.wait(ASK_SECONDS):
-        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        if known:
-            progress(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))

@@ -108,8 +108,10 @@ def stats(
 
     count = len(partitions)
     kinds = "partition bigint, bucket bigint, " + ", ".join(f"{name} bigint" for name in _NUMBERS)
-    with watching(spark, progress):
+    size = sum(partition.raw_bytes for partition in partitions)
+    with watching(spark, progress, size, behind=size):
         rows = spark.range(0, count, 1, max(count, 1)).mapInArrow(work, kinds).collect()
+    with watching(spark, progress, size, before=size):
         keyed = read(spark, url, columns=["key"], options=options)
         keys = keyed.agg(functions.approx_count_distinct("key").alias("keys")).collect()[0]["keys"]
     sealed = [item.piece.entry for item in held.items if isinstance(item, SealedItem)]

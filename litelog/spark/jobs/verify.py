@@ -55,7 +55,7 @@ def verify(
     try:
         names = ObjectReplicaClient(store).generations()
         listed = [(name, index, size) for name in names for index, size in sealed_of(store, name)]
-        with watching(spark, progress):
+        with watching(spark, progress, sum(size for _, _, size in listed)):
             known = _read(spark, place, store_options, pattern, scope, listed)
         return verify_replica(
             store,

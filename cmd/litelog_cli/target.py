@@ -1,0 +1,43 @@
+"""What ``--generation``, ``--index``, ``--sequence`` and ``--timestamp`` of ``litelog restore`` mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog_cli.start import Kind, parse_start
+
+if TYPE_CHECKING:
+    from litelog.position import Generation
+    from litelog.restore.planned import Target
+
+
+def make_target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:
+    """The target that a command's options name. click.BadParameter for a value that is none."""
+    from litelog.restore.planned import Target
+
+    return Target(
+        generation=name,
+        index=None if index is None else _parse_index(index),
+        sequence=sequence,
+        timestamp=None if timestamp is None else _parse_time(timestamp),
+    )
+
+
+def _parse_index(text: str) -> int:
+    try:
+        index = int(text, 16)
+    except ValueError:
+        index = -1
+    if not 0 <= index < 1 << 64:
+        raise click.BadParameter(f"{text!r} is no index: up to 16 hexadecimal digits", param_hint="--index")
+    return index
+
+
+def _parse_time(text: str) -> int:
+    start = parse_start(text, datetime.now(UTC))
+    if start.kind is not Kind.TIME:
+        raise click.BadParameter(f"{text!r} is no time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
+    return start.value
