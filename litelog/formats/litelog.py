@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import SequenceGapError, WrongFormatError
 from litelog.formats import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.columns import Columns
+from litelog.formats.commit_batch import Commits
 from litelog.formats.commit_columns import Bodies
 from litelog.formats.commit_walk import Walk, walk
 from litelog.formats.encoding import MAX_SEQUENCE, commit_bytes, encode_columns, encode_commit
@@ -74,6 +75,16 @@ class LitelogFormat:
             return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
         bodies = Bodies.check(name, data, offset, found.positions)
         return _describe(data, offset, found, bodies), bodies.columns(_first_sequence(data, found))
+
+    def scan_commits(
+        self, name: str, data: memoryview, offset: int, expect: Expectation
+    ) -> tuple[Scan, Commits | None]:
+        """What ``scan`` tells of known bytes, and the commits, if there are any."""
+        found = _walk_segment(name, data, offset, expect)
+        scan = _describe(data, offset, found, None)
+        if scan.first is None:
+            return scan, None
+        return scan, Commits(name, data, offset, found.positions, scan.first, scan.records)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)

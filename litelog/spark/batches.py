@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from litelog.errors import ConfigError
+from litelog.formats.commit_batch import CommitGatherer
 from litelog.position import epoch_of
 from litelog.spark.schema import arrow_schema
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.spark.partitions import PlannedLog
-    from litelog.spark.runs import Malformed, Run
+    from litelog.spark.runs import CommitRun, Malformed, Run
     from litelog.spark.schema import Column
 
 BATCH_ROWS = 10_000
@@ -42,6 +43,9 @@ class BatchBuilder:
         self._log: PlannedLog | None = None
         self._held: list[Any] = []
         self._rows = self._bytes = 0
+        self._wanted = [name for name in _RECORD if name in self._names] or ["sequence"]
+        self._gatherer = CommitGatherer(self._wanted, BATCH_ROWS, BATCH_BYTES)
+        self._gathers = not self._names & {"offset", "index"}
 
     def begin(self, log: PlannedLog) -> None:
         """What comes is of this log."""
@@ -49,13 +53,28 @@ class BatchBuilder:
 
     def add(self, run: Run) -> Iterator[Any]:
         """The batches that are full with this run."""
+        yield from self.end()
         for start, stop in _shares(run):
             part = run.columns if stop - start == len(run.columns) else run.columns.slice(start, stop)
             for batch in self._convert(part, run):
                 yield from self._hold(batch)
 
+    def add_commits(self, run: CommitRun) -> Iterator[Any]:
+        """The batches that are full with these commits."""
+        if not self._gathers:
+            yield from self.add(run.to_run())
+            return
+        for count, arrays in self._gatherer.add(run.commits):
+            yield from self._hold(self._dress(arrays, None, count))
+
+    def end(self) -> Iterator[Any]:
+        """What is behind comes from elsewhere: the batches that are full with what was gathered."""
+        for count, arrays in self._gatherer.rest():
+            yield from self._hold(self._dress(arrays, None, count))
+
     def add_malformed(self, found: Malformed) -> Iterator[Any]:
         """A row that says what is malformed."""
+        yield from self.end()
         facts = {"index": found.index, "offset": found.start, **self._constants()}
         values = [found.text if column.is_corrupt else facts.get(column.name) for column in self._columns]
         arrays = [self._arrow.array([value], field.type) for value, field in zip(values, self._schema, strict=True)]
@@ -94,7 +113,7 @@ class BatchBuilder:
         if "offset" in self._names:
             places = self._arrow.array(columns.value_starts + run.offset)
         runs = 1 if columns.runs is None else len(columns.runs)
-        wanted = [name for name in _RECORD if name in self._names] or ["sequence"]
+        wanted = self._wanted
         long = len(columns) >= LONG_RUN_ROWS * runs
         batches = columns.to_arrow_batches(wanted) if long else [columns.to_arrow(wanted)]
         given = 0
@@ -104,26 +123,30 @@ class BatchBuilder:
             if places is not None:
                 arrays["offset"] = places.slice(given, count)
             given += count
-            found = [self._array(column, field, arrays, run, count) for column, field in self._fields()]
-            yield self._arrow.RecordBatch.from_arrays(found, schema=self._schema)
+            yield self._dress(arrays, run.index, count)
+
+    def _dress(self, arrays: dict[str, Any], index: int | None, count: int) -> Any:
+        """The batch with all columns; ``arrays``: those that differ from record to record."""
+        found = [self._array(column, field, arrays, index, count) for column, field in self._fields()]
+        return self._arrow.RecordBatch.from_arrays(found, schema=self._schema)
 
     def _fields(self) -> Iterator[tuple[Column, Any]]:
         return zip(self._columns, self._schema, strict=True)
 
-    def _array(self, column: Column, field: Any, arrays: dict[str, Any], run: Run, count: int) -> Any:
-        array = self._any_array(column, field, arrays, run, count)
+    def _array(self, column: Column, field: Any, arrays: dict[str, Any], index: int | None, count: int) -> Any:
+        array = self._any_array(column, field, arrays, index, count)
         if array.null_count and not field.nullable:
             raise ConfigError(
                 f"column {field.name} is null in log {self._constants()['log']}: ask for it without NOT NULL"
             )
         return array
 
-    def _any_array(self, column: Column, field: Any, arrays: dict[str, Any], run: Run, count: int) -> Any:
+    def _any_array(self, column: Column, field: Any, arrays: dict[str, Any], index: int | None, count: int) -> Any:
         if column.is_corrupt:
             return self._arrow.nulls(count, field.type)
         if column.name in arrays:
             return arrays[column.name]
-        value = run.index if column.name == "index" else self._constants()[column.name]
+        value = index if column.name == "index" else self._constants()[column.name]
         if value is None:
             return self._arrow.nulls(count, field.type)
         return self._arrow.repeat(self._arrow.scalar(value, field.type), count)

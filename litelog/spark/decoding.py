@@ -17,7 +17,7 @@ from litelog.spark.formats import open_log_format
 from litelog.spark.local_reading import read_local
 from litelog.spark.options import Mode
 from litelog.spark.partitions import LocalPiece, SealedPiece, WalPiece
-from litelog.spark.runs import Malformed, Run, cut_sequences, cut_times
+from litelog.spark.runs import CommitRun, Malformed, Run, cut_sequences, cut_times
 from litelog.spark.sealed_reading import read_sealed_pieces
 from litelog.spark.stores import open_client
 from litelog.spark.task import JOBS, Task
@@ -59,12 +59,19 @@ def freeze_once() -> None:
 
 def read_runs(part: Part) -> Iterator[Run | Malformed]:
     """The records of a part, run by run, as they are wanted; and, unless it is an error, what is malformed."""
+    for run in _read_runs(part):
+        yield run.to_run() if isinstance(run, CommitRun) else run
+
+
+def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
+    """As ``read_runs``; what is wanted of whole commits as it lies there."""
     stop = threading.Event()
     executor = ThreadPoolExecutor(JOBS, "litelog-read")
+    decoder = ThreadPoolExecutor(1, "litelog-decode")
     log = part.log
     log_format = open_log_format(log.format, log.pattern)
     client = open_client(log.url, log.store, stop)
-    task = Task(log, client, executor, log_format)
+    task = Task(log, client, executor, decoder, log_format)
     try:
         for run in _read_pieces(task, part):
             if isinstance(run, Run):
@@ -75,10 +82,11 @@ def read_runs(part: Part) -> Iterator[Run | Malformed]:
         raise
     finally:
         stop.set()
+        decoder.shutdown(wait=True, cancel_futures=True)
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _read_pieces(task: Task, part: Part) -> Iterator[Run | Malformed]:
+def _read_pieces(task: Task, part: Part) -> Iterator[Run | CommitRun | Malformed]:
     sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
     yield from read_sealed_pieces(task, sealed)
     for piece in part.pieces:  # WAL segments lie behind all that is sealed
@@ -91,7 +99,10 @@ def _read_pieces(task: Task, part: Part) -> Iterator[Run | Malformed]:
 def _read_part(part: Part, builder: BatchBuilder) -> Iterator[Any]:
     builder.begin(part.log)
     units = records = 0
-    for run in read_runs(part):
+    for run in _read_runs(part):
+        if isinstance(run, CommitRun):
+            yield from builder.add_commits(run)
+            continue
         if isinstance(run, Run):
             yield from builder.add(run)
             continue
@@ -99,6 +110,7 @@ def _read_part(part: Part, builder: BatchBuilder) -> Iterator[Any]:
         _logger.warning("%s: malformed: %s", part.log.name, run.text, extra=fields("malformed", log=part.log.name))
         if part.log.mode is Mode.PERMISSIVE:
             yield from builder.add_malformed(run)
+    yield from builder.end()
     if units:
         said = "%s: %d malformed runs of commits, %d records or more"
         extra = fields("malformed-total", log=part.log.name, runs=units, records=records)

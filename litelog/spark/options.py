@@ -79,6 +79,18 @@ class Range:
             return False
         return self.until is None or lowest is None or lowest < self.until
 
+    def holds(self, first: int | None, stop: int | None) -> bool:
+        """Whether it wants all of the sequences [first, stop); None: not known."""
+        if self.first is not None and (first is None or first < self.first):
+            return False
+        return self.stop is None or (stop is not None and stop <= self.stop)
+
+    def holds_times(self, lowest: int | None, highest: int | None) -> bool:
+        """Whether it wants all records of that range of times, both included; None: not known."""
+        if self.since is not None and (lowest is None or lowest < self.since):
+            return False
+        return self.until is None or (highest is not None and highest < self.until)
+
     @property
     def has_bounds(self) -> bool:
         """Whether sequences are bounded."""

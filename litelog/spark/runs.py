@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from litelog.formats.commit_batch import Commits
     from litelog.spark.options import Range
 
 
@@ -26,6 +27,18 @@ class Run:
     """The log segment's; None in a local folder."""
     offset: int
     """Where ``columns.data`` begins in it, bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRun:
+    """All records of whole commits of one sealed segment, checked: as they lie there."""
+
+    commits: Commits
+    index: int
+
+    def to_run(self) -> Run:
+        """The same records as columns. CorruptCommitError where what is inside a commit is not as it must be."""
+        return Run(self.commits.columns(), self.index, self.commits.offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ What of one is damaged, or was removed since the plan was made, is looked for el
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -20,24 +21,31 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
 from litelog.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.prefetch import ahead
 from litelog.reading.sealed_stream import FETCH_BYTES, WHOLE_BYTES, open_sealed
 from litelog.sealed_frames import check_scan, decode_frames
 from litelog.spark.formats import scan_columns
-from litelog.spark.runs import Malformed, Run, cut_offsets, join
+from litelog.spark.runs import CommitRun, Malformed, Run, cut_offsets, join
 from litelog.spark.salvage import salvage
 from litelog.spark.shipped_runs import row_starts, shipped_parts
 from litelog.spark.substitutes import read_substitute
 from litelog.spark.task import AHEAD_BYTES, JOBS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from litelog.sealed_segment import SealedFooter
     from litelog.spark.partitions import SealedPiece
     from litelog.spark.task import Task
+
+
+MANY_RECORDS = 64
+"""From so many records a commit on (in the mean) commits are given as they lie."""
+
+_Decode = Callable[..., "list[Run | CommitRun | _Broken]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,15 @@ class _Opened:
     body: bytes | None = field(default=None, repr=False)
     """All of it, where it is small."""
     error: LitelogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What was read, and how it is decoded."""
+
+    held: int
+    """Bytes, decompressed."""
+    decode: Callable[[], list[Run | CommitRun | _Broken]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +84,18 @@ class _Broken:
     """Where the frames are whole and the commits in them are not: the bytes."""
 
 
-def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Run | Malformed]:
+def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Run | CommitRun | Malformed]:
     """The records of sealed segments, in order, a run of frames at a time. Errors as ``read_partition`` has them."""
     openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
-    opened = ahead(task.executor, openings, AHEAD_BYTES // 4, JOBS)
-    for found in ahead(task.executor, _fetches(task, opened), AHEAD_BYTES * 3 // 4, JOBS):
+    opened = ahead(task.executor, openings, AHEAD_BYTES // 8, JOBS)
+    fetched = ahead(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, JOBS)
+    decoding = ((one.held, one.decode) for one in fetched)
+    for found in ahead(task.decoder, decoding, AHEAD_BYTES // 4, JOBS):
         for run in found:
-            if isinstance(run, Run):
-                yield run
-            else:
+            if isinstance(run, _Broken):
                 yield from _mend(task, run)
+            else:
+                yield run
 
 
 def _open(task: Task, piece: SealedPiece) -> _Opened:
@@ -105,23 +124,24 @@ def _check_follows(task: Task, piece: SealedPiece, footer: SealedFooter) -> None
         raise SequenceGapError(piece.entry.key, 0, follows, first)
 
 
-def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Callable[[], list[Run | _Broken]]]]:
+def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
     """What to read of each, a few runs of frames at a time: (bytes, how)."""
     for opened in openings:
         if opened.footer is None:
-            yield 0, partial(_give_up, opened)
+            yield 0, partial(_Fetched, 0, partial(_give_up, opened))
             continue
         lengths = opened.footer.frames.lengths
         if task.is_divisible:
             for piece, runs in shipped_parts(opened.piece, opened.footer, task.log.range):
                 held = sum(sum(lengths[run.start : run.stop]) for run in runs)
-                yield held, partial(_fetch_shipped, task, replace(opened, piece=piece), runs)
+                yield held, partial(_fetch, task, held, replace(opened, piece=piece), runs, _decode_shipped)
             continue
         for runs in opened.footer.frames.groups(_wanted(task, opened.piece, opened.footer), FETCH_BYTES):
-            yield sum(sum(lengths[run.start : run.stop]) for run in runs), partial(_fetch, task, opened, runs)
+            held = sum(sum(lengths[run.start : run.stop]) for run in runs)
+            yield held, partial(_fetch, task, held, opened, runs, _decode_runs)
 
 
-def _give_up(opened: _Opened) -> list[Run | _Broken]:
+def _give_up(opened: _Opened) -> list[Run | CommitRun | _Broken]:
     piece = opened.piece
     assert opened.error is not None
     return [_Broken(piece, piece.start, piece.stop, piece.entry.records, opened.error)]
@@ -143,21 +163,39 @@ def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[ra
         yield run
 
 
-def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken]:
-    """The records of runs that lie back to back: one GET. Where that fails, run by run, what is broken named."""
+def _fetch(task: Task, held: int, opened: _Opened, runs: list[range], decode: _Decode) -> _Fetched:
+    """The bytes of runs that lie back to back: one GET."""
     assert opened.footer is not None
-    footer, entry = opened.footer, opened.piece.entry
-    frames = footer.frames
-    first, stop = frames.starts[runs[0].start], frames[runs[-1].stop - 1].stop
+    first, stop = _span(opened.footer, runs)
+    if opened.body is not None:
+        return _Fetched(held, partial(decode, task, opened, runs, memoryview(opened.body)[first:stop]))
+    try:
+        body = _read(task, opened, first, stop)
+    except (CorruptionError, NotFoundError):
+        return _Fetched(held, partial(decode, task, opened, runs))
+    return _Fetched(held, partial(decode, task, opened, runs, body))
 
-    held = None if opened.body is None else memoryview(opened.body)[first:stop]
 
-    def read() -> memoryview:
-        return memoryview(
-            task.client.read_sealed_segment(generation(entry.generation), entry.sealed_index, first, stop - first)
-        )
+def _span(footer: SealedFooter, runs: list[range]) -> tuple[int, int]:
+    return footer.frames.starts[runs[0].start], footer.frames[runs[-1].stop - 1].stop
 
-    def decode(body: memoryview) -> list[Run | _Broken]:
+
+def _read(task: Task, opened: _Opened, first: int, stop: int) -> memoryview:
+    entry = opened.piece.entry
+    name = generation(entry.generation)
+    return memoryview(task.client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
+
+
+def _decode_runs(
+    task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
+) -> list[Run | CommitRun | _Broken]:
+    """The records of runs that lie back to back. Where that fails, run by run, what is broken named."""
+    assert opened.footer is not None
+    footer = opened.footer
+    first, stop = _span(footer, runs)
+    read = partial(_read, task, opened, first, stop)
+
+    def decode(body: memoryview) -> list[Run | CommitRun | _Broken]:
         return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
 
     try:
@@ -166,15 +204,17 @@ def _fetch(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken
         raise
     except (CorruptionError, NotFoundError) as error:
         if len(runs) > 1:
-            return [found for run in runs for found in _fetch(task, opened, [run])]
+            return [found for run in runs for found in _decode_runs(task, opened, [run])]
         return [_describe(opened.piece, footer, runs[0], error, read)]
 
 
-def _fetch_shipped(task: Task, opened: _Opened, runs: list[range]) -> list[Run | _Broken]:
-    """As ``_fetch``, where records are what was shipped at a time, wherever frames end."""
+def _decode_shipped(
+    task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
+) -> list[Run | CommitRun | _Broken]:
+    """As ``_decode_runs``, where records are what was shipped at a time, wherever frames end."""
     assert opened.footer is not None
-    found: list[Run | _Broken] = []
-    for whole, some in groupby(_fetch(task, opened, runs), key=lambda run: isinstance(run, Run)):
+    found: list[Run | CommitRun | _Broken] = []
+    for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, Run)):
         if not whole:
             found += some
             continue
@@ -188,16 +228,38 @@ def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> mem
     return body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
 
 
-def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run:
-    """The records of a run; as ``decode_run`` checks it, and that its first commit is the one that follows."""
-    key, start = piece.entry.key, footer.frames.offsets[run.start]
+def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run | CommitRun:
+    """The records of a run; as ``decode_run`` checks it, and that its first commit is the one that follows.
+
+    Where all of them are wanted, and errors are final, as they lie in their commits, if these are not small: inside
+    they are what they were when they were sealed, as the footer is the one that the snapshot names.
+    """
+    key, frames = piece.entry.key, footer.frames
+    start = frames.offsets[run.start]
     data = decode_frames(key, footer, run, body)
     follows = piece.follows if start == 0 else None
-    expect = Expectation(footer.frames.firsts[run.start] if follows is None else follows)
+    expect = Expectation(frames.firsts[run.start] if follows is None else follows)
+    if isinstance(task.format, LitelogFormat) and _is_all_wanted(task, piece, footer, run):
+        scan, commits = task.format.scan_commits(footer.file, data, start, expect)
+        scan = replace(scan, lowest=frames.lowests[run.start], highest=frames.highests[run.start])
+        check_scan(key, footer, run, data, scan, task.format)
+        if commits is not None:
+            whole = CommitRun(commits, piece.entry.index)
+            return whole if scan.records >= MANY_RECORDS * scan.commits else whole.to_run()
     scan, columns = scan_columns(task.format, footer.file, data, start, expect)
     check_scan(key, footer, run, data, scan, task.format)
     found = Run(columns, piece.entry.index, start)
     return found if task.is_divisible else _cut(task, piece, footer, found)
+
+
+def _is_all_wanted(task: Task, piece: SealedPiece, footer: SealedFooter, run: range) -> bool:
+    """Whether nothing of a run is to be left out, or mended."""
+    if piece.exact or not task.is_strict:
+        return False
+    frames, wanted = footer.frames, task.log.range
+    behind = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+    lowest, highest = frames.lowests[run.start], frames.highests[run.start]
+    return wanted.holds(frames.firsts[run.start], behind) and wanted.holds_times(lowest, highest)
 
 
 def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: Run) -> Run:

@@ -35,6 +35,9 @@ class Task:
     log: PlannedLog
     client: ReplicaClient
     executor: Executor
+    """For requests."""
+    decoder: Executor
+    """For what they bring: one thread, as more of them only wait for each other, and for memory."""
     format: LogFormat
 
     @property

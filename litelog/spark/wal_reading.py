@@ -28,7 +28,7 @@ from litelog.reading.wal_chain import check_run, expectation, link_behind, link_
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.formats import scan_columns
 from litelog.spark.partitions import SealedPiece
-from litelog.spark.runs import Malformed, Run, cut_offsets
+from litelog.spark.runs import CommitRun, Malformed, Run, cut_offsets
 from litelog.spark.salvage import salvage
 from litelog.spark.sealed_reading import read_sealed_pieces
 from litelog.spark.task import AHEAD_BYTES, JOBS
@@ -58,7 +58,7 @@ class _Fetched:
     """Where the commits are wrong, and not the object: the bytes."""
 
 
-def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[Run | Malformed]:
+def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[Run | CommitRun | Malformed]:
     """The records of WAL segments, in order. Errors as ``read_partition`` has them.
 
     Those that were removed since the plan was made are read from the sealed segments that replaced them.
@@ -76,14 +76,14 @@ class _WalReader:
         self._link: Link | None = piece.link
         self._starts_log = piece.starts_log
 
-    def read(self) -> Iterator[Run | Malformed]:
+    def read(self) -> Iterator[Run | CommitRun | Malformed]:
         number = 0
         if self._link is None and self._piece.before is not None:
             self._link = self._link_behind(self._piece.before)
         while number < len(self._infos):
             number = yield from self._read_on(number)
 
-    def _read_on(self, number: int) -> Generator[Run | Malformed, None, int]:
+    def _read_on(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
         """Read from the one of that number on; the number of the one to go on with."""
         task, jobs = self._task, self._jobs(number)
         for fetched in ahead(task.executor, jobs, AHEAD_BYTES, JOBS):
@@ -118,7 +118,7 @@ class _WalReader:
 
     # --- along the chain
 
-    def _take(self, fetched: _Fetched) -> Iterator[Run | Malformed]:
+    def _take(self, fetched: _Fetched) -> Iterator[Run | CommitRun | Malformed]:
         if fetched.error is not None:
             raise fetched.error
         task, link, segment = self._task, self._link, fetched.segment
@@ -160,7 +160,7 @@ class _WalReader:
             log_format,
         )
 
-    def _take_sealed(self, segment: WalSegment) -> Iterator[Run | Malformed]:
+    def _take_sealed(self, segment: WalSegment) -> Iterator[Run | CommitRun | Malformed]:
         """What a ``final`` stands for: the rest of its log segment, in a sealed segment."""
         task, header, claim = self._task, segment.header, self._task.log.claim
         assert claim is not None
@@ -219,7 +219,7 @@ class _WalReader:
         else:
             yield Malformed(at.index, at.offset, stop, None, str(error))
 
-    def _replace(self, number: int) -> Generator[Run | Malformed, None, int]:
+    def _replace(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
         """What the WAL segments from that number on held, as far as a newer snapshot covers them; the number of the
         first one that it does not."""
         task, slot = self._task, self._infos[number].position

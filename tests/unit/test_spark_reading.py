@@ -112,6 +112,27 @@ def test_timestamps_are_bounded_row_by_row(count: int) -> None:
     assert [row["sequence"] for row in found] == [number for number, at in enumerate(stamps) if 20 <= at < 50]
 
 
+@pytest.mark.parametrize("count", COUNTS)
+def test_large_commits_are_read_as_small_ones_are(count: int) -> None:
+    builder, log = ReplicaBuilder(), make_log([[70, 1, 500], [64], [2, 900, 100, 12_000], [80, 80]])
+    generation = builder.add()
+    for segment in log[:3]:
+        generation.ship_segment(segment, cuts=[0])
+    generation.ship_segment(log[3], final=None)
+    generation.seal(2, frame_commits=3)
+    generation.snapshot(3)
+    generation.prune(3)
+    url = stored(builder.objects())
+    stop = log[-1].next
+    assert values(url, numPartitions=count) == expected(0, stop)
+    assert values(url, numPartitions=count, mode="DROPMALFORMED") == expected(0, stop)
+    assert values(url, numPartitions=count, startingSequence=69, endingSequence=1_700) == expected(69, 1_700)
+    found = rows(url, numPartitions=count, includeMetadata=True)
+    assert [row["sequence"] for row in found] == [*range(stop)]
+    assert [row["value"] for row in found] == expected(0, stop)
+    assert {row["index"] for row in found} == {0, 1, 2, 3}
+
+
 def test_pruning_leaves_out_what_entries_say_is_not_wanted() -> None:
     url = stored(built(3)[0].objects())
     pieces = [piece for part in _parts(planned(url, startingSequence=10, endingSequence=12)) for piece in part.pieces]
@@ -521,9 +542,9 @@ def test_threads_end_with_the_iterator() -> None:
     options = parse_options({"path": url})
     runs = read_runs(plan(options).partitions[0].parts[0])
     next(runs)
-    assert [thread for thread in threading.enumerate() if thread.name.startswith("litelog-read")]
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("litelog-")]
     runs.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("litelog-read")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("litelog-")]
 
 
 def test_small_pieces_are_coalesced_and_large_ones_cut() -> None:
