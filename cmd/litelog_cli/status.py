@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ healthy, nothing is known, or a replica cannot be read, 2 usage or configuration
 )
 @click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False)
 @click.option("--replica", "from_replica", is_flag=True, help="Read the replicas themselves.")
-@click.option("--config", "config_file", type=click.Path(), help="The daemon's configuration file.")
-@click.option("--addr", help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]")
+@daemon_config_option
+@daemon_addr_option
 @click.option("--state-dir", help="Where the daemon keeps its state.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as one JSON object.")
 def status(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration
 @click.argument("log_dir", required=False)
 @click.option("--wait", default="30s", show_default=True, help="How long to wait; at most 10m.")
 @click.option("--replica", "replica_url", help="Wait for this replica only.")
-@click.option("--config", "config_file", type=click.Path(), help="The daemon's configuration file.")
-@click.option("--addr", help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]")
+@daemon_config_option
+@daemon_addr_option
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object.")
 def sync(
     log_dir: str | None,

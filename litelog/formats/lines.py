@@ -7,40 +7,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from litelog.errors import CorruptCommitError
-from litelog.formats import MAX_COMMIT_BYTES, Commit, Damage, Expectation, FinishedTail, Scan, Tail
+from litelog.formats import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
 from litelog.formats.columns import Columns
 from litelog.formats.commit_walk import is_zero
-from litelog.formats.file_names import natural_order, refuse_rotation
+from litelog.formats.pattern_format import PatternFormat
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     import numpy.typing as npt
 
 COUNT_CHUNK_BYTES = 1 << 20  # searched at a time, so that the flags of a chunk stay in the processor's cache
 NEWLINE = 10
 
 
-class LinesFormat:
+class LinesFormat(PatternFormat):
     """NDJSON, text logs: anything that appends lines to files that match ``pattern``, a glob."""
 
     name = "lines"
-    finished_tail = FinishedTail.SHIP
-    has_timestamps = False
-    self_numbered = False
-    has_log_id = False
-
-    def __init__(self, pattern: str = "*") -> None:
-        self.pattern = pattern
-
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        return natural_order(name, self.pattern)
-
-    def check_names(self, names: list[str]) -> None:
-        refuse_rotation(names, self.pattern)
-
-    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # lines have none
-        return None
 
     def scan(
         self,

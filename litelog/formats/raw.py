@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from litelog.formats import MAX_COMMIT_BYTES, Commit, Expectation, FinishedTail, Scan, Tail
+from litelog.formats import MAX_COMMIT_BYTES, Commit, Expectation, Scan, Tail
 from litelog.formats.columns import Columns
-from litelog.formats.file_names import natural_order, refuse_rotation
-
-if TYPE_CHECKING:
-    from uuid import UUID
+from litelog.formats.pattern_format import PatternFormat
 
 
-class RawFormat:
+class RawFormat(PatternFormat):
     """Bytes appended to files that match ``pattern``, a glob. A buffer above MAX_COMMIT_BYTES is several commits."""
 
     name = "raw"
-    finished_tail = FinishedTail.SHIP
-    has_timestamps = False
-    self_numbered = False
-    has_log_id = False
-
-    def __init__(self, pattern: str = "*") -> None:
-        self.pattern = pattern
-
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        return natural_order(name, self.pattern)
-
-    def check_names(self, names: list[str]) -> None:
-        refuse_rotation(names, self.pattern)
-
-    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # bytes have none
-        return None
 
     def scan(
         self,
