@@ -106,6 +106,8 @@ class Roster:
         self._look_at = 0.0
         self._looking = False
         self._looked_at = 0.0
+        self._hinted = False
+        """Whether something happened in a folder since the last look began."""
         self._uncollected = False
         self._collect_at = 0.0
         self._hint = self._see_hint  # one object: it is what a watch is known by
@@ -191,6 +193,7 @@ class Roster:
     def _see_hint(self) -> None:
         """Something happened in a folder that logs are in."""
         with self._course.changed:
+            self._hinted = True
             self._look_at = min(self._look_at, self._looked_at + LOOK_SPACING)
             self._course.call_by(self._look_at)
 
@@ -217,16 +220,29 @@ class Roster:
     def _look(self) -> None:
         assert self._finders is not None
         begun = self._clock.monotonic()
-        watched = True
-        for folder in self._finders.watched_folders():
-            watched = self._workshop.watcher.arm(folder, self._hint) and watched
-        if self._finders.look(all_of_them=False) or self._unsettled:
+        self._hinted = False
+        found, watched = self._find()
+        if found or self._unsettled:
             self._bring_in_line()
         with self._course.changed:
             self._looked_at = begun
             intervals = [folder.poll_interval for folder in self._config.folders if folder.watch]
-            self._look_at = begun + (2 if watched else 1) * min(intervals, default=RETRY_SECONDS)
+            spacing = (2 if watched else 1) * min(intervals, default=RETRY_SECONDS)
+            self._look_at = begun + (LOOK_SPACING if self._hinted else spacing)
             self._looking = False
+
+    def _find(self) -> tuple[bool, bool]:
+        """Look for logs, and again where a folder was found that had not been watched while it was looked into. Whether
+        other logs are there than before; whether events tell of all that may come."""
+        assert self._finders is not None
+        found, watched = False, True
+        armed: set[str] | None = None
+        while armed is None or not armed.issuperset(self._finders.watched_folders()):
+            armed = set(self._finders.watched_folders())
+            for folder in armed:
+                watched = self._workshop.watcher.arm(folder, self._hint) and watched
+            found = self._finders.look(all_of_them=False) or found
+        return found, watched
 
     def _bring_in_line(self) -> None:
         assert self._finders is not None

@@ -131,6 +131,30 @@ def test_a_topic_tree_is_replicated_as_it_grows(bench: Bench, watched: bool) -> 
         assert bench.held(name) == log.files()
 
 
+class TellingWatcher(Watcher):
+    """Tells what it was asked to watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.armed: set[str] = set()
+
+    def arm(self, folder: str, wake: Callable[[], None]) -> bool:
+        done = super().arm(folder, wake)
+        self.armed.add(folder)
+        return done
+
+
+def test_a_folder_that_came_before_its_first_log_segment_is_watched(bench: Bench) -> None:
+    watcher = TellingWatcher()
+    with Running(bench.replicator(bench.entry("*/*", poll_interval=LONG_SECONDS), watcher=watcher)):
+        until(lambda: str(bench.logs) in watcher.armed)
+        (bench.logs / "kafka").mkdir()
+        until(lambda: str(bench.logs / "kafka") in watcher.armed)
+        (bench.logs / "kafka" / "orders").mkdir()
+        until(lambda: str(bench.logs / "kafka" / "orders") in watcher.armed)
+        bench.wait_for(bench.log("kafka/orders"), "kafka/orders")
+
+
 def test_a_log_that_is_gone_is_let_go_with_all_that_it_held(bench: Bench, tmp_path: Path) -> None:
     stays, goes = bench.log("stays"), bench.log("goes")
     with Running(bench.replicator(bench.entry())) as running:
