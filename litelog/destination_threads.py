@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+SYNCING_THREADS = 32
+"""For each destination: as many logs are shipped at a time, each waiting for disks and networks. File systems make what
+many wait for durable together, and a store that takes 30 ms for a PUT takes a thousand a second."""
+
 THREADS = 4
-"""For each destination and kind of work: more than cores, as they wait for disks and networks."""
+"""For each destination and other kind of work: more than cores."""
 
 SEALING_THREADS = 2
 
@@ -22,7 +26,7 @@ class DestinationThreads:
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
         """For the syncs of the replica at ``url``, as its client spells it."""
-        return _pool(self._syncing, url, "sync")
+        return _pool(self._syncing, url, "sync", SYNCING_THREADS)
 
     def putting(self, url: str) -> ThreadPoolExecutor:
         """For puts beside its syncs, which wait for them."""
