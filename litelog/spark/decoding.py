@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from litelog.compression import keep_freed_memory
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+LOADING_TASKS = 2
+"""Behind so many tasks a worker has loaded all that it needs."""
+
+_TASKS = count(1)
+
 
 def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[Any]:
     """The records of a partition as pyarrow.RecordBatches of one schema, ``schema.arrow_schema(columns)``.
@@ -39,19 +44,20 @@ def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[
     iterator; memory: AHEAD_BYTES of ``task``, and a batch. Raises CorruptionError, ReplicaGapError (with a position),
     PrunedError, TruncatedError, StoreError; what is malformed as ``mode`` says.
     """
-    freeze_once()
+    freeze_loaded()
     builder = BatchBuilder(columns)
     for part in partition.parts:
         yield from _read_part(part, builder)
     yield from builder.rest()
 
 
-@cache
-def freeze_once() -> None:
+def freeze_loaded() -> None:
     """Keep what was loaded out of the garbage collections that PySpark makes behind every task, and freed buffers.
 
-    Once in a process, which this itself remembers: to ask how much is frozen costs a walk along all of it.
+    In a worker's first two tasks, as the first one loads what reads: later ones find all of it there.
     """
+    if next(_TASKS) > LOADING_TASKS:
+        return
     keep_freed_memory()
     gc.collect()
     gc.freeze()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.spark.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
 from litelog.spark.options import parse_options
-from litelog.spark.schema import RECORD, log_columns
+from litelog.spark.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.spelling import spell_options
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ def read(
     """A DataFrame of a log: what ``format("litelog")`` gives, at half its price, and less where less is asked for.
 
     ``columns``: names; or a mapping of names to a column's name or a ``pyarrow.compute.Expression``. ``where``: such an
-    expression, or a list of ``(column, operator, value)`` that all must hold; those on ``sequence`` and ``timestamp``
-    also spare what need not be read. ``aggregate``: ``{name: (column, function)}`` with count, sum, min and max (``*``
-    for all rows), per ``group_by``: begun inside the tasks, finished by Spark. ``options``: as of the data source.
+    expression, or a list of ``(column, operator, value)`` that all must hold; what they say of ``timestamp``, and such
+    a list of ``sequence``, also spares what need not be read. ``aggregate``: ``{name: (column, function)}`` with count,
+    sum, min and max (``*`` for all rows), per ``group_by``: begun inside the tasks, finished by Spark. ``options``: as
+    of the data source.
 
     >>> read(spark, "s3://bucket/events", columns=["key", "value"], where=[("timestamp", ">=", yesterday)])
     >>> read(spark, "s3://bucket/events", aggregate={"n": ("*", "count")}, group_by=["key"])
@@ -51,13 +53,18 @@ def read(
             return spark.range(1).selectExpr(*literals)
     from litelog.spark.places import find_places  # noqa: PLC0415
     from litelog.spark.planning import has_timestamps, plan  # noqa: PLC0415
+    from litelog.spark.time_bounds import time_bounds  # noqa: PLC0415
 
     projection = expressions(columns)
     places = find_places(parsed)
     names = _names(columns, projection, expression, aggregates, group_by)
+    stamped = has_timestamps(parsed, places)
+    if expression is not None and stamped:
+        bounds = time_bounds(expression, arrow_schema(log_columns(parsed, has_timestamps=True, names=[*TYPES])))
+        parsed = replace(parsed, range=parsed.range.within_times(bounds))
     known = log_columns(
         parsed,
-        has_timestamps=has_timestamps(parsed, places),
+        has_timestamps=stamped,
         has_generations=all(place.folder is None for place in places),
         names=names,
     )

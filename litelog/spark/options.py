@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -78,6 +78,12 @@ class Range:
         if self.since is not None and highest is not None and highest < self.since:
             return False
         return self.until is None or lowest is None or lowest < self.until
+
+    def within_times(self, other: Range) -> Range:
+        """It, with the times that both want."""
+        since = [time for time in (self.since, other.since) if time is not None]
+        until = [time for time in (self.until, other.until) if time is not None]
+        return replace(self, since=max(since, default=None), until=min(until, default=None))
 
     def holds(self, first: int | None, stop: int | None) -> bool:
         """Whether it wants all of the sequences [first, stop); None: not known."""

@@ -57,6 +57,25 @@ def test_a_condition_on_time_prunes_and_filters(spark: Any, url: str) -> None:
     assert sorted(row.sequence for row in frame.collect()) == list(range(2500, COUNT))
 
 
+def test_an_expression_on_time_spares_what_lies_outside(spark: Any, url: str, tmp_path: Path) -> None:
+    """All the same where that is gone."""
+    import shutil
+
+    import pyarrow
+    from pyarrow import compute
+
+    bare = tmp_path / "bare"
+    shutil.copytree(url, bare)
+    sealed = sorted(bare.rglob("*.segment.lz4"))
+    for path in sealed[:-1]:
+        path.unlink()
+    since = pyarrow.scalar(START + COUNT - 10, pyarrow.timestamp("us", tz="UTC"))
+    later = compute.field("timestamp") >= since
+    frame = read(spark, str(bare), columns=["sequence"], where=later & (compute.field("sequence") > 0))
+    assert len(sealed) > 1
+    assert sorted(row.sequence for row in frame.collect()) == list(range(COUNT - 10, COUNT))
+
+
 def test_aggregates_are_those_of_all_rows(spark: Any, url: str) -> None:
     aggregate = {
         "n": ("*", "count"),
