@@ -193,7 +193,7 @@ def test_the_command_lines_own_mistakes_are_told_without_a_line(litelog: Command
     assert "sync_interval: must be a duration such as 10s" in done.err
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(body=st.binary(max_size=80) | st.text(alphabet=":-[]{}#&*!|>'\"%@` \nlogspath", max_size=80).map(str.encode))
 def test_no_file_gives_a_trace(tmp_path: Path, body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "any.yml"

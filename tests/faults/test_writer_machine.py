@@ -380,6 +380,4 @@ class WriterMachine(RuleBasedStateMachine):
 
 
 TestWriterMachine = WriterMachine.TestCase
-TestWriterMachine.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestWriterMachine.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))

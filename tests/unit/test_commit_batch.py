@@ -73,7 +73,7 @@ def gather(runs: Sequence[Commits], names: Sequence[str] = NAMES, rows: int = 40
 
 
 @given(st.lists(st.lists(entries, min_size=1, max_size=5), min_size=1, max_size=3), st.integers(1, 60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_arrays_hold_the_records(runs: list[list[Commit]], rows: int) -> None:
     made, expected, first = [], [], 5
     for commits in runs:

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> FileStore:
 parts = st.text(st.sampled_from("ab./-0"), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sets(parts, max_size=12), parts | st.just(""), parts | st.none())
 def test_a_listing_is_the_memory_stores(
     tmp_path_factory: pytest.TempPathFactory, keys: set[str], prefix: str, start_after: str | None

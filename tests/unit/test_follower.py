@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LIMIT = 1 << 20
 FORMATS = ("litelog", "lines", "raw")
 ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def check_batches(columns: Columns, batches: list[pa.RecordBatch]) -> None:
 
 
 @given(st.lists(entries, max_size=6), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_arrow_batches_hold_the_records(commits: list[list[tuple[bytes | None, bytes]]], data: st.DataObject) -> None:
     columns = columns_of(commits)
     check_batches(columns, [columns.to_arrow()])

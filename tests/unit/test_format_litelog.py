@@ -128,7 +128,7 @@ def test_commit_is_laid_out_as_described() -> None:
 
 
 @given(logs, st.integers(0, 1 << 62))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_log_decodes_as_a_slow_decoder_reads_it(
     log: list[list[tuple[int | None, bytes | None, bytes]]], first: int
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_log_decodes_as_a_slow_decoder_reads_it(
 
 
 @given(batches())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_columns_and_lists_encode_the_same(batch: list[tuple[int | None, bytes | None, bytes]]) -> None:
     keys, values = [key for _, key, _ in batch], [value for *_, value in batch]
     lengths = np.array(list(map(len, values)), np.uint32)
@@ -435,7 +435,7 @@ def test_a_header_that_says_another_sequence_than_the_name_is_corrupt() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_bytes_behind_a_log_are_a_tail_or_an_error(garbage: bytes, keep: int) -> None:
     data, ends = small_log()
     try:

@@ -281,7 +281,7 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(builder, lacks):
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5),
     data=st.data(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_whatever_is_sealed_and_pruned_the_tip_is_where_the_owner_stands(shape, data):
     builder = ReplicaBuilder()
     log = make_log(shape)

@@ -73,7 +73,7 @@ def test_a_start_time_begins_with_the_first_record_of_then_or_later(simple, seco
 
 
 @given(shape=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3), data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_start_in_any_pieces_gives_the_rest(shape, data):
     builder = ReplicaBuilder()
     built = builder.add()
@@ -212,7 +212,7 @@ def test_a_follower_goes_on_in_the_next_generation_at_the_same_place():
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_through_any_generations_every_record_comes_once(shape, data):
     """Each owner ships from the log's start and comes as far as it comes; the last one ships all."""
     builder = ReplicaBuilder()

@@ -115,7 +115,7 @@ def test_indexes_that_are_there_are_named(mixed):
 
 
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
     builder, log = draw_replica(data, shape)
     commits = [count for counts in shape for count in counts]

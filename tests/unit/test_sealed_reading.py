@@ -58,7 +58,7 @@ def builder() -> ReplicaBuilder:
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, data):
     builder, log = draw_replica(data, shape)
     last = builder.generations[-1]
@@ -81,7 +81,7 @@ def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, 
 
 
 @given(data=st.data(), lines=st.lists(st.integers(1, 3), min_size=1, max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_without_timestamps_a_start_time_is_the_time_shipped(data, lines):
     log_format = LinesFormat("*.log")
     builder = ReplicaBuilder(log_format)

@@ -51,7 +51,6 @@ def built(folder: object, name: str, sizes: list[int]) -> LogBuilder:
     return log
 
 
-@settings(deadline=None)
 @given(FORMATS, SIZES, st.booleans())
 def test_what_is_sealed_is_the_log_segment(name: str, sizes: list[int], promised: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
@@ -79,7 +78,7 @@ def test_what_is_sealed_is_the_log_segment(name: str, sizes: list[int], promised
         assert (footer.lowest, footer.highest) == (None, None)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(["litelog", "lines"]), SIZES)
 def test_frames_end_where_commits_end_and_say_what_is_in_them(name: str, sizes: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:

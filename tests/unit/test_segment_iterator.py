@@ -779,7 +779,7 @@ class IteratorMachine(RuleBasedStateMachine):
 
 
 TestIteratorMachine = IteratorMachine.TestCase
-TestIteratorMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestIteratorMachine.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("page", [1, 2, 3])

@@ -49,7 +49,7 @@ conditions = st.recursive(
 
 
 @given(conditions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_record_outside_is_wanted(where: Any) -> None:
     bounds = time_bounds(where, SCHEMA)
     table = pa.table({"sequence": range(-60, 61), "timestamp": range(-60, 61), "key": [b"5"] * 121}).cast(SCHEMA)

@@ -63,7 +63,7 @@ def test_all_that_owners_write_is_well():
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_history_of_owners_is_well(shape, data):
     builder = ReplicaBuilder()
     log = make_log(shape)
