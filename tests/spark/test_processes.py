@@ -209,7 +209,9 @@ def test_spark_submit_runs_a_job_as_the_help_says(spark: Any, tmp_path: Path) ->
     told = CliRunner().invoke(group, ["--help"]).output
     command = told[told.index("spark-submit") :].replace("\\\n", " ").splitlines()[0]
     command = command.replace("--master yarn", "--master 'local[1]' --driver-memory 512m")
-    command = command.replace("spark export s3://bucket/events s3://bucket/table", 'spark stats "$REPLICA" --json --quiet')
+    command = command.replace(
+        "spark export s3://bucket/events s3://bucket/table", 'spark stats "$REPLICA" --json --quiet'
+    )
     environment = {**os.environ, "REPLICA": url, "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]])}
     environment |= {} if (home := java_home()) is None else {"JAVA_HOME": home}
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment, check=False)
