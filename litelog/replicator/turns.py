@@ -266,7 +266,7 @@ class Turns:
         elif task.leaving:
             self._end(task, Phase.DONE)
         elif not quiet:
-            task.spaced_until = started + task.sync_interval
+            task.space(started)
             self._space(task)
         elif self._clock.monotonic() < task.spaced_until and task.replica is not None and not task.replica.waiting:
             self._space(task)

@@ -125,6 +125,16 @@ class ReplicaTask:
         self.failing_since = None
         self.delay = FIRST_DELAY_SECONDS
 
+    def space(self, started: float) -> None:
+        """Have the sync interval go on, or begin, after a sync that shipped something.
+
+        Of a log that is shipped again and again each interval begins where the one before ended: a sync that waited for
+        a thread makes those behind it no later.
+        """
+        late = started - self.spaced_until
+        goes_on = self.due == self.spaced_until and 0 <= late < self.sync_interval
+        self.spaced_until = (self.spaced_until if goes_on else started) + self.sync_interval
+
     def rest(self, now: float, least: float = 0.0) -> None:
         """Be idle until the next poll: at a multiple of its interval, so that one sweep looks at many logs.
 
