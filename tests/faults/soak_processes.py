@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 240
 """What nothing here takes, however busy the machine is."""
+
+BARRIER_SECONDS = 60
+"""More than the delay between two tries of a sync that fails again and again."""
 
 Labels = tuple[str, ...]
 
@@ -154,13 +158,23 @@ class Daemon(Process):
 
     def get(self, path: str) -> tuple[int, bytes]:
         """An answer's status and body; the status is 0 while nobody answers."""
+        return self._ask("GET", path)
+
+    def barrier(self, log: str | None) -> bool:
+        """Whether all that a log, or each, holds now has come to be in all replicas."""
+        chosen = "" if log is None else f"&log={quote(log)}"
+        status, body = self._ask("POST", f"/sync?wait={BARRIER_SECONDS}s{chosen}")
+        assert status in (200, 504), f"{status} {body!r}: {self.errors()}"
+        return status == 200
+
+    def _ask(self, method: str, path: str) -> tuple[int, bytes]:
         self.check_alive()
         connection = http.client.HTTPConnection("localhost")
         with socket.socket(socket.AF_UNIX) as connection.sock:
             connection.sock.settimeout(WAIT_SECONDS)
             try:
                 connection.sock.connect(self._place)
-                connection.request("GET", path)
+                connection.request(method, path)
                 answer = connection.getresponse()
                 return answer.status, answer.read()
             except (OSError, http.client.HTTPException):

@@ -49,6 +49,8 @@ class World:
     def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy) -> None:
         self.folder = folder
         self.config = folder / "config.yml"
+        self._direct = folder / "direct.yml"
+        """The same, but for the proxy."""
         self.socket = folder / "daemon.sock"
         self.bucket = server.make_bucket()
         self._server, self._proxy = server, proxy
@@ -76,9 +78,13 @@ class World:
             "snapshot-segments": 4,
             "logs": logs,
         }
-        draft = self.config.with_suffix(".draft")
-        draft.write_text(json.dumps(values))
-        draft.replace(self.config)
+        text = json.dumps(values)
+        past_proxy = text.replace(json.dumps(self._options("s3"))[1:-1], json.dumps(self._server_options())[1:-1])
+        assert self._proxy.endpoint not in past_proxy
+        for path, content in ((self.config, text), (self._direct, past_proxy)):
+            draft = path.with_suffix(".draft")
+            draft.write_text(content)
+            draft.replace(path)
 
     def path(self, name: str) -> str:
         """A log's folder."""
@@ -89,42 +95,59 @@ class World:
         name = name if name in SPECIAL or name.startswith("found/") else f"found/{name}"
         return f"file://{self.folder}/replicas/{name}" if kind == "file" else f"s3://{self.bucket}/{name}"
 
+    def gone(self, name: str) -> str:
+        """Where a log that went is kept, to be compared."""
+        place = self.folder / "gone" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return str(place)
+
     def move_away(self, name: str) -> None:
-        """Have a log go; it is kept to be compared."""
-        gone = self.folder / "gone" / name
-        gone.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(self.path(name), gone)
+        """Have a log go that nobody writes to."""
+        os.rename(self.path(name), self.gone(name))
 
     # --- what replicas hold
 
     def count_objects(self, kind: str, name: str) -> dict[str, int]:
-        """How many objects of each kind there are, past the proxy, as the metric names them."""
+        """How many objects of each kind there are, past the proxy, as the metric names and counts them: without the
+        snapshot that a generation begins with."""
         store = self._open(kind, name)
         keys = [info.key for info in store.list("generations/")]
         store.close()
         parts = {"wal": "/wal/", "sealed": "/segments/", "snapshot": "/snapshots/"}
-        return {what: sum(part in key for key in keys) for what, part in parts.items()}
+        counts = {what: sum(part in key for key in keys) for what, part in parts.items()}
+        generations = {key.split("/")[1] for key in keys}
+        return {**counts, "snapshot": counts["snapshot"] - len(generations)}
 
-    def litelog(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a verb, with the configuration, through the proxy and all its faults."""
-        command = [sys.executable, "-m", "litelog_cli", *arguments, "--config", str(self.config)]
+    def check_verified(self, kind: str, name: str) -> None:
+        """Verify a replica that is written to; past the proxy, as what a flipped answer says is an anomaly."""
+        done = self._litelog(self._direct, "verify", self.url(kind, name), "--quiet")
+        assert done.returncode == 0, f"{name} in {kind}: {done.stdout}{done.stderr}"
+
+    def _litelog(self, config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb."""
+        command = [sys.executable, "-m", "litelog_cli", *arguments, "--config", str(config)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def check_restored(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that is written to, as a process; the records, of which there are ``at_least`` so many."""
+        """Restore a log that is written to, as a process; the records, of which there are ``at_least`` so many.
+        Through the proxy and all its faults."""
         output = self._output()
-        done = self.litelog("restore", self.url(kind, name), "-o", str(output), "--quiet")
+        done = self._litelog(self.config, "restore", self.url(kind, name), "-o", str(output), "--quiet")
         assert done.returncode == 0, f"{name} from {kind}: {done.stderr}"
         return self._check(output, self.path(name), at_least, whole=False)
 
     def check_whole(self, kind: str, name: str, written: int) -> None:
         """Restore a log that nobody writes to any more: it is all there."""
-        gone = self.folder / "gone" / name
-        assert self._check_past_proxy(kind, name, str(gone) if gone.exists() else self.path(name), written, True)
+        gone = self.gone(name)
+        assert self._check_past_proxy(kind, name, gone if os.path.exists(gone) else self.path(name), written, True)
 
     def check_beginning(self, kind: str, name: str, at_least: int) -> int:
         """Restore a log that went away in mid-flight: a beginning of it, with ``at_least`` so many records."""
-        return self._check_past_proxy(kind, name, str(self.folder / "gone" / name), at_least, False)
+        return self._check_past_proxy(kind, name, self.gone(name), at_least, False)
+
+    def check_stored(self, kind: str, name: str, at_least: int) -> int:
+        """Restore a log that is written to: a beginning of it, with ``at_least`` so many records."""
+        return self._check_past_proxy(kind, name, self.path(name), at_least, False)
 
     def _check_past_proxy(self, kind: str, name: str, log: str, at_least: int, whole: bool) -> int:
         store = self._open(kind, name)
@@ -159,10 +182,15 @@ class World:
         return self.folder / f"restored-{self._restores}"
 
     def _options(self, kind: str) -> dict[str, Any]:
+        """How a replica is spoken to, through the proxy."""
         if kind == "file":
             return {}
         endpoint = self._proxy.endpoint
         return {"options": {"endpoint": endpoint, "region": REGION, "read-timeout": "1s", "connect-timeout": "1s"}}
+
+    def _server_options(self) -> dict[str, Any]:
+        """The same, past the proxy: nothing is cut short there."""
+        return {"options": {"endpoint": self._server.endpoint, "region": REGION}}
 
     def _open(self, kind: str, name: str) -> ObjectStore:
         url = self.url(kind, name)

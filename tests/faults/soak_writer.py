@@ -4,12 +4,14 @@ so, and rolls log segments all the while.
 python soak_writer.py SEED SEGMENT_BYTES PAUSE
 
 PAUSE: seconds between two appends. On standard input, a line each, answered by ``{"did": LINE}``: ``open LOG``,
-``close LOG``, ``rest`` and ``go on``. On standard output: ``{"log": LOG, "next": SEQUENCE}`` for each append.
+``close LOG``, ``move LOG<TAB>PLACE`` (in the midst of being written), ``rest`` and ``go on``. On standard output:
+``{"log": LOG, "next": SEQUENCE}`` for each append.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import selectors
 import sys
@@ -29,12 +31,16 @@ class Writers:
 
     def obey(self, command: str) -> None:
         """Do what a line says, and say so."""
-        verb, _, log = command.partition(" ")
+        verb, _, rest = command.partition(" ")
+        log, _, place = rest.partition("\t")
         if verb == "open":
             self._turns.append(LogWriter(log, segment_bytes=self._segment_bytes, fsync="always"))
-        elif verb == "close":
+        elif verb in ("close", "move"):
             writer = next(each for each in self._turns if each.folder == log)
             self._turns.remove(writer)
+            if verb == "move":
+                self._append_to(writer)
+                os.rename(log, place)
             writer.close()
         else:
             self.resting = verb == "rest"
@@ -46,6 +52,9 @@ class Writers:
             return
         writer = self._turns[0]
         self._turns.rotate(-1)
+        self._append_to(writer)
+
+    def _append_to(self, writer: LogWriter) -> None:
         first = writer.next_sequence
         numbers = range(first, first + self._random.randint(1, 20))
         values = [b"%d:" % number + self._random.randbytes(60).hex().encode() for number in numbers]

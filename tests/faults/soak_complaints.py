@@ -1,0 +1,53 @@
+"""What daemons complain of in a soak: it is of an expected kind, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.faults.soak_processes import Daemon
+
+REQUEST_EVENTS = {"sealing-failed", "verify-failed"}
+"""What is logged as a warning, or worse, where a request fails: so of S3 alone."""
+
+EXPECTED_EVENTS = {*REQUEST_EVENTS, "sync-failed", "let-go"}
+"""What is logged so at all: also a sync that a log's going ended, and a log that went before all of it was shipped."""
+
+EXPECTED_ERRORS = {"store", "source_missing"}
+"""Kinds of errors that syncs end with: requests fail, and logs go away."""
+
+
+def count_errors(daemon: Daemon) -> Counter[str]:
+    """Syncs fail for the reasons that there are, and where these are: how often for each."""
+    counts: Counter[str] = Counter()
+    for (replica, kind), count in daemon.metrics("litelog_errors_total", "replica", "kind").items():
+        assert kind in EXPECTED_ERRORS, daemon.errors()
+        assert kind == "source_missing" or replica.startswith("s3:"), daemon.errors()
+        counts[kind] += int(count)
+    return counts
+
+
+def check_logged(lives: Sequence[Daemon]) -> Counter[str]:
+    """No line of any life complains of anything else, no generation was begun but the first, no scrub has found
+    anything: how much was logged, by event."""
+    counts: Counter[str] = Counter()
+    generations: dict[tuple[str, str], set[str]] = {}
+    for life in lives:
+        facts = life.logged.read()
+        assert not life.logged.others, life.logged.others[:3]
+        for fact in facts:
+            if fact["level"] in ("WARNING", "ERROR", "CRITICAL"):
+                assert fact.get("event") in EXPECTED_EVENTS, fact
+                assert fact["event"] not in REQUEST_EVENTS or fact["replica"].startswith("s3:"), fact
+                counts[f"logged {fact['event']}"] += 1
+        for event in life.events("began"):
+            generations.setdefault((event["log"], event["replica"]), set()).add(event["generation"])
+        for event in life.events("verified"):
+            assert not event["new"], event
+            counts["scrubs"] += 1
+    many = {pair: names for pair, names in generations.items() if len(names) > 1}
+    assert not many, "no restart, reload or fault begins a generation"
+    return counts
