@@ -190,7 +190,7 @@ OF_REPLICA = (
     _counter(
         "litelog_written_objects_total",
         ("object",),
-        "Objects that became durable, by what they are: wal, sealed or snapshot (but for those that generations begin with).",
+        "Objects that became durable: wal, sealed, or snapshot (but for those that generations begin with).",
         lambda tallies: [
             (("wal",), tallies.counts.wal_segments),
             (("sealed",), tallies.counts.sealed_segments),
