@@ -10,11 +10,17 @@ if TYPE_CHECKING:
 
     from tests.faults.soak_processes import Daemon
 
-REQUEST_EVENTS = {"sealing-failed", "verify-failed"}
-"""What is logged as a warning, or worse, where a request fails: so of S3 alone."""
+REQUEST_EVENTS = {"sealing-failed", "verify-failed", "snapshot-damaged", "prune-failed", "delete-refused"}
+"""What is logged as a warning, or worse, where a request fails, or its answer is damaged: so of S3 alone."""
 
-EXPECTED_EVENTS = {*REQUEST_EVENTS, "sync-failed", "let-go"}
-"""What is logged so at all: also a sync that a log's going ended, and a log that went before all of it was shipped."""
+GOING_EVENTS = {"let-go", "sealed-from-wal", "not-looked"}
+"""The same, where a log goes: before all of it was shipped, before it was sealed, or while its folder is looked at."""
+
+KILL_EVENTS = {"snapshot-replaced"}
+"""The same, where a daemon was killed between a snapshot and the state that would have told of it."""
+
+EXPECTED_EVENTS = {"sync-failed", *REQUEST_EVENTS, *GOING_EVENTS, *KILL_EVENTS}
+"""All of it: a sync fails for either of the first two reasons."""
 
 EXPECTED_ERRORS = {"store", "source_missing"}
 """Kinds of errors that syncs end with: requests fail, and logs go away."""
