@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
+from litelog.destination_threads import SYNCING_THREADS
 from litelog.errors import ConfigError, FencedError
 from litelog.log.replicated import log_state_folder
 from litelog.replicator import Replicator
@@ -222,7 +223,7 @@ def test_many_logs_have_no_threads_of_their_own(bench: Bench) -> None:
         for number, log in enumerate(logs):
             bench.wait_for(log, f"log-{number:03d}")
         until(running.replicator.is_ready)
-        assert threading.active_count() < 40
+        assert threading.active_count() < SYNCING_THREADS + 30 < len(logs)
     assert running.error is None
     for number, log in enumerate(logs):
         assert bench.held(f"log-{number:03d}") == log.files()
