@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.errors import StoreError
 from litelog.layout import wal_key
 from litelog.position import Position
 from litelog.verify.anomaly import Kind
@@ -32,6 +31,8 @@ class Extent:
     ended: bool
     next: int | None
     shipped: int
+    read: bool = True
+    """Whether all its WAL segments could be read: else an end may be among those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Chain:
         self._anomalies = tools.findings.anomalies
         self._checks = WalChecks(subject, tools)
         self._again = False
+        self._read = True
         self._state = State(Position(subject.name, subject.first, 0))
         self.segments: dict[int, ShippedSegment] = {}
         """The log segments behind the newest snapshot, by index."""
@@ -67,11 +69,12 @@ class Chain:
         return self._checks.sealed_digests
 
     def take(self, read: WalRead) -> None:
-        """Judge the next WAL segment."""
+        """Judge the next WAL segment. StoreError where what may lie before it cannot be listed."""
         if read.gone:
             return  # the one behind it tells whether it is missed
         if read.failure is not None:
             self._tools.findings.fail(read.failure)
+            self._read = False
         for problem in read.problems:
             self._anomalies.take(problem)
         if not self._is_in_place(read):
@@ -83,7 +86,8 @@ class Chain:
         self._advance(read, read.header)
 
     def finish(self, required: Iterable[tuple[Position, str]]) -> Extent:
-        """What lacks at the end; ``required``: positions that the generation had come to, and who says so."""
+        """What lacks at the end; ``required``: positions that the generation had come to, and who says so. StoreError
+        where what may lie there cannot be listed."""
         state = self._state
         required = list(required)
         if state.slot is not None and self._lacks(required) is not None:
@@ -97,7 +101,7 @@ class Chain:
         elif self._state.digest is not None:
             self._checks.prove_snapshots(self._state, None)
         state = self._state
-        return Extent(state.slot, state.ended, state.next, state.shipped)
+        return Extent(state.slot, state.ended, state.next, state.shipped, self._read)
 
     # --- where a WAL segment lies
 
@@ -169,8 +173,6 @@ class Chain:
             for position, size in wal_between(self._tools.store, start, stop):
                 if self._state.slot is None or position >= self._state.slot:
                     self.take(self._tools.reader.read((position, size)))
-        except StoreError as error:
-            self._tools.findings.fail(error)
         finally:
             self._again = False
 

@@ -167,10 +167,11 @@ class _Verification:
             extent = chain.finish((end, key) for end, key in claims.ends() if end.generation == name)
         except StoreError as error:
             self._findings.fail(error)
-            extent = Extent(None, ended=True, next=None, shipped=0)
-        self._check_end(name, extent, claims, started)
+            extent = Extent(None, ended=False, next=None, shipped=0, read=False)
+        if extent.read:
+            self._check_end(name, extent, claims, started)
+            sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
         self._check_predecessor_end(base)
-        sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
         return GenerationReport.of(held, claim, base, extent)

@@ -89,7 +89,12 @@ class SealedJudge:
     def judge_unnamed(
         self, generation: Generation, covered: int, slot: Position | None, *, ended: bool, finals: set[str]
     ) -> None:
-        """Those that no snapshot names are new, or nobody needs them. ``slot``: the generation's next one, if known."""
+        """Those that no snapshot names are new, or nobody needs them. Nothing is said where a snapshot was not read.
+
+        ``slot``: the generation's next one, if known.
+        """
+        if self._snapshots.unread:
+            return
         growing = slot.index if slot is not None and slot.offset > 0 else None
         for entry in self._unnamed.pop(generation, []):
             if entry.digest in finals or entry.key in self._snapshots.named:

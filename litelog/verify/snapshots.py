@@ -78,6 +78,8 @@ class SnapshotReader:
         self._formats = formats
         self.named: dict[str, Named] = {}
         """By the sealed segment's key. Grows with the log segments, as a snapshot does."""
+        self.unread = False
+        """Whether one could not be read, so that nobody knows what it names."""
         self._existing: set[str] | None = None
 
     def read_all(self, held: Held, claim: Claim | None) -> Base:
@@ -118,10 +120,11 @@ class SnapshotReader:
         """Whether a sealed segment is named by a snapshot that is there now, and not only by one that retention has
         removed meanwhile. Reads all snapshots anew, once."""
         if self._existing is None:
-            self._existing = set()
+            existing = set()
             for name in generations:
                 for index, _ in snapshots_of(self._store, name):
-                    self._existing |= self._names_of(name, index)
+                    existing |= self._names_of(name, index)
+            self._existing = existing
         return key in self._existing
 
     def _names_of(self, name: Generation, index: int) -> set[str]:
@@ -149,6 +152,7 @@ class SnapshotReader:
             return None
         except StoreError as error:
             findings.fail(error)
+            self.unread = True
             base.listed.add(index)
             return None
         base.listed.add(index)

@@ -20,7 +20,7 @@ from litelog.errors import ConfigError, SourceMissingError, StoreError
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
-from litelog.layout import Fencing, claim_key, sealed_key, snapshot_key, wal_key
+from litelog.layout import Fencing, claim_key, sealed_key, sealed_prefix, snapshot_key, wal_key, wal_prefix
 from litelog.position import Position
 from litelog.sealed_segment import encode_footer
 from litelog.snapshot_entries import make_entry
@@ -580,13 +580,48 @@ class Failing(Wrapped):
         return super().open(key, byte_range)
 
 
-def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly():
+def pending() -> ReplicaBuilder:
+    """All there may be, and a sealed segment that the next snapshot will name, and no ``final`` does."""
     builder = everything()
+    builder.generations[-1].seal(2)
+    return builder
+
+
+def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly():
+    builder = pending()
+    assert verified(builder.store).pending == 1
+    bad = {}
     for key in builder.objects():
         report = verified(Failing(builder.store, key))
         assert report.failed >= 1
         assert key in report.failures[0]
-        assert set(found(report)) <= {("missing", other) for _, other in found(report)}
+        anomalies = found(report, harmful=False)
+        bad.update({key: anomalies} if anomalies else {})
+    assert bad == {}
+
+
+class FailingList(Wrapped):
+    def __init__(self, inner, prefix: str):
+        super().__init__(inner)
+        self.prefix = prefix
+
+    def list(self, prefix, start_after=None):
+        if prefix == self.prefix:
+            raise StoreError("list", prefix, "503")
+        return super().list(prefix, start_after)
+
+
+def test_wal_segments_that_cannot_be_listed_are_no_anomaly():
+    builder = pending()
+    for built in builder.generations:
+        report = verified(FailingList(builder.store, wal_prefix(built.name)))
+        assert (report.failed, found(report, harmful=False)) == (1, []), built.name
+
+
+@pytest.mark.parametrize("prefix", ["", sealed_prefix(pending().generations[1].name)])
+def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix):
+    with pytest.raises(StoreError, match="503"):
+        verified(FailingList(pending().store, prefix))
 
 
 def test_bytes_that_change_on_their_way_are_read_again():
