@@ -174,7 +174,7 @@ OF_REPLICA = (
     ),
     _gauge(
         "litelog_replica_last_snapshot_timestamp_seconds",
-        "When the last snapshot was written, since the daemon started, but for those that generations begin with.",
+        "When the last snapshot was written, since the daemon started.",
         lambda status: _count_of(status, "last_snapshot"),
     ),
     _gauge(
@@ -190,7 +190,7 @@ OF_REPLICA = (
     _counter(
         "litelog_written_objects_total",
         ("object",),
-        "Objects that became durable: wal, sealed, or snapshot (but for those that generations begin with).",
+        "Objects that became durable, by what they are: wal, sealed or snapshot.",
         lambda tallies: [
             (("wal",), tallies.counts.wal_segments),
             (("sealed",), tallies.counts.sealed_segments),

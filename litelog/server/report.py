@@ -108,20 +108,14 @@ class ReplicaReport(_Part):
     archive_error: str | None = Field(default=None, description="Why the last of these failed.")
     source_error: str | None = Field(default=None, description="Why the log's folder cannot be looked at.")
     snapshot: str | None = Field(default=None, description="The newest snapshot's key.")
-    last_snapshot: str | None = Field(
-        default=None,
-        description="When the last snapshot since the start was written, but for those that generations begin with.",
-    )
+    last_snapshot: str | None = Field(default=None, description="When the last snapshot since the start was written.")
     last_shipped: str | None = Field(default=None, description="When the last WAL segment was acknowledged.")
     last_verified: str | None = Field(default=None, description="When all of the replica was verified last.")
     anomalies: int = Field(default=0, description="What was found then.")
     verify_error: str | None = Field(default=None, description="Why the last attempt to verify it failed.")
     wal: Written | None = Field(default=None, description="WAL segments that were written.")
     sealed: Written | None = Field(default=None, description="Sealed segments that were written.")
-    snapshots: int = Field(
-        default=0,
-        description="Snapshots that were written since the daemon started, but for those that generations begin with.",
-    )
+    snapshots: int = Field(default=0, description="Snapshots that were written since the daemon started.")
     requests: list[RequestCount] = Field(default_factory=list, description="Requests by kind and result.")
     errors: dict[str, int] = Field(default_factory=dict, description="Errors by kind since the daemon started.")
     recent_errors: list[FailureReport] = Field(default_factory=list, description="The last 10, the newest last.")

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from litelog import claim as claims
 from litelog.errors import DivergedError, FencedError, GenerationMismatchError, NotYetAvailableError
 from litelog.event_fields import fields
+from litelog.layout import snapshot_key
 from litelog.log.follower import GapError
 from litelog.position import Position, generation
 from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
+from litelog.shipping.listener import Snapped
 from litelog.shipping.pair import Pair
 from litelog.shipping.put_checks import LostSegmentError, PutChecks
 from litelog.shipping.sealing_job import UnderWayError
@@ -272,6 +274,9 @@ class Replica:
         return archive
 
     def _note_first(self, claim: Claim, entries: Sequence[SnapshotEntry]) -> None:
+        first = entries[0].index if entries else claim.first
+        key = snapshot_key(generation(claim.generation), claim.first)
+        self._listener.snapped(Snapped(self._source.folder, self._client.url, key, first, claim.first))
         self._notes.begin(claim.generation)
         self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)
 

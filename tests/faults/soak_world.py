@@ -108,15 +108,12 @@ class World:
     # --- what replicas hold
 
     def count_objects(self, kind: str, name: str) -> dict[str, int]:
-        """How many objects of each kind there are, past the proxy, as the metric names and counts them: without the
-        snapshot that a generation begins with."""
+        """How many objects of each kind there are, past the proxy, as the metric names them."""
         store = self._open(kind, name)
         keys = [info.key for info in store.list("generations/")]
         store.close()
         parts = {"wal": "/wal/", "sealed": "/segments/", "snapshot": "/snapshots/"}
-        counts = {what: sum(part in key for key in keys) for what, part in parts.items()}
-        generations = {key.split("/")[1] for key in keys}
-        return {**counts, "snapshot": counts["snapshot"] - len(generations)}
+        return {what: sum(part in key for key in keys) for what, part in parts.items()}
 
     def check_verified(self, kind: str, name: str) -> None:
         """Verify a replica that is written to; past the proxy, as what a flipped answer says is an anomaly."""

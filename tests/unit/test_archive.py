@@ -225,16 +225,18 @@ def test_a_snapshot_is_due_after_the_interval_if_anything_was_sealed(
     archive = daemon.replica.archive
     assert archive is not None
     assert archive.due is None
+    (first,) = daemon.snapshots
+    assert (first.key, first.first, first.next) == (newest(daemon).key, 0, 0)
     grow(daemon, clock, 2)
     assert len(keys(store, parse_snapshot)) == 1
     due = archive.due
     assert due is not None
     clock.advance(due - clock.monotonic() - 1)
     archive.poke()
-    assert daemon.snapshots == []
+    assert daemon.snapshots == [first]
     clock.advance(1)
     archive.poke()
-    (event,) = daemon.snapshots
+    (event,) = daemon.snapshots[1:]
     snapshot = newest(daemon)
     assert (event.key, event.first, event.next) == (snapshot.key, 0, 2)
     assert [entry.file for entry in snapshot.segments] == sorted(log.files())[:2]
@@ -248,7 +250,7 @@ def test_so_many_sealed_segments_make_a_snapshot_due(
     daemon = Daemon(log, store, state, clock=clock, settings=Settings(snapshot_segments=3))
     daemon.sync()
     grow(daemon, clock, 7)
-    assert [event.next for event in daemon.snapshots] == [3, 6]
+    assert [event.next for event in daemon.snapshots] == [0, 3, 6]
     assert [entry.index for entry in newest(daemon).segments] == list(range(6))
 
 
