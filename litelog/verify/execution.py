@@ -15,9 +15,10 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, S
 from litelog.layout import wal_key, wal_prefix
 from litelog.position import Generation, Position, epoch_of, generation
 from litelog.reading import generation_choice as reading
+from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_choice import latest
 from litelog.verify.against import Comparer, HeldSegment, LocalLog
-from litelog.verify.anomaly import Anomalies, Kind
+from litelog.verify.anomaly import Anomalies, Kind, anomaly_of
 from litelog.verify.chain import Chain, Extent
 from litelog.verify.claims import ClaimReader
 from litelog.verify.findings import Findings, Formats, Watch
@@ -138,7 +139,10 @@ class _Verification:
         started = max((epoch_of(name) for name, held in generations.items() if held.snapshots), default=0)
         reports = [self._judge(held, claims, sealed, started) for held in generations.values()]
         if acknowledged is not None:
-            self._check_acknowledged(acknowledged)
+            try:
+                self._check_acknowledged(acknowledged)
+            except StoreError as error:
+                self._findings.fail(error)
         return reports
 
     def _judge(self, held: Held, claims: Claims, sealed: SealedJudge, started: int) -> GenerationReport:
@@ -197,25 +201,27 @@ class _Verification:
 
     def _check_acknowledged(self, acknowledged: Acknowledged) -> None:
         """What the owner was told is durable must be there: no object behind the newest one could tell."""
-        position = acknowledged.position
-        key = wal_key(position)
+        key = wal_key(acknowledged.position)
+
+        def check(body: bytes) -> None:
+            if (found := digest([body])) != acknowledged.digest:
+                raise CorruptObjectError(key, f"is {found}, and its owner put {acknowledged.digest} there")
+
         try:
-            found = digest([read_whole(self._store, key)])
+            read_checked(partial(read_whole, self._store, key), check)
+        except CorruptObjectError as error:
+            self._anomalies.take(anomaly_of(key, error))
         except NotFoundError:
-            base = self._bases.get(position.generation)
-            if base is not None:
-                self._snapshots.refresh(base, position.generation)
-            if base is not None and position < Position(position.generation, base.covered or 0, 0):
-                return  # what is known is old: it was deleted since, behind a snapshot
-            what = "is missing: its owner was told that it is durable"
-            self._anomalies.add(Kind.MISSING, key, what)
-            return
-        except StoreError as error:
-            self._findings.fail(error)
-            return
-        if found != acknowledged.digest:
-            what = f"is {found}, and its owner put {acknowledged.digest} there"
-            self._anomalies.add(Kind.CHECKSUM, key, what)
+            if not self._was_deleted(acknowledged.position):
+                self._anomalies.add(Kind.MISSING, key, "is missing: its owner was told that it is durable")
+
+    def _was_deleted(self, position: Position) -> bool:
+        """Whether a WAL segment that is not there was deleted behind a snapshot: what its owner knew is old."""
+        base = self._bases.get(position.generation)
+        if base is None:
+            return False
+        self._snapshots.refresh(base, position.generation)
+        return position < Position(position.generation, base.covered or 0, 0)
 
     # --- the local log
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.checksum import combine
@@ -92,16 +93,19 @@ class SealedReader:
         size = next((info.size for info in self._store.list(key) if info.key == key), None)
         if size is None:
             raise NotFoundError(key)
-        return self._read_footer(key, size)
+        return self._checked_footer(key, size)
 
     def follows(self, read: SealedRead, sequence: int) -> Anomaly | None:
         """What its format says of a sealed segment whose first record should have ``sequence``, and has another one."""
         try:
-            footer = self._read_footer(read.key, read.size)
+            footer = self._checked_footer(read.key, read.size)
             log_format = self._formats(footer.format)
             if log_format is not None:
-                body = self._read_range(read.key, 0, footer.frames[footer.frames.run_of(0).stop - 1].stop)
-                data = decode_frames(read.key, footer, footer.frames.run_of(0), body)
+                run = footer.frames.run_of(0)
+                stop = footer.frames[run.stop - 1].stop
+                data = read_checked(
+                    lambda: self._read_range(read.key, 0, stop), partial(decode_frames, read.key, footer, run)
+                )
                 log_format.scan(footer.file, data, 0, Expectation(sequence))
         except CorruptionError as error:
             return anomaly_of(read.key, error)
@@ -112,7 +116,7 @@ class SealedReader:
     def _read(self, generation: Generation, index: int, size: int) -> SealedRead:
         key = sealed_key(generation, index)
         try:
-            footer = read_checked(lambda: None, lambda _: self._read_footer(key, size))
+            footer = self._checked_footer(key, size)
         except CorruptObjectError as error:
             return SealedRead(generation, index, size, problems=(anomaly_of(key, error),))
         problems: list[Anomaly] = []
@@ -178,8 +182,11 @@ class SealedReader:
             check_run(key, footer, run, data, log_format)
         return data
 
-    def _read_footer(self, key: str, size: int) -> SealedFooter:
-        return read_footer(key, lambda start, length: self._read_range(key, start, start + length), size)
+    def _checked_footer(self, key: str, size: int) -> SealedFooter:
+        def read(start: int, length: int) -> bytes:
+            return self._read_range(key, start, start + length)
+
+        return read_checked(lambda: None, lambda _: read_footer(key, read, size))
 
     def _read_range(self, key: str, start: int, stop: int) -> bytes:
         with self._store.open(key, ByteRange(start, stop - start)) as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from litelog import snapshot as snapshots
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError
 from litelog.layout import snapshot_key
 from litelog.position import Position
-from litelog.reading.checked_read import READS
+from litelog.reading.checked_read import READS, read_checked
 from litelog.verify.anomaly import Kind, anomaly_of
 from litelog.verify.survey import Held, read_whole, snapshots_of
 
@@ -107,8 +108,7 @@ class SnapshotReader:
         listed = {index for index, _ in snapshots_of(self._store, name)}
         for index in sorted(listed - base.listed):
             try:
-                body = read_whole(self._store, snapshot_key(name, index))
-                found = snapshots.decode(snapshot_key(name, index), body)
+                body, found = self._decoded(snapshot_key(name, index))
             except (NotFoundError, CorruptObjectError):
                 continue
             base.listed.add(index)
@@ -130,11 +130,24 @@ class SnapshotReader:
     def _names_of(self, name: Generation, index: int) -> set[str]:
         key = snapshot_key(name, index)
         try:
-            return {entry.key for entry in snapshots.decode(key, read_whole(self._store, key)).segments}
+            return {entry.key for entry in self._decoded(key)[1].segments}
         except (NotFoundError, CorruptObjectError):
             return set()
 
+    def _decoded(self, key: str) -> tuple[bytes, Snapshot]:
+        """A snapshot's bytes, and what they say. NotFoundError, CorruptObjectError, StoreError."""
+        return read_checked(partial(read_whole, self._store, key), lambda body: (body, snapshots.decode(key, body)))
+
     def _read(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
+        try:
+            return self._read_listed(name, index, size, base)
+        except StoreError as error:
+            self._findings.fail(error)
+            self.unread = True
+            base.listed.add(index)
+            return None
+
+    def _read_listed(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
         key = snapshot_key(name, index)
         findings = self._findings
         snapshot: Snapshot | None = None
@@ -149,11 +162,6 @@ class SnapshotReader:
                         findings.anomalies.take(anomaly_of(key, error))
         except NotFoundError:
             self._vanished(key, name, base)
-            return None
-        except StoreError as error:
-            findings.fail(error)
-            self.unread = True
-            base.listed.add(index)
             return None
         base.listed.add(index)
         if len(body) != size:

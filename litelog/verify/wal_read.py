@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import wal_segment
@@ -10,7 +11,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, S
 from litelog.formats import Expectation
 from litelog.layout import wal_key
 from litelog.object_store import ByteRange
-from litelog.reading.checked_read import READS
+from litelog.reading.checked_read import READS, read_checked
 from litelog.reading.wal_chain import check_run
 from litelog.verify.anomaly import Anomaly, Kind, anomaly_of
 from litelog.verify.survey import read_whole
@@ -81,13 +82,18 @@ class WalReader:
         return found
 
     def header(self, position: Position) -> WalHeader | None:
-        """The header of a WAL segment; None where it cannot be read. StoreError."""
-        return self._read_header(position, 0).header
+        """The header of a WAL segment; None where it is damaged. StoreError."""
+        key = wal_key(position)
+        try:
+            return read_checked(partial(self._read_head, key), partial(wal_segment.decode_header, key))
+        except CorruptObjectError:
+            return None
 
     def follows(self, read: WalRead, sequence: int) -> Anomaly | None:
         """What its format says of a WAL segment whose first record should have ``sequence``, and has another one."""
         try:
-            segment = wal_segment.decode(read.key, read_whole(self._store, read.key))
+            read_again = partial(read_whole, self._store, read.key)
+            segment = read_checked(read_again, partial(wal_segment.decode_checked, read.key))
             log_format = self._formats(segment.header.format)
             if log_format is not None:
                 data = memoryview(segment.data())
@@ -120,15 +126,19 @@ class WalReader:
 
     def _read_header(self, position: Position, size: int) -> WalRead:
         key = wal_key(position)
-        head = self._read_head(key, PROBE_BYTES)
-        if len(head) == PROBE_BYTES and int.from_bytes(head[4:8], "little") > PROBE_BYTES - 8:
-            head = self._read_head(key, MAX_HEADER_BYTES)
         try:
-            return WalRead(position, size, wal_segment.decode_header(key, head))
+            return WalRead(position, size, wal_segment.decode_header(key, self._read_head(key)))
         except CorruptObjectError as error:
             return WalRead(position, size, problems=(anomaly_of(key, error),))
 
-    def _read_head(self, key: str, length: int) -> bytes:
+    def _read_head(self, key: str) -> bytes:
+        """An object's front, with all of its header."""
+        head = self._read_front(key, PROBE_BYTES)
+        if len(head) == PROBE_BYTES and int.from_bytes(head[4:8], "little") > PROBE_BYTES - 8:
+            return self._read_front(key, MAX_HEADER_BYTES)
+        return head
+
+    def _read_front(self, key: str, length: int) -> bytes:
         with self._store.open(key, ByteRange(0, length)) as stream:
             try:
                 return stream.read(length)
