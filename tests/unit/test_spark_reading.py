@@ -27,23 +27,33 @@ from litelog.errors import (
     SequenceGapError,
     TruncatedError,
 )
+from litelog.formats.encoding import encode_commit
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.layout import sealed_key, snapshot_key, wal_key
+from litelog.object_store import ObjectReplicaClient
+from litelog.position import generation
 from litelog.registry import open_store
 from litelog.sealed_segment import encode_footer
+from litelog.shipping.sealer import read_sealed_footer
 from litelog.snapshot_entries import make_entry
 from litelog.spark.decoding import read_partition, read_runs
 from litelog.spark.options import parse_options
 from litelog.spark.partitions import SealedPiece, WalPiece
 from litelog.spark.planning import plan
 from litelog.spark.schema import log_columns
+from replica_clients.memory import MemoryStore
+from tests.independent_reader import objects
+from tests.unit import log_builder
+from tests.unit.daemon_builder import Daemon
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import SECOND, LogSegment, ReplicaBuilder, make_log, make_segment
 from tests.unit.sealed_builder import make_sealed
 from tests.unit.spark_reading import planned, rows, stored, values
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from litelog.position import Position
 
 COUNTS = (1, 2, 7)
@@ -131,6 +141,25 @@ def test_large_commits_are_read_as_small_ones_are(count: int) -> None:
     assert [row["sequence"] for row in found] == [*range(stop)]
     assert [row["value"] for row in found] == expected(0, stop)
     assert {row["index"] for row in found} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_commit_that_was_sealed_as_several_frames_is_read_whole(count: int, tmp_path: Path) -> None:
+    log, store = log_builder.make_log(tmp_path / "log"), MemoryStore("sealed")
+    log.roll(1)
+    large = [b"%d" % number + bytes(60_000) for number in range(100)]
+    log.write(encode_commit(log.next, log.epoch, SECOND, large))
+    log.next += len(large)
+    log.append(1)
+    log.roll(1)
+    daemon = Daemon(log, store, str(tmp_path / "state"), contact=True)
+    daemon.sync()
+    (event,) = daemon.sealed_events
+    footer, _ = read_sealed_footer(ObjectReplicaClient(store), generation(daemon.generation), event.entry.index)
+    assert footer.frames.inner
+    found = rows(stored(objects(store)), numPartitions=count)
+    assert [row["sequence"] for row in found] == [*range(103)]
+    assert [row["value"] for row in found[1:101]] == large
 
 
 def test_pruning_leaves_out_what_entries_say_is_not_wanted() -> None:
