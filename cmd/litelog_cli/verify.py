@@ -21,7 +21,7 @@ from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.replicate import default_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from litelog.object_store import ObjectReplicaClient
     from litelog.verify.report import Report
@@ -117,6 +117,8 @@ def verify(
         raise click.UsageError("--state-dir goes with --against")
     if temp_dir is not None and not restore_drill:
         raise click.UsageError("--temp-dir goes with --restore-drill")
+    if temp_dir is not None and not os.path.isdir(temp_dir):
+        raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
     if against is not None and not os.path.isdir(against):
         raise click.UsageError(f"--against {against}: no such folder")
     keep_freed_memory()
@@ -141,8 +143,7 @@ def verify(
             raise NothingToRestoreError(f"{client.url}: holds no replica")
         drill = None
         if restore_drill:
-            with showing_progress("restore drill", quiet=quiet or as_json) as show:
-                drill = _drill(client, against, temp_dir, pattern, parallelism, show)
+            drill = _drill(client, against, temp_dir, pattern, parallelism, quiet=quiet or as_json)
     if as_json:
         print_json({**report.as_json(), "drill": None if drill is None else drill.as_json()})
     else:
@@ -165,13 +166,13 @@ def _drill(
     temp_dir: str | None,
     pattern: str | None,
     parallelism: int,
-    show: Callable[[int, int | None], None] | None,
+    *,
+    quiet: bool,
 ) -> DrillResult:
     from litelog_cli.drill import run_drill
 
-    if temp_dir is not None and not os.path.isdir(temp_dir):
-        raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
-    return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism, show)
+    with showing_progress("restore drill", quiet=quiet) as show:
+        return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism, show)
 
 
 def _exit_code(report: Report, drill: DrillResult | None, *, strict: bool) -> int:
