@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from litelog.server.serving import Service
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
+
+COLLECTION_THRESHOLD = 2_000
+"""Objects made between two collections of cycles, once the daemon runs."""
 
 STOP_GRACE_SECONDS = 10.0
 """What the service manager gives us beside the final sync: to open, to close, to be told."""
@@ -184,6 +188,7 @@ def _replicate(
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
         )
         with nullcontext() if once else _make_service(replicator, config):
+            _collect_early()
             reloader = None if read is None or once else Reloader(replicator, read)
             shown = watching_progress("replicate", quiet=quiet or not once, look=ShippingProgress(replicator).look)
             with shown:
@@ -204,6 +209,14 @@ def _make_service(replicator: Replicator, config: Config) -> Service:
         heartbeat_interval=config.heartbeat_interval,
     )
     return Service(replicator, settings)
+
+
+def _collect_early() -> None:
+    """Look for cycles often, and at what was made since alone: failed requests leave many, and those that wait to be
+    found are memory that stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTION_THRESHOLD)
 
 
 def _check_names(config: Config) -> None:
