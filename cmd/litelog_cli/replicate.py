@@ -188,7 +188,8 @@ def _replicate(
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
         )
         with nullcontext() if once else _make_service(replicator, config):
-            _collect_early()
+            if not once:
+                _collect_early()
             reloader = None if read is None or once else Reloader(replicator, read)
             shown = watching_progress("replicate", quiet=quiet or not once, look=ShippingProgress(replicator).look)
             with shown:
