@@ -311,10 +311,13 @@ class Archive:
         newest = self._newest
         if newest is None or newest.next != self._state.snapshot:
             newest = find_snapshot(self._pair.client, self._name)
-        if newest is None or newest.next != self._state.snapshot:
+        if newest is not None and newest.next == self._state.snapshot:
+            made = self._snapshots.write_next(newest, ready, self._clearing.first_kept)
+        elif newest is not None and self._snapshots.is_own(newest, ready):
+            made = newest
+        else:
             self._forget_newest(newest)
             return
-        made = self._snapshots.write_next(newest, ready, self._clearing.first_kept)
         self._clearing.snapped(made)
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:

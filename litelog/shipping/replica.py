@@ -69,6 +69,8 @@ class Replica:
         self._keeper = StateKeeper(folder, clock)
         self._notes = ReplicatedNotes(folder.path, source.folder)
         self._first_noted = False
+        self._first_snapped: Snapped | None = None
+        """What the generation begins with, until that is told: who settles it may have to try more than once."""
         owner.on_snapshot = self._note_first
         self._archive: Archive | None = None
         self._claim: Claim | None = None
@@ -260,6 +262,9 @@ class Replica:
         self._writer = WalWriter(pair, claim, self._keeper, self._archive, checks, away)
         self._feed = self._writer.feed
         self._listener.began(self._source.folder, self._client.url, claim)
+        if self._first_snapped is not None:
+            self._listener.snapped(self._first_snapped)
+            self._first_snapped = None
 
     def _open_archive(self, pair: Pair, state: ReplicaState, claim: Claim) -> Archive:
         kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
@@ -276,7 +281,7 @@ class Replica:
     def _note_first(self, claim: Claim, entries: Sequence[SnapshotEntry]) -> None:
         first = entries[0].index if entries else claim.first
         key = snapshot_key(generation(claim.generation), claim.first)
-        self._listener.snapped(Snapped(self._source.folder, self._client.url, key, first, claim.first))
+        self._first_snapped = Snapped(self._source.folder, self._client.url, key, first, claim.first)
         self._notes.begin(claim.generation)
         self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)
 

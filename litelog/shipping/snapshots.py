@@ -97,6 +97,14 @@ class Snapshots:
             return self._adopt(made)
         return made
 
+    def is_own(self, there: Snapshot, sealed: Sequence[ShippedSegment]) -> bool:
+        """Whether a snapshot that is there is an earlier try's, of what was ``sealed`` then: its answer was lost."""
+        last = next((segment for segment in sealed if segment.index == there.next - 1), None)
+        if last is None or (there.owner, there.chain) != (self._claim.owner, last.chain):
+            return False
+        entries = {segment.index: segment.sealed for segment in sealed}
+        return all(entry == entries.get(entry.index, entry) for entry in there.segments)
+
     def _adopt(self, made: Snapshot) -> Snapshot:
         there = read_snapshot(self._client, self._name, made.next)
         first = max(there.first, made.first)

@@ -377,6 +377,8 @@ def test_whatever_put_fails_all_is_sealed_in_the_end(
     assert faulty.injected.total() == 1
     assert newest(daemon).next == 4
     assert [entry.index for entry in newest(daemon).segments] == [0, 1, 2, 3]
+    assert sorted(event.key for event in daemon.snapshots) == keys(store, parse_snapshot)
+    assert sorted(event.entry.key for event in daemon.sealed_events) == keys(store, parse_sealed)
     assert restored(store, log, tmp_path / "out") == log.files()
 
 
