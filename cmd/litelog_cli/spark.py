@@ -235,14 +235,21 @@ Examples:
 @_session_options
 def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:
     """Query a log: the exported table TARGET for what it covers, the replica for the rest. A JSON object a row."""
-    from litelog.spark.jobs import hybrid as read_hybrid
+    from litelog.spark.jobs import query
 
     url, options = _place(replica_url, common)
     with _Session("hybrid", common) as session:
-        frame = read_hybrid(session.spark, url, target, options=options, target_options=dict(target_option) or None)
-        frame.createOrReplaceTempView("log")
-        for row in session.spark.sql(sql).selectExpr("to_json(struct(*)) AS line").collect():
-            click.echo(row["line"])
+        lines = query(
+            session.spark,
+            url,
+            target,
+            sql,
+            options=options,
+            target_options=dict(target_option) or None,
+            progress=session.progress,
+        )
+    for line in lines:
+        click.echo(line)
 
 
 class _Session:

@@ -85,7 +85,7 @@ def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench) -> 
     first, *_ = done.stderr.splitlines()
     assert "fencing isolated: nothing stops another daemon that writes there" in first
     assert "the first; fencing isolated" in done.stderr
-    assert {event["fencing"] for event in lines(done.stdout) if event["event"] != "shipped"} == {"isolated"}
+    assert {event["fencing"] for event in lines(done.stdout) if event["event"] == "began"} == {"isolated"}
     listed = run("generations", "--json", url(bench))
     assert [facts["fencing"] for facts in lines(listed.stdout)] == ["isolated"]
     assert " isolated " in run("generations", url(bench)).stdout

@@ -16,7 +16,7 @@ import pytest
 from litelog.errors import ConfigError, DivergedError
 from litelog.registry import open_store
 from litelog.spark import write
-from litelog.spark.jobs import export, exported, hybrid, stats, verify
+from litelog.spark.jobs import export, exported, hybrid, query, stats, verify
 from litelog.spark.jobs.export_task import ExportSettings
 from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
@@ -238,6 +238,28 @@ def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.Captur
     assert "all is well" in capsys.readouterr().out
     assert run(["spark", "stats", str(tmp_path / "nothing")]) == 3
     assert spark.range(3).count() == 3
+
+
+def test_a_query_tells_of_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> None:
+    """Its tasks wait until it has told."""
+    url, target, gate, told = str(tmp_path / "replica"), str(tmp_path / "table"), tmp_path / "gate", []
+    write(rows(spark, 10, 1), url)
+    export(spark, url, target)
+
+    def wait(sequence: int) -> int:
+        while not gate.exists():
+            time.sleep(0.01)
+        return sequence
+
+    def progress(done: int, whole: int) -> None:
+        told.append((done, whole))
+        gate.touch()
+
+    spark.udf.register("wait", wait, "bigint")
+    asked = "SELECT sum(wait(sequence)) AS total FROM log"
+    assert query(spark, url, target, asked, progress=progress) == ['{"total":45}']
+    size = sum(path.stat().st_size for path in (tmp_path / "table").rglob("*.parquet"))
+    assert told[0] == (0, size)
 
 
 def test_progress_is_told_of_bytes_by_the_tasks_that_are_over(spark: Any, tmp_path: Path) -> None:

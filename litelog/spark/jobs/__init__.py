@@ -6,8 +6,8 @@ As commands: ``litelog spark export``, ``verify``, ``stats``, ``hybrid``.
 from __future__ import annotations
 
 from litelog.spark.jobs.export import export
-from litelog.spark.jobs.hybrid import exported, hybrid
+from litelog.spark.jobs.hybrid import exported, hybrid, query
 from litelog.spark.jobs.stats import stats
 from litelog.spark.jobs.verify import verify
 
-__all__ = ["export", "exported", "hybrid", "stats", "verify"]
+__all__ = ["export", "exported", "hybrid", "query", "stats", "verify"]

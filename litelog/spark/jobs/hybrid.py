@@ -10,11 +10,14 @@ from litelog.registry import local_folder, open_store, redact
 from litelog.retrying_store import RetryingStore
 from litelog.spark.fast import read
 from litelog.spark.jobs.manifest import Manifest, list_runs, read_manifest
+from litelog.spark.jobs.progress import watching
 from litelog.spark.spelling import spell_options
 from litelog.spark.store_options import read_store_options, replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from litelog.spark.jobs.progress import Progress
 
 COLUMNS = ["sequence", "timestamp", "key", "value"]
 
@@ -42,6 +45,32 @@ def hybrid(
     told by the manifests that are read, and the log is read from there.
     """
     manifests = read_manifests(target, options if target_options is None else target_options)
+    return _read_both(spark, url, target, manifests, options)
+
+
+def query(
+    spark: Any,
+    url: str,
+    target: str,
+    sql: str,
+    *,
+    options: Mapping[str, object] | None = None,
+    target_options: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> list[str]:
+    """What Spark SQL answers about the DataFrame of ``hybrid``, as the view ``log``: a JSON object a row.
+
+    ``progress`` is told of the table's bytes, which the tail's tasks count for as well.
+    """
+    manifests = read_manifests(target, options if target_options is None else target_options)
+    _read_both(spark, url, target, manifests, options).createOrReplaceTempView("log")
+    with watching(spark, progress, sum(file.bytes for manifest in manifests for file in manifest.files)):
+        return [row["line"] for row in spark.sql(sql).selectExpr("to_json(struct(*)) AS line").collect()]
+
+
+def _read_both(
+    spark: Any, url: str, target: str, manifests: list[Manifest], options: Mapping[str, object] | None
+) -> Any:
     table = _read_files(spark, target, manifests).select(*COLUMNS)
     tail = read(spark, url, columns=COLUMNS, options={**(options or {}), "startingSequence": manifests[-1].next})
     return table.unionByName(tail)
