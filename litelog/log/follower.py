@@ -17,7 +17,6 @@ from litelog.errors import (
     CorruptionError,
     DivergedError,
     SequenceGapError,
-    SourceMissingError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
 from litelog.log.place import CHECKED_BYTES, Place, Run, digest, make_run
@@ -104,13 +103,18 @@ class Follower:
             with self._names.open(place.file) as segment:
                 data = memoryview(segment.read(place.offset, length))
         except FileNotFoundError:
-            raise DivergedError(path, "vanished before all of it was shipped") from None
+            raise self._vanished(place.file) from None
         scan = self._format.scan(path, data, place.offset, place.expectation) if length else None
         if scan is not None and final and self._format.finished_tail is FinishedTail.SHIP:
             scan = replace(scan, end=scan.start + len(data))
         if (0 if scan is None else scan.end - scan.start) != length:
             raise DivergedError(path, f"does not hold the {length} bytes at {place.offset} that were shipped")
         return make_run(place, data, scan, final=final)
+
+    def require_segment(self, name: str) -> None:
+        """That a log segment is there. DivergedError where it is gone, SourceMissingError where all of the log is."""
+        if self._names.inode_of(name) is None:
+            raise self._vanished(name)
 
     def rewind(self, place: Place) -> None:
         """Go to ``place``; what was opened for another log segment is let go."""
@@ -180,7 +184,7 @@ class Follower:
                 return make_run(place, data, scan, final=False, more=True)
             if self._current is None or self._names.inode_of(place.file) != self._current.inode:
                 # What was opened need not be what the log held at last: it may have been replaced before it went.
-                raise DivergedError(self._path, "vanished before all of it was shipped")
+                raise self._vanished(place.file)
             raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
             return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
@@ -261,14 +265,16 @@ class Follower:
         """The log segment is gone. Where commits are numbered, one that continues proves that nothing is missing."""
         place = self._place
         self._require_oldest(place.file)
-        following = self._names.after(place.file)
-        if not following and not self._names.all():
-            raise SourceMissingError(self._folder, "holds no log segment any more")
         if self._format.self_numbered and place.offset:
             with suppress(GapError):
                 if self._successor_name(place.expectation) is not None:
                     return make_run(place, memoryview(b""), None, final=True)
-        raise DivergedError(self._path, "vanished before all of it was shipped")
+        raise self._vanished(place.file)
+
+    def _vanished(self, name: str) -> DivergedError:
+        """That a log segment is gone of which not all was shipped. SourceMissingError where all of the log is."""
+        self._names.require_folder()
+        return DivergedError(os.path.join(self._folder, name), "vanished before all of it was shipped")
 
     def _check_finished(self) -> None:
         """The log segment before may not change any more, not even while nobody looked."""

@@ -206,11 +206,15 @@ class SegmentNames:
         return OpenSegment(name, descriptor)
 
     def each(self) -> Iterator[OpenSegment]:
-        """The log segments, oldest first, open while they are looked at; those that vanish before are passed over."""
+        """The log segments, oldest first, open while they are looked at; those that vanish before are passed over.
+
+        SourceMissingError where the folder does.
+        """
         for name in self.all():
             try:
                 segment = self.open(name)
             except FileNotFoundError:
+                self._status()
                 continue
             with segment:
                 yield segment

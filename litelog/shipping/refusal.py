@@ -38,7 +38,8 @@ def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, p
     """What is in the slot of ``prepared``, if it is our own and the log still holds it. It may stand for a sealed
     segment where ``prepared`` does not, and the other way round: an earlier run put it.
 
-    FencedError for a terminal or another owner's; DivergedError where the log holds other bytes.
+    FencedError for a terminal or another owner's; DivergedError where the log holds other bytes; SourceMissingError
+    where there is no log any more.
     """
     key = wal_key(prepared.header.position)
     there = read_checked(
@@ -54,21 +55,19 @@ def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, p
         raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
     if header.sealed is not None:
         entry = describe_sealed(client, header)
-        return Adopted(there, _place_behind(files, entry, key), entry)
+        return Adopted(there, _place_behind(files, follower, entry, key), entry)
     run = follower.read_again(prepared.start, header.length, final=header.final)
     if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
         raise DivergedError(key, "the replica holds other bytes under this owner's name")
     return Adopted(there, run.after, None)
 
 
-def _place_behind(files: FinishedFiles, entry: SnapshotEntry, key: str) -> Place:
-    """Where a log is read on behind a log segment whose sealed segment is there. DivergedError if it has another."""
+def _place_behind(files: FinishedFiles, follower: Follower, entry: SnapshotEntry, key: str) -> Place:
+    """Where a log is read on behind a log segment whose sealed segment is there. Errors as ``adopt_own`` has them."""
     try:
         with files.open(entry.file) as opened:
             if holds(opened, entry.length, entry.digest):
                 return files.place_behind(entry)
-    except FileNotFoundError:
-        raise DivergedError(files.path(entry.file), "vanished before all of it was shipped") from None
-    except UnfitError:
-        pass
+    except (FileNotFoundError, UnfitError):
+        follower.require_segment(entry.file)
     raise DivergedError(key, "the replica holds other bytes under this owner's name")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.errors import CorruptionError, FencedError, StoreError
+from litelog.errors import CorruptionError, FencedError, SourceMissingError, StoreError
 from litelog.layout import parse_sealed, parse_wal
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation
@@ -456,6 +457,39 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
     assert [there[name] for name in names[:3]] == [good[name] for name in names[:3]]
     assert good[names[3]].startswith(there.get(names[3], b""))
     assert sorted(finals(store)) == [2]
+
+
+@ALL_FORMATS
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(
+    log: LogBuilder, state: str, clock: ManualClock, *, mounted: bool
+) -> None:
+    """Whichever put it is whose answer was lost: ``mounted`` is a folder that went, or else one that is empty."""
+    for number in itertools.count():
+        store = MemoryStore(f"test-{number}")
+        folder = f"{state}-{number}"
+        name = leave(log, store, folder, clock)
+        go_on_alone(log, 1, 4, 2)
+        faulty = FaultyStore(store, {"put": [*[Fault.NONE] * number, Fault.AFTER]})
+        daemon = start(log, faulty, folder, clock)
+        try:
+            daemon.sync()
+        except StoreError:
+            os.rename(log.folder, log.folder + ".away")
+            if not mounted:
+                os.mkdir(log.folder)
+            with pytest.raises(SourceMissingError):
+                daemon.sync()
+            if not mounted:
+                os.rmdir(log.folder)
+            os.rename(log.folder + ".away", log.folder)
+            daemon.sync()
+        assert daemon.generation == name
+        assert held(store) == log.files()
+        daemon.close()
+        if not faulty.injected:
+            break
+    assert number > len(("final", "final", "WAL segment"))
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])

@@ -657,6 +657,22 @@ def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, roll
     assert collect(drain(follower), found) == log.files()
 
 
+def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    """And not a log that holds fewer of them; one that goes alone is passed over."""
+    names = [log.roll(1) for _ in range(3)]
+    each = SegmentNames(log.folder, log.format, clock).each()
+    assert next(each).name == names[0]
+    log.delete(names[1])
+    assert next(each).name == names[2]
+    again = SegmentNames(log.folder, log.format, clock).each()
+    next(again)
+    os.rename(log.folder, log.folder + ".away")
+    with pytest.raises(SourceMissingError):
+        next(again)
+
+
 def test_an_empty_folder_is_told_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         follow(log, clock).next_run(LIMIT)
