@@ -19,16 +19,18 @@ import ctypes
 import struct
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import lz4.block
 import lz4.frame
+import numpy as np
 import xxhash
 
 from litelog.errors import LitelogError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from typing_extensions import Buffer
@@ -135,15 +137,15 @@ def walk_frames(data: Buffer) -> Iterator[Frame]:
         at = frame.end
 
 
-def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False) -> bytes:
+def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False) -> memoryview:
     """The content of ``frame``, which has exactly ``frame.size`` bytes.
 
     ``known``: its bytes are those that its writer made, by a checksum of theirs: that of the content need not tell it.
     """
     view = memoryview(data)[frame.start : frame.end]
     try:
-        content = _decompress_block(view, frame, known=known) or lz4.frame.decompress(view)
-    except (RuntimeError, lz4.block.LZ4BlockError) as error:
+        content = _decompress_only_block(view, frame, known=known) or memoryview(lz4.frame.decompress(view))
+    except RuntimeError as error:
         raise FrameError(frame.start, str(error)) from error
     if len(content) != frame.size:
         raise FrameError(frame.start, f"{len(content)} bytes of content, not {frame.size}")
@@ -158,19 +160,53 @@ def decompress_frames(data: Buffer, limit: int) -> bytes:
     return b"".join(decompress_frame(data, frame) for frame in frames)
 
 
-def _decompress_block(view: memoryview, frame: Frame, *, known: bool) -> bytes:
-    """The content of a frame that is one compressed block, as ours are; nothing for another.
-
-    A quarter faster than the frame's own way, as xxhash checks the content.
-    """
+def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool) -> memoryview:
+    """The content of a frame that is one compressed block, as ours are; nothing for another."""
     (word,) = _unpack("<I", view, _HEAD_BYTES)
     end = _HEAD_BYTES + 4 + word
     if word & _STORED or end + 8 != len(view):
-        return b""
+        return memoryview(b"")
     _check(view[_HEAD_BYTES - 1] == _header_checksum(view[4 : _HEAD_BYTES - 1]), frame.start, "header checksum")
-    content: bytes = lz4.block.decompress(view[_HEAD_BYTES + 4 : end], uncompressed_size=frame.size)
+    content = block_decompressor()(view[_HEAD_BYTES + 4 : end], frame.size)
     _check(known or content_checksum(view) == xxh32(content), frame.start, "content checksum")
     return content
+
+
+@cache
+def block_decompressor() -> Callable[[memoryview, int], memoryview]:
+    """The faster one of the two below that there is here."""
+    try:
+        call = ctypes.CDLL(sys.modules[lz4.block.decompress.__module__].__file__).LZ4_decompress_safe
+    except (AttributeError, OSError, TypeError):  # an extension that keeps what it is made of to itself
+        return decompress_by_package
+    call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+    call.restype = ctypes.c_int
+    return BlockDecompressor(call)
+
+
+def decompress_by_package(block: memoryview, size: int) -> memoryview:
+    """What a block holds: up to ``size`` bytes. RuntimeError for what is no block, or holds more."""
+    try:
+        return memoryview(lz4.block.decompress(block, uncompressed_size=size))
+    except lz4.block.LZ4BlockError as error:
+        raise RuntimeError(str(error)) from error
+
+
+class BlockDecompressor:
+    """As ``decompress_by_package``, by liblz4's own function, in half of the time on two cores: the package copies
+    what it has decompressed once more, while no other thread may run."""
+
+    def __init__(self, call: Any) -> None:
+        """``call``: ``LZ4_decompress_safe``, which writes no more bytes than it is told there is room for."""
+        self._call = call
+
+    def __call__(self, block: memoryview, size: int) -> memoryview:
+        content = np.empty(size, np.uint8)
+        source = np.frombuffer(block, np.uint8)
+        written = self._call(source.ctypes.data, content.ctypes.data, len(source), size)
+        if written < 0:
+            raise RuntimeError(f"a bad block, at or before its byte {-written}")
+        return content.data[:written]
 
 
 def _header_checksum(descriptor: Buffer) -> int:

@@ -29,7 +29,7 @@ class SealedRun:
         return self.scan.start
 
 
-def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> bytes:
+def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> memoryview:
     """What frame ``number`` holds, from its bytes in the object. Checked: length, CRC-32C of these bytes, the content
     checksum that they end with, CRC-32C of what they hold: all as the footer states it.
 
@@ -84,7 +84,7 @@ def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> m
     for number in run:
         at = footer.frames.starts[number] - start
         pieces.append(decode_frame(key, footer, number, view[at : at + footer.frames.sizes[number]]))
-    return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
 
 def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_format: LogFormat) -> Scan:

@@ -105,7 +105,7 @@ class WalSegment:
     """SHA-256 of the object, hex: what the next one names as ``previous``."""
     body: memoryview
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[memoryview]:
         """The run's bytes, frame by frame, checked as they come; the last step checks length and CRC of the whole."""
         crc = length = 0
         try:

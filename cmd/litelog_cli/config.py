@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
+from litelog_cli.config_file import choose_state_dir, config_path
 from litelog_cli.environment import variables
 from litelog_cli.output import print_json
-from litelog_cli.replicate import DEFAULT_CONFIG, default_state_dir
 
 if TYPE_CHECKING:
     from litelog.config import Config
@@ -55,7 +54,7 @@ def check(file: str | None, as_json: bool) -> int:
 
     No replica is asked for anything: litelog check URL does that.
     """
-    path = _path(file)
+    path = config_path(file)
     try:
         found = _load(path)
         _check_names(found)
@@ -94,7 +93,7 @@ def show(file: str | None, as_json: bool) -> int:
 
     from litelog_cli.config_values import written
 
-    found = _load(_path(file))
+    found = _load(config_path(file))
     values: dict[str, Any] = written(_filled(found), exact=as_json)
     if as_json:
         print_json(values)
@@ -108,12 +107,8 @@ def _filled(found: Config) -> Config:
     from litelog.config.serving import DEFAULT_ADDR, OFF
 
     installed = all(find_spec(name) is not None for name in ("starlette", "uvicorn", "prometheus_client"))
-    left = {"state_dir": default_state_dir(), "addr": DEFAULT_ADDR if installed else OFF}
+    left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR if installed else OFF}
     return found.model_copy(update={name: value for name, value in left.items() if getattr(found, name) is None})
-
-
-def _path(file: str | None) -> str:
-    return file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
 
 
 def _load(path: str) -> Config:

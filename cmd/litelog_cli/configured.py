@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from litelog.layout import Fencing
-from litelog_cli.environment import variables
+from litelog_cli.config_file import read_config
 from litelog_cli.places import is_replica
-from litelog_cli.replicate import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,13 +83,8 @@ def find_log(folder: str, config_file: str | None) -> tuple[LogConfig | None, st
 
 def _load(places: Sequence[str], config_file: str | None) -> Config | None:
     """The configuration, if anybody gave one and it may be needed."""
-    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
     needed = not places or any(not is_replica(place) for place in places)
-    if config_file is None and (not needed or not os.path.exists(path)):
-        return None
-    from litelog.config import load_config
-
-    return load_config(Path(path), variables())
+    return read_config(config_file) if needed or config_file is not None else None
 
 
 def _only_log(config: Config | None) -> Sources:

@@ -7,12 +7,10 @@ import json
 import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from litelog.errors import LitelogError
-from litelog_cli.replicate import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,16 +101,6 @@ class DaemonClient:
                 return {"Authorization": f"Bearer {file.readline().strip()}"}
         except (OSError, ValueError) as error:
             raise DaemonAnswerError(f"token-file {self.token_file}: cannot be read: {error}") from error
-
-
-def read_config(config_file: str | None) -> Config | None:
-    """The configuration that is named, or that is at its usual place; None where there is none. ConfigError."""
-    from litelog.config import load_config
-
-    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
-    if config_file is None and not os.path.exists(path):
-        return None
-    return load_config(Path(path), os.environ)
 
 
 def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:

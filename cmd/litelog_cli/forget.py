@@ -7,8 +7,8 @@ import os
 import click
 
 from litelog.errors import ConfigError
+from litelog_cli.config_file import choose_state_dir
 from litelog_cli.output import print_json
-from litelog_cli.replicate import default_state_dir
 
 
 @click.command(
@@ -36,7 +36,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     from litelog.registry import redact
     from litelog.shipping.replica_state import StateFolder
 
-    kept_in = state_dir or default_state_dir()
+    kept_in = choose_state_dir(state_dir, None)
     folder = log_state_folder(kept_in, log_dir)
     replicas = ReplicaSet(folder)
     names = replicas.names() or {}

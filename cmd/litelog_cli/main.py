@@ -140,6 +140,7 @@ def main() -> None:
     gc.set_threshold(COLLECTION_THRESHOLD)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts one for each processor; nothing here needs them
     code = run(sys.argv[1:])
+    gc.freeze()  # what was loaded is not looked through for cycles on the way out
     if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
         # A verb that has ended left threads behind which wait for a disk or a network: they may wait for ever.
         sys.stderr.flush()

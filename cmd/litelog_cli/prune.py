@@ -5,17 +5,15 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
-from litelog_cli.environment import variables
+from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import format_time, print_json, print_table
 from litelog_cli.places import opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
-from litelog_cli.replicate import DEFAULT_CONFIG, default_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,9 +85,9 @@ def prune(
     policy = _given_policy({name: value for name, value in given.items() if value is not None})
     from litelog.registry import redact
 
-    config = _load(config_file)
+    config = read_config(config_file)
     replicas = list(_find(config, place, config_file is not None))
-    kept_in = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
+    kept_in = choose_state_dir(state_dir, config)
     for replica in replicas:
         chosen = policy or replica.policy
         if chosen is None or not chosen.limits:
@@ -118,15 +116,6 @@ def _given_policy(given: dict[str, Any]) -> RetentionPolicy | None:
 def _spell(location: tuple[Any, ...], message: str) -> str:
     name = "".join(f"--{part}".replace("_", "-") + ": " for part in location)
     return name + message.removeprefix("Value error, ")
-
-
-def _load(config_file: str | None) -> Config | None:
-    from litelog.config import load_config
-
-    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
-    if path == DEFAULT_CONFIG and not os.path.exists(path):
-        return None
-    return load_config(Path(path), variables())
 
 
 def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:

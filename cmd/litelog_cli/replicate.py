@@ -9,7 +9,6 @@ import signal
 import socket
 import threading
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,9 +16,8 @@ import click
 from litelog.errors import FinalSyncError, LitelogError
 from litelog.event_fields import fields
 from litelog.layout import Fencing
-from litelog.log.replicated import default_state_dir as default_state_dir  # noqa: PLC0414 - other verbs have it too
 from litelog_cli.child import FORWARDED, Child
-from litelog_cli.environment import variables
+from litelog_cli.config_file import choose_state_dir, config_path, read_config
 from litelog_cli.event_lines import EventLines
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from litelog.config import Config
     from litelog.replicator import Replicator
     from litelog.server.serving import Service
-
-DEFAULT_CONFIG = "/etc/litelog.yml"
 
 COLLECTION_THRESHOLD = 2_000
 """Objects made between two collections of cycles, once the daemon runs."""
@@ -119,7 +115,7 @@ def replicate(
             raise click.UsageError(f"--{min(given)} goes with LOG_DIR and REPLICA_URL; else the configuration has it")
         config = _config_of_file(config_file)
     read = None if log_dir is not None else lambda: _taking_over(_config_of_file(config_file), takeover)
-    kept_in = state_dir or config.state_dir or default_state_dir()
+    kept_in = choose_state_dir(state_dir, config)
     return _replicate(_taking_over(config, takeover), kept_in, once, command, as_json, quiet or as_json, read)
 
 
@@ -154,12 +150,11 @@ def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, s
 
 
 def _config_of_file(config_file: str | None) -> Config:
-    from litelog.config import load_config
-
-    path = config_file or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
-    if path == DEFAULT_CONFIG and not os.path.exists(path):
-        raise click.UsageError(f"nothing to replicate: give LOG_DIR and REPLICA_URL, or --config ({path} is not there)")
-    return load_config(Path(path), variables())
+    config = read_config(config_file)
+    if config is None:
+        said = f"nothing to replicate: give LOG_DIR and REPLICA_URL, or --config ({config_path(None)} is not there)"
+        raise click.UsageError(said)
+    return config
 
 
 def _replicate(

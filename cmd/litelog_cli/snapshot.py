@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import LitelogError
+from litelog_cli.config_file import choose_state_dir
 from litelog_cli.output import print_json
-from litelog_cli.replicate import config_of, default_state_dir
+from litelog_cli.replicate import config_of
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig, ReplicaConfig
@@ -59,7 +60,7 @@ def snapshot(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
     config = config_of(log_dir, replica_urls, config_file)
-    kept_in = state_dir or config.state_dir or default_state_dir()
+    kept_in = choose_state_dir(state_dir, config)
     running, free = _sort(config, kept_in)
     found = _ask(kept_in, running, seconds)
     if free is not None:

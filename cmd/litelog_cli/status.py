@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
 
@@ -50,7 +51,7 @@ def status(
 ) -> int:
     """Show where the replicas stand: all of them, those of LOG_DIR, or the one at REPLICA_URL."""
     from litelog.registry import redact
-    from litelog_cli.daemon_client import NoDaemonError, find_daemon, read_config
+    from litelog_cli.daemon_client import NoDaemonError, find_daemon
 
     config = read_config(config_file)
     if from_replica:
@@ -93,11 +94,10 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
 
 
 def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
-    from litelog.log.replicated import default_state_dir
     from litelog.registry import redact
     from litelog_cli.kept_status import read_kept
 
-    folder = state_dir or (config.state_dir if config is not None else None) or default_state_dir()
+    folder = choose_state_dir(state_dir, config)
     report = read_kept(folder, place, [log.path for log in _logs_of(config)])
     if not report.logs:
         raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {redact(place)}" if place else ""))

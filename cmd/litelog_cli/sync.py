@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
 
@@ -44,7 +45,7 @@ def sync(
 ) -> int:
     """Wait until all that the logs, or the one in LOG_DIR, hold now is durable in their replicas."""
     from litelog.quantities import parse_duration
-    from litelog_cli.daemon_client import find_daemon, read_config
+    from litelog_cli.daemon_client import find_daemon
 
     try:
         seconds = parse_duration(wait)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -11,14 +10,13 @@ import click
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
 from litelog.quantities import format_duration, format_size
 from litelog.registry import open_stored_format
+from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
-from litelog_cli.environment import variables
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.places import opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
-from litelog_cli.replicate import default_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,11 +151,8 @@ def verify(
 
 def _state_dir(given: str | None, config_file: str | None) -> str:
     """Where the daemon keeps its state, as it would find that itself."""
-    if given is not None or config_file is None:
-        return given or default_state_dir()
-    from litelog.config import load_config
-
-    return load_config(Path(config_file), variables()).state_dir or default_state_dir()
+    named = given is None and config_file is not None
+    return choose_state_dir(given, read_config(config_file) if named else None)
 
 
 def _drill(

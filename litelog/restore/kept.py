@@ -31,14 +31,14 @@ class KeptSegment(WalSegment):
     open_file: Callable[[], int]
     """The log segment's descriptor."""
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[memoryview]:
         """As the object's; CorruptObjectError where they are not there any more, or others are."""
         header, file = self.header, self.open_file()
         at, crc = header.offset, 0
         while at < header.end and (data := os.pread(file, min(_CHUNK_BYTES, header.end - at), at)):
             crc = crc32c(data, crc)
             at += len(data)
-            yield data
+            yield memoryview(data)
         if at != header.end or crc != header.crc:
             raise CorruptObjectError(self.key, "CRC-32C of what an earlier restore left of it is another one")
 

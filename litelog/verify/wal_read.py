@@ -179,17 +179,17 @@ def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
 def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation) -> Scan:
     """The scan of a WAL segment's bytes, frame by frame: each is still in the processor's cache."""
     whole: Scan | None = None
-    offset, rest, wanted = segment.header.offset, b"", 0
+    offset, rest, wanted = segment.header.offset, memoryview(b""), 0
     for piece in segment.pieces():
-        rest = rest + piece if rest else piece
+        rest = memoryview(b"".join((rest, piece))) if rest else piece
         if len(rest) < wanted:
             continue  # inside a commit that is larger than a frame
-        scan = log_format.scan(segment.header.file, memoryview(rest), offset, expect)
+        scan = log_format.scan(segment.header.file, rest, offset, expect)
         whole = scan if whole is None else _joined(whole, scan)
         rest, wanted = rest[scan.end - offset :], max(scan.wanted, 0 if scan.commits else 2 * len(rest))
         offset, expect = scan.end, scan.expectation
     if rest or whole is None:
-        scan = log_format.scan(segment.header.file, memoryview(rest), offset, expect)
+        scan = log_format.scan(segment.header.file, rest, offset, expect)
         whole = scan if whole is None else _joined(whole, scan)
     return whole
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from random import Random
 
+import lz4.block
 import lz4.frame
 import pytest
 from hypothesis import given
@@ -15,9 +19,12 @@ from hypothesis import strategies as st
 from litelog.compression import (
     FRAME_BYTES,
     MAX_FRAME_BYTES,
+    BlockDecompressor,
     FrameError,
+    block_decompressor,
     compress_frame,
     compress_frames,
+    decompress_by_package,
     decompress_frame,
     decompress_frames,
     skippable_frame,
@@ -25,6 +32,9 @@ from litelog.compression import (
 )
 
 LIMIT = 16 << 20
+
+Decompress = Callable[[memoryview, int], memoryview]
+
 BODY = Random(1).randbytes(700) * 3 + Random(2).randbytes(900)
 
 
@@ -154,3 +164,43 @@ def test_a_skippable_frame_has_no_content() -> None:
     (frame,) = walk_frames(body)
     with pytest.raises(FrameError):
         decompress_frame(body, frame)
+
+
+EACH_DECOMPRESSOR = pytest.mark.parametrize("decompress", [block_decompressor(), decompress_by_package])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere extensions keep to themselves what they are made of")
+def test_the_faster_decompressor_is_found() -> None:
+    assert isinstance(block_decompressor(), BlockDecompressor)
+
+
+@EACH_DECOMPRESSOR
+@pytest.mark.parametrize("size", [0, 1, 12, len(BODY), FRAME_BYTES, MAX_FRAME_BYTES])
+def test_a_block_holds_what_was_put_in(decompress: Decompress, size: int) -> None:
+    data = (BODY * (size // len(BODY) + 1))[:size]
+    block = memoryview(b"before" + lz4.block.compress(data, store_size=False) + b"behind")[6:-6]
+    assert decompress(block, size) == data
+
+
+@EACH_DECOMPRESSOR
+def test_a_block_is_given_no_more_room_than_was_said(decompress: Decompress) -> None:
+    block = memoryview(lz4.block.compress(BODY, store_size=False))
+    assert decompress(block, len(BODY) + 100) == BODY
+    for room in (0, 1, len(BODY) - 1):
+        with pytest.raises(RuntimeError):
+            decompress(block, room)
+
+
+@EACH_DECOMPRESSOR
+def test_a_block_that_is_cut_or_changed_is_an_error_or_other_bytes_and_no_more_of_them(decompress: Decompress) -> None:
+    block = lz4.block.compress(BODY, store_size=False)
+    wrong = [block[:size] for size in range(len(block))]
+    for bit in range(0, len(block) * 8, 7):
+        changed = bytearray(block)
+        changed[bit // 8] ^= 1 << bit % 8
+        wrong.append(bytes(changed))
+    lengths = set()
+    for each in wrong:
+        with suppress(RuntimeError):
+            lengths.add(len(decompress(memoryview(each), len(BODY))))
+    assert max(lengths) <= len(BODY)

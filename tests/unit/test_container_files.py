@@ -16,7 +16,7 @@ from starlette.routing import Route
 from litelog.config import load_config
 from litelog.config.serving import DEFAULT_ADDR
 from litelog.server.app import make_app
-from litelog_cli.replicate import DEFAULT_CONFIG
+from litelog_cli.config_file import DEFAULT_CONFIG
 from tests.unit.command_lines import parse_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from litelog.config import load_config
 from litelog.errors import ExitCode
 from litelog.log.replicated import default_state_dir
 from litelog.quantities import parse_duration
-from litelog_cli.replicate import DEFAULT_CONFIG
+from litelog_cli.config_file import DEFAULT_CONFIG
 from tests.unit.command_lines import parse_command
 
 ROOT = Path(__file__).resolve().parents[2]
