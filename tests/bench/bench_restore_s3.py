@@ -175,7 +175,8 @@ def planned_objects(replica: Path) -> tuple[list[str], int]:
     """The keys of the objects that a restore reads, and their bytes."""
     command = [LITELOG, "restore", "--dry-run", "--json", "-o", replica / "none", replica]
     plan = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    keys = [wal_key(Position.parse(piece["position"])) for piece in plan["pieces"]]
+    keys = [piece["key"] for piece in plan["sealed"]]
+    keys += [wal_key(Position.parse(piece["position"])) for piece in plan["pieces"]]
     return [f"{PREFIX}/{key}" for key in keys], int(plan["object_bytes"])
 
 
