@@ -177,7 +177,7 @@ def block_decompressor() -> Callable[[memoryview, int], memoryview]:
     """The faster one of the two below that there is here."""
     try:
         call = ctypes.CDLL(sys.modules[lz4.block.decompress.__module__].__file__).LZ4_decompress_safe
-    except (AttributeError, OSError, TypeError):  # an extension that keeps what it is made of to itself
+    except (AttributeError, KeyError, OSError, TypeError):  # an extension that keeps what it is made of to itself
         return decompress_by_package
     call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     call.restype = ctypes.c_int

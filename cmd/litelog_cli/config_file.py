@@ -23,10 +23,8 @@ def read_config(given: str | None) -> Config | None:
     """What is configured; None where nobody named a file and there is none at the usual place. ConfigError."""
     from litelog.config import load_config
 
-    path = config_path(given)
-    if path == DEFAULT_CONFIG and given is None and not os.path.exists(path):
-        return None
-    return load_config(Path(path), variables())
+    path, named = config_path(given), given or os.environ.get("LITELOG_CONFIG")
+    return load_config(Path(path), variables()) if named or os.path.exists(path) else None
 
 
 def choose_state_dir(given: str | None, config: Config | None) -> str:

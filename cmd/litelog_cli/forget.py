@@ -7,7 +7,7 @@ import os
 import click
 
 from litelog.errors import ConfigError
-from litelog_cli.config_file import choose_state_dir
+from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import print_json
 
 
@@ -24,7 +24,7 @@ Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is runn
 )
 @click.argument("log_dir")
 @click.argument("replica_url")
-@click.option("--state-dir", help="Where the daemon keeps its state.")
+@click.option("--state-dir", help="Where the daemon keeps its state.  [default: as replicate has it]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool) -> None:
     """Take a replica out of the set of those that LOG_DIR is truncated by.
@@ -36,7 +36,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     from litelog.registry import redact
     from litelog.shipping.replica_state import StateFolder
 
-    kept_in = choose_state_dir(state_dir, None)
+    kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)
     folder = log_state_folder(kept_in, log_dir)
     replicas = ReplicaSet(folder)
     names = replicas.names() or {}

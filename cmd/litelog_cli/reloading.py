@@ -6,6 +6,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+import click
+
 from litelog.errors import LitelogError
 from litelog.event_fields import fields
 
@@ -47,7 +49,7 @@ class Reloader:
             try:
                 before, config = self._replicator.config, self._read()
                 self._replicator.reload(config)
-            except (LitelogError, OSError) as error:
+            except (LitelogError, OSError, click.ClickException) as error:
                 said = "the configuration was not read again; what was in force stays so: %s"
                 _logger.error(said, error, extra=fields("reload-failed"))
                 return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.replicator import Replicator
     from litelog.server.serving import Service
 
-COLLECTION_THRESHOLD = 2_000
+DAEMON_COLLECTION_THRESHOLD = 2_000
 """Objects made between two collections of cycles, once the daemon runs."""
 
 STOP_GRACE_SECONDS = 10.0
@@ -212,7 +212,8 @@ def _collect_early() -> None:
     found are memory that stays."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECTION_THRESHOLD)
+    gc.collect()  # of next to nothing: how much there was the last time puts off the next whole one
+    gc.set_threshold(DAEMON_COLLECTION_THRESHOLD)
 
 
 def _check_names(config: Config) -> None:

@@ -168,7 +168,7 @@ def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
     from litelog.log.source import SegmentNames
 
     names = SegmentNames(folder, log_format, SystemClock())
-    names.require_folder()
+    names.require_log()
     heads = [(segment.name, segment.size(), *_head(log_format, folder, segment)) for segment in names.each()]
     follows = _behind_last(folder, log_format) if log_format.self_numbered else None
     found = []

@@ -151,8 +151,7 @@ def verify(
 
 def _state_dir(given: str | None, config_file: str | None) -> str:
     """Where the daemon keeps its state, as it would find that itself."""
-    named = given is None and config_file is not None
-    return choose_state_dir(given, read_config(config_file) if named else None)
+    return choose_state_dir(given, read_config(config_file) if given is None else None)
 
 
 def _drill(

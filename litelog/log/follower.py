@@ -242,7 +242,7 @@ class Follower:
         if not place.file:
             name = self._successor_name(place.expectation) if place.behind else self._first_segment()
             if name is None:
-                self._names.require_folder()
+                self._names.require_log()
                 return False
             self._place = replace(place, file=name)
         return True
@@ -273,7 +273,7 @@ class Follower:
 
     def _vanished(self, name: str) -> DivergedError:
         """That a log segment is gone of which not all was shipped. SourceMissingError where all of the log is."""
-        self._names.require_folder()
+        self._names.require_log()
         return DivergedError(os.path.join(self._folder, name), "vanished before all of it was shipped")
 
     def _check_finished(self) -> None:
@@ -305,7 +305,7 @@ class Follower:
         if (inode := self._names.inode_of(place.file)) not in (None, self._current.inode):
             self._reopen_replaced()
         if inode is None:
-            self._names.require_folder()
+            self._names.require_log()
             self._require_oldest(place.file)
         if self._current.size() < place.offset:
             raise DivergedError(self._path, f"was cut from {place.offset} bytes to {self._current.size()}")

@@ -41,13 +41,17 @@ class ShippedEnd:
 
 
 def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: ShippedEnd) -> int | None:
-    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped."""
-    ours = 0
-    for segment in SegmentNames(folder, log_format, clock, reports=False).each():
+    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped.
+
+    SourceMissingError where there is no log any more.
+    """
+    ours, names = 0, SegmentNames(folder, log_format, clock, reports=False)
+    for segment in names.each():
         if segment.name == shipped.file:
             skips_garbage = log_format.finished_tail is FinishedTail.PREFIX
             return ours - shipped.index if _holds(segment, shipped, skips_garbage=skips_garbage) else None
         ours += segment.size() > 0
+    names.require_log()
     return None
 
 

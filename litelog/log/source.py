@@ -152,8 +152,8 @@ class SegmentNames:
             return (status.st_size, status.st_mtime_ns)
         return (-1, 0)
 
-    def require_folder(self) -> None:
-        """Raise SourceMissingError if the folder is not there: an unmounted disk is no rewind."""
+    def require_log(self) -> None:
+        """Raise SourceMissingError if the folder is not there, or empty: an unmounted disk is no rewind."""
         self._status()
         if not self.all():
             raise SourceMissingError(self._folder, "holds no log segment any more")
@@ -208,13 +208,13 @@ class SegmentNames:
     def each(self) -> Iterator[OpenSegment]:
         """The log segments, oldest first, open while they are looked at; those that vanish before are passed over.
 
-        SourceMissingError where the folder does.
+        SourceMissingError where all of the log does.
         """
         for name in self.all():
             try:
                 segment = self.open(name)
             except FileNotFoundError:
-                self._status()
+                self.require_log()
                 continue
             with segment:
                 yield segment

@@ -100,12 +100,14 @@ class Clearing:
 
     def snapped(self, made: Snapshot) -> None:
         """A snapshot is durable. Takes note of what the source has dropped: retention lets nothing go that any state in
-        its window held."""
+        its window held. A snapshot may have been made long before, and be found only now: a drop is of now.
+        """
         policy = self._pair.settings.retention
         if policy.limits:
             with suppress(SourceError):  # a folder that is missing tells nothing
                 shipped = max((entry.shipped_last for entry in made.segments), default=0)
-                drop = Drop(max(made.created, shipped), self._first_at_source(made))
+                first = self._first_at_source(made)
+                drop = Drop(max(made.created, shipped, self._pair.clock.now()), first)
                 self._change(drops=note_drop(self._state().drops, drop, policy))
         self._pruner.hasten()
 

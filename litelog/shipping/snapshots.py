@@ -115,8 +115,8 @@ class Snapshots:
 
     def first_at_source(self, made: Snapshot) -> int:
         """The first index whose log segment, or an older one, the source still has. SourceMissingError."""
+        self._names.require_log()
         names = self._names.all()
-        self._names.require_folder()
         oldest = self._format.segment_order(names[0])
         assert oldest is not None
         for entry in made.segments:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.errors import StoreError
 from litelog.layout import wal_key
 from litelog.position import Position
 from litelog.verify.anomaly import Kind
@@ -27,7 +28,7 @@ class Extent:
     """How far a generation has come."""
 
     slot: Position | None
-    """Its next slot, or the terminal's place; None where that is not known, as its last WAL segment is damaged."""
+    """Its next slot, or the terminal's place; None where that is not known, as what lies there is damaged or unread."""
     ended: bool
     next: int | None
     shipped: int
@@ -69,7 +70,7 @@ class Chain:
         return self._checks.sealed_digests
 
     def take(self, read: WalRead) -> None:
-        """Judge the next WAL segment. StoreError where what may lie before it cannot be listed."""
+        """Judge the next WAL segment."""
         if read.gone:
             return  # the one behind it tells whether it is missed
         if read.failure is not None:
@@ -86,13 +87,11 @@ class Chain:
         self._advance(read, read.header)
 
     def finish(self, required: Iterable[tuple[Position, str]]) -> Extent:
-        """What lacks at the end; ``required``: positions that the generation had come to, and who says so. StoreError
-        where what may lie there cannot be listed."""
+        """What lacks at the end; ``required``: positions that the generation had come to, and who says so."""
         state = self._state
         required = list(required)
-        if state.slot is not None and self._lacks(required) is not None:
-            self._take_listed_again(state.slot, None)
-            self._subject.refresh()
+        if state.slot is not None and self._lacks(required) is not None and not self._look_again(state.slot, None):
+            self._lose(None)
         if (lacking := self._lacks(required)) is not None:
             slot = self._state.slot
             assert slot is not None
@@ -140,13 +139,12 @@ class Chain:
         position = read.position
         assert self._state.slot is not None
         if not self._is_pruned(position):
-            self._take_listed_again(self._state.slot, position)
+            told = self._look_again(self._state.slot, position)
             if self._state.slot == position:
                 return True
             if self._state.slot is None or self._state.ended or self._state.slot > position:
                 return self._is_in_place(read)
-            self._subject.refresh()
-            if not self._is_pruned(position):
+            if told and not self._is_pruned(position):
                 missing = max(self._state.slot, Position(self._name, self._subject.covered, 0))
                 what = f"is missing; the next one there is {read.key}"
                 self._anomalies.add(Kind.GAP, wal_key(missing), what)
@@ -164,8 +162,18 @@ class Chain:
         """Whether all before ``position`` may have been deleted: a snapshot describes it."""
         return position <= Position(self._name, self._subject.covered, 0)
 
+    def _look_again(self, start: Position, stop: Position | None) -> bool:
+        """Take what is listed now, and not before: a store may list a moment behind. Whether it tells."""
+        try:
+            self._take_listed_again(start, stop)
+            self._subject.refresh()
+        except StoreError as error:
+            self._tools.findings.fail(error)
+            self._read = False
+            return False
+        return True
+
     def _take_listed_again(self, start: Position, stop: Position | None) -> None:
-        """List again, once: a store may list a moment behind."""
         if self._again:
             return
         self._again = True

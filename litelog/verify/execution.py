@@ -157,6 +157,7 @@ class _Verification:
             claim,
             base,
             known=lambda index: base.entry(index) or sealed.known(name, index),
+            is_unread=partial(sealed.is_unread, name),
             refute=sealed.refute,
             refresh=partial(self._snapshots.refresh, base, name),
         )
@@ -226,7 +227,10 @@ class _Verification:
     # --- the local log
 
     def compare(self, folder: str) -> Comparison | None:
-        """Compare the latest generation with the log in ``folder``; None where the replica holds none."""
+        """Compare the latest generation with the log in ``folder``; None where the replica holds none, or the store
+        does not give out all that tells what it holds."""
+        if self._snapshots.unread or not all(extent.read for extent in self._extents.values()):
+            return None
         claim = self._latest()
         log_format = None if claim is None else self._formats(claim.format)
         if claim is None or log_format is None:

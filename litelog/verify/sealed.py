@@ -45,6 +45,7 @@ class SealedJudge:
         self._findings = findings
         self._anomalies = findings.anomalies
         self._entries: dict[tuple[Generation, int], SnapshotEntry] = {}
+        self._unread: set[tuple[Generation, int]] = set()
         self._unnamed: dict[Generation, list[SnapshotEntry]] = {}
         self._refuted: dict[str, str] = {}
 
@@ -65,6 +66,10 @@ class SealedJudge:
     def known(self, generation: Generation, index: int) -> SnapshotEntry | None:
         """What the sealed segment of a generation says of a log segment, where WAL segments may lie beside it."""
         return self._entries.get((generation, index))
+
+    def is_unread(self, generation: Generation, index: int) -> bool:
+        """Whether there is a sealed segment that the store does not give out."""
+        return (generation, index) in self._unread
 
     def refute(self, entry: SnapshotEntry, what: str) -> bool:
         """Take note of what speaks against a sealed segment, if no snapshot names it: then it counts for nothing.
@@ -116,6 +121,7 @@ class SealedJudge:
             named.seen = True
         if read.failure is not None:
             self._findings.fail(read.failure)
+            self._unread.add((read.generation, read.index))
             return
         self._findings.counts.sealed_segments += 1
         self._findings.counts.content_bytes += read.content

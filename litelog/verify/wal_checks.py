@@ -74,6 +74,8 @@ class Subject:
     base: Base
     known: Callable[[int], SnapshotEntry | None]
     """What is sealed of a log segment."""
+    is_unread: Callable[[int], bool]
+    """Whether that is there and cannot be read."""
     refute: Callable[[SnapshotEntry, str], bool]
     """Says what speaks against a sealed segment; False where a snapshot names it: then that is a conflict."""
     refresh: Callable[[], None]
@@ -232,7 +234,8 @@ class WalChecks:
         entry = self._subject.known(header.index)
         if entry is None:
             newest = self._base.newest
-            if header.sealed is not None and not (newest is not None and header.index < newest.first):
+            dropped = newest is not None and header.index < newest.first
+            if header.sealed is not None and not dropped and not self._subject.is_unread(header.index):
                 what = f"is not there; {key} names it"
                 self._anomalies.add(Kind.MISSING, sealed_key(self._name, header.index), what)
             return

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 16 << 10
 
+WAIT_SECONDS = 60
+"""How long a task waits for what a test says is told meanwhile."""
+
 
 def sequences(target: Path) -> list[int]:
     """Those in all files that lie in the folders of a table, as anybody reads them who knows nothing of manifests."""
@@ -247,7 +250,8 @@ def test_a_query_tells_of_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> 
     export(spark, url, target)
 
     def wait(sequence: int) -> int:
-        while not gate.exists():
+        until = time.monotonic() + WAIT_SECONDS
+        while not gate.exists() and time.monotonic() < until:
             time.sleep(0.01)
         return sequence
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
+from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import find_snapshot, read_snapshot
@@ -380,6 +382,68 @@ def test_whatever_put_fails_all_is_sealed_in_the_end(
     assert sorted(event.key for event in daemon.snapshots) == keys(store, parse_snapshot)
     assert sorted(event.entry.key for event in daemon.sealed_events) == keys(store, parse_sealed)
     assert restored(store, log, tmp_path / "out") == log.files()
+
+
+class LosingStore(CountingStore):
+    """Loses the answer to the next put of a snapshot, once it is ``armed``."""
+
+    armed = False
+
+    def put(self, key: str, body: Iterable[bytes], *, create_only: bool = True) -> None:  # type: ignore[override]
+        super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
+        if self.armed and parse_snapshot(key) is not None:
+            self.armed = False
+            raise StoreError("put", key, "lost")
+
+
+def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
+) -> None:
+    """And not when that was made, hours before its answer was lost."""
+    losing = LosingStore(store)
+    settings = Settings(snapshot_segments=2, retention=RetentionPolicy(max_age=86_400))
+    daemon = Daemon(log, losing, state, clock=clock, settings=settings)
+    daemon.sync()
+    losing.armed = True
+    while losing.armed:
+        log.roll(1)
+        daemon.sync()
+        assert log.next < 20
+    made = newest(daemon)
+    assert made.key not in [event.key for event in daemon.snapshots]
+    clock.advance(5 * 3600)
+    log.delete(min(log.files()))
+    for _ in range(3):
+        daemon.sync()
+        clock.advance(31)
+    drop = daemon.replica.archive.state.drops[-1]
+    assert made.next == newest(daemon).next
+    assert drop.first == 1
+    assert drop.time >= made.created + 5 * 3600 * 1_000_000
+
+
+def test_a_snapshot_of_another_owner_chain_or_content_is_not_an_earlier_try_of_ours(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
+) -> None:
+    losing = LosingStore(store)
+    daemon = Daemon(log, losing, state, clock=clock, settings=Settings(snapshot_segments=2))
+    daemon.sync()
+    losing.armed = True
+    while losing.armed:
+        log.roll(1)
+        daemon.sync()
+        assert log.next < 20
+    made, archive = newest(daemon), daemon.replica.archive
+    is_own, sealed = archive._snapshots.is_own, archive.state.sealed
+    assert is_own(made, sealed)
+    *rest, last = made.segments
+    for other in (
+        replace(made, owner="0" * 32),
+        replace(made, chain="0" * 64),
+        replace(made, next=made.next + 1),
+        replace(made, segments=(*rest, replace(last, digest="0" * 64))),
+    ):
+        assert not is_own(other, sealed)
 
 
 class KilledError(BaseException):

@@ -194,13 +194,16 @@ def test_a_block_is_given_no_more_room_than_was_said(decompress: Decompress) -> 
 @EACH_DECOMPRESSOR
 def test_a_block_that_is_cut_or_changed_is_an_error_or_other_bytes_and_no_more_of_them(decompress: Decompress) -> None:
     block = lz4.block.compress(BODY, store_size=False)
-    wrong = [block[:size] for size in range(len(block))]
+    for size in range(len(block)):
+        with suppress(RuntimeError):
+            assert len(decompress(memoryview(block[:size]), len(BODY))) < len(BODY)
+    wrong = []
     for bit in range(0, len(block) * 8, 7):
         changed = bytearray(block)
         changed[bit // 8] ^= 1 << bit % 8
         wrong.append(bytes(changed))
-    lengths = set()
+    found = 0
     for each in wrong:
         with suppress(RuntimeError):
-            lengths.add(len(decompress(memoryview(each), len(BODY))))
-    assert max(lengths) <= len(BODY)
+            found += decompress(memoryview(each), len(BODY)) == BODY
+    assert found < len(wrong) / 20

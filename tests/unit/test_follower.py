@@ -666,11 +666,19 @@ def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
     assert next(each).name == names[0]
     log.delete(names[1])
     assert next(each).name == names[2]
-    again = SegmentNames(log.folder, log.format, clock).each()
-    next(again)
-    os.rename(log.folder, log.folder + ".away")
-    with pytest.raises(SourceMissingError):
+    for mounted in (True, False):
+        again = SegmentNames(log.folder, log.format, clock).each()
         next(again)
+        os.rename(log.folder, log.folder + ".away")
+        if not mounted:
+            os.mkdir(log.folder)
+        with pytest.raises(SourceMissingError):
+            next(again)
+        if not mounted:
+            with pytest.raises(SourceMissingError):
+                find_shift(log.folder, log.format, clock, ShippedEnd(names[0], 0, 10, 0, 0, "", final=False))
+            os.rmdir(log.folder)
+        os.rename(log.folder + ".away", log.folder)
 
 
 def test_an_empty_folder_is_told_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:

@@ -590,12 +590,28 @@ def pending() -> ReplicaBuilder:
     return builder
 
 
-def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly():
-    builder = pending()
-    assert verified(builder.store).pending == 1
+def standing() -> ReplicaBuilder:
+    """A ``final`` that stands for a sealed segment, which no snapshot names yet."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0], cuts=[1])
+    built.stand_for_sealed(LOG[1])
+    built.ship_segment(LOG[2], final=None)
+    return builder
+
+
+@pytest.mark.parametrize("make", [pending, standing])
+@pytest.mark.parametrize("compared", [False, True])
+def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(make, compared, tmp_path):
+    """Nor in comparison with the log: one that is all there is not told to lack, or to hold, what was not read."""
+    builder = make()
+    write(tmp_path / "log", LOG if make is pending else LOG[:3])
+    options = {"against": str(tmp_path / "log")} if compared else {}
+    assert found(verified(builder.store, **options), harmful=False) == []
+    assert verified(builder.store).pending == (make is pending)
     bad = {}
     for key in builder.objects():
-        report = verified(Failing(builder.store, key))
+        report = verified(Failing(builder.store, key), **options)
         assert report.failed >= 1
         assert key in report.failures[0]
         anomalies = found(report, harmful=False)
@@ -614,11 +630,33 @@ class FailingList(Wrapped):
         return super().list(prefix, start_after)
 
 
-def test_wal_segments_that_cannot_be_listed_are_no_anomaly():
+def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path):
     builder = pending()
+    write(tmp_path / "log", LOG)
     for built in builder.generations:
-        report = verified(FailingList(builder.store, wal_prefix(built.name)))
-        assert (report.failed, found(report, harmful=False)) == (1, []), built.name
+        report = verified(FailingList(builder.store, wal_prefix(built.name)), against=str(tmp_path / "log"))
+        assert (report.failed, report.against, found(report, harmful=False)) == (1, None, []), built.name
+
+
+def test_a_gap_that_cannot_be_listed_again_is_none_and_what_lies_behind_it_is_verified():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0], cuts=[0, 1, 2])
+    built.ship_segment(LOG[1], cuts=[0, 1], final=None)
+    without = builder.objects()
+    del without[wal_key(built.positions[1])]
+    assert [kind for kind, _ in found(verified(without))] == ["gap"]
+
+    class FailingLater(FailingList):
+        listed = 0
+
+        def list(self, prefix, start_after=None):
+            self.listed += prefix == self.prefix
+            return super().list(prefix, start_after) if self.listed > 1 else self.inner.list(prefix, start_after)
+
+    report = verified(FailingLater(store_of(without), wal_prefix(built.name)))
+    assert (report.failed, found(report, harmful=False)) == (1, [])
+    assert report.wal_segments == len(built.positions) - 1
 
 
 @pytest.mark.parametrize("prefix", ["", sealed_prefix(pending().generations[1].name)])

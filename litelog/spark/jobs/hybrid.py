@@ -44,8 +44,7 @@ def hybrid(
     The columns are sequence, timestamp, key and value. Exact whatever is exported meanwhile: where the table ends is
     told by the manifests that are read, and the log is read from there.
     """
-    manifests = read_manifests(target, options if target_options is None else target_options)
-    return _read_both(spark, url, target, manifests, options)
+    return _read_both(spark, url, target, options, target_options)[0]
 
 
 def query(
@@ -60,20 +59,29 @@ def query(
 ) -> list[str]:
     """What Spark SQL answers about the DataFrame of ``hybrid``, as the view ``log``: a JSON object a row.
 
-    ``progress`` is told of the table's bytes, which the tail's tasks count for as well.
+    The session has that view, in place of one of that name, until it has answered. ``progress`` is told of the table's
+    bytes, which the tail's tasks count for as well.
     """
-    manifests = read_manifests(target, options if target_options is None else target_options)
-    _read_both(spark, url, target, manifests, options).createOrReplaceTempView("log")
-    with watching(spark, progress, sum(file.bytes for manifest in manifests for file in manifest.files)):
-        return [row["line"] for row in spark.sql(sql).selectExpr("to_json(struct(*)) AS line").collect()]
+    frame, manifests = _read_both(spark, url, target, options, target_options)
+    frame.createOrReplaceTempView("log")
+    try:
+        with watching(spark, progress, sum(file.bytes for manifest in manifests for file in manifest.files)):
+            return [row["line"] for row in spark.sql(sql).selectExpr("to_json(struct(*)) AS line").collect()]
+    finally:
+        spark.catalog.dropTempView("log")
 
 
 def _read_both(
-    spark: Any, url: str, target: str, manifests: list[Manifest], options: Mapping[str, object] | None
-) -> Any:
+    spark: Any,
+    url: str,
+    target: str,
+    options: Mapping[str, object] | None,
+    target_options: Mapping[str, object] | None,
+) -> tuple[Any, list[Manifest]]:
+    manifests = read_manifests(target, options if target_options is None else target_options)
     table = _read_files(spark, target, manifests).select(*COLUMNS)
     tail = read(spark, url, columns=COLUMNS, options={**(options or {}), "startingSequence": manifests[-1].next})
-    return table.unionByName(tail)
+    return table.unionByName(tail), manifests
 
 
 def read_manifests(target: str, options: Mapping[str, object] | None = None) -> list[Manifest]:
