@@ -77,7 +77,7 @@ class Config(BaseModel):
     state_dir: Text | None = None
     """Where the daemon keeps its identity and positions; None leaves it to the command."""
     shutdown_timeout: Timeout = 10.0
-    """Seconds that the final sync may take."""
+    """Seconds that the end may take, and the final sync with it, where replicas do not answer."""
     sync_interval: Interval = 1.0
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0

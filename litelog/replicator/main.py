@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from litelog.shipping.barrier import Barrier
     from litelog.shipping.listener import Listener, Scrubbed, Sealed, Shipped, Snapped
 
+CLOSING_SECONDS = 1.0
+"""What of the shutdown timeout is kept to close, and to exit; a tenth of a short one."""
+
 TURN_SECONDS = 1.0
 """How long the main loop waits at most: whoever watches it counts on that."""
 
@@ -278,7 +281,8 @@ class Replicator:
             self._set_deadline()
 
     def _set_deadline(self) -> None:
-        self._course.deadline = self._clock.monotonic() + self._config.shutdown_timeout
+        whole = self._config.shutdown_timeout
+        self._course.deadline = self._clock.monotonic() + whole - min(CLOSING_SECONDS, whole / 10)
 
     def _judge(self, *, once: bool) -> None:
         """Raise what the run ended with, the worst first."""

@@ -33,9 +33,6 @@ WAIT_SECONDS = 180.0
 SHUTDOWN_SECONDS = 5.0
 """The ``shutdown-timeout`` where replicas do not answer."""
 
-EXIT_SECONDS = 1.0
-"""What a process may take beyond that, to let go of what it holds and end."""
-
 TREE = """\
 state-dir: {work}/state
 shutdown-timeout: {timeout}
@@ -201,7 +198,7 @@ def measure_hung(report: Report, work: Path, count: int) -> None:
             f"SIGTERM to exit, no replica of {count} answers",
             "shutdown-timeout",
             (end / SHUTDOWN_SECONDS,),
-            at_most=(SHUTDOWN_SECONDS + EXIT_SECONDS) / SHUTDOWN_SECONDS,
+            at_most=1.0,
             unit="of it",
         )
     )
