@@ -291,7 +291,7 @@ def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path
 
 
 def wal_keys(objects):
-    newest = max(parse_wal(key).generation for key in objects if parse_wal(key))
+    newest = max((parse_wal(key).generation for key in objects if parse_wal(key)), default=None)
     return sorted(key for key in objects if (at := parse_wal(key)) and at.generation == newest)
 
 
@@ -307,7 +307,7 @@ DAMAGES = {
     "header": lambda objects, key: {**objects, key: flip(objects[key], 40)},
     "data": lambda objects, key: {**objects, key: flip(objects[key], len(objects[key]) - 20)},
     "harmless": lambda objects, key: {**objects, key: flip(objects[key], 0)},
-    "another": lambda objects, key: {**objects, key: objects[wal_keys(objects)[-1]]},
+    "another": lambda objects, key: {**objects, key: objects[(wal_keys(objects) or [key])[-1]]},
 }
 
 
