@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
-from litelog_cli.config_file import choose_state_dir, config_path
-from litelog_cli.environment import variables
+from litelog_cli.config_file import choose_state_dir, config_path, load
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ def check(file: str | None, as_json: bool) -> int:
     """
     path = config_path(file)
     try:
-        found = _load(path)
+        found = load(path)
         _check_names(found)
     except ConfigError as error:
         if not as_json:
@@ -93,7 +91,7 @@ def show(file: str | None, as_json: bool) -> int:
 
     from litelog_cli.config_values import written
 
-    found = _load(config_path(file))
+    found = load(config_path(file))
     values: dict[str, Any] = written(_filled(found), exact=as_json)
     if as_json:
         print_json(values)
@@ -109,12 +107,6 @@ def _filled(found: Config) -> Config:
     installed = all(find_spec(name) is not None for name in ("starlette", "uvicorn", "prometheus_client"))
     left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR if installed else OFF}
     return found.model_copy(update={name: value for name, value in left.items() if getattr(found, name) is None})
-
-
-def _load(path: str) -> Config:
-    from litelog.config import load_config
-
-    return load_config(Path(path), variables())
 
 
 def _check_names(found: Config) -> None:

@@ -21,10 +21,15 @@ def config_path(given: str | None) -> str:
 
 def read_config(given: str | None) -> Config | None:
     """What is configured; None where nobody named a file and there is none at the usual place. ConfigError."""
+    path, named = config_path(given), given or os.environ.get("LITELOG_CONFIG")
+    return load(path) if named or os.path.exists(path) else None
+
+
+def load(path: str) -> Config:
+    """The configuration in a file. ConfigError."""
     from litelog.config import load_config
 
-    path, named = config_path(given), given or os.environ.get("LITELOG_CONFIG")
-    return load_config(Path(path), variables()) if named or os.path.exists(path) else None
+    return load_config(Path(path), variables())
 
 
 def choose_state_dir(given: str | None, config: Config | None) -> str:

@@ -396,6 +396,16 @@ class LosingStore(CountingStore):
             raise StoreError("put", key, "lost")
 
 
+def lose_answer(daemon: Daemon, losing: LosingStore) -> Snapshot:
+    """Grow the log until a snapshot is there whose answer was lost."""
+    losing.armed = True
+    while losing.armed:
+        daemon.log.roll(1)
+        daemon.sync()
+        assert daemon.log.next < 20
+    return newest(daemon)
+
+
 def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
@@ -404,12 +414,7 @@ def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
     settings = Settings(snapshot_segments=2, retention=RetentionPolicy(max_age=86_400))
     daemon = Daemon(log, losing, state, clock=clock, settings=settings)
     daemon.sync()
-    losing.armed = True
-    while losing.armed:
-        log.roll(1)
-        daemon.sync()
-        assert log.next < 20
-    made = newest(daemon)
+    made = lose_answer(daemon, losing)
     assert made.key not in [event.key for event in daemon.snapshots]
     clock.advance(5 * 3600)
     log.delete(min(log.files()))
@@ -428,12 +433,7 @@ def test_a_snapshot_of_another_owner_chain_or_content_is_not_an_earlier_try_of_o
     losing = LosingStore(store)
     daemon = Daemon(log, losing, state, clock=clock, settings=Settings(snapshot_segments=2))
     daemon.sync()
-    losing.armed = True
-    while losing.armed:
-        log.roll(1)
-        daemon.sync()
-        assert log.next < 20
-    made, archive = newest(daemon), daemon.replica.archive
+    made, archive = lose_answer(daemon, losing), daemon.replica.archive
     is_own, sealed = archive._snapshots.is_own, archive.state.sealed
     assert is_own(made, sealed)
     *rest, last = made.segments
