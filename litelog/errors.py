@@ -83,6 +83,10 @@ class FinalSyncError(LitelogError):
     exit_code = ExitCode.FINAL_SYNC_FAILED
 
 
+class NotReplicatedError(LitelogError):
+    """Logs that the configuration means could not be replicated."""
+
+
 # --- stores and replicas
 
 

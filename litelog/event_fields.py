@@ -9,6 +9,82 @@ POSITION = "position"
 NAMED = (LOG, REPLICA, POSITION)
 """The fields that say where something happened."""
 
+EVENTS = {
+    # shipping
+    "generation-begins": "A generation became this daemon's to write.",
+    "diverged": "The log does not hold what was shipped of it: a new generation begins.",
+    "sync-failed": "A sync failed; it is tried again.",
+    "recovered": "A sync succeeded again.",
+    "fenced": "Shipping has ended: another owner writes there.",
+    "frozen": "Shipping has ended: bytes are not what they should be.",
+    "refused": "Shipping has ended: what was asked for cannot be.",
+    "fencing-isolated": "A replica where nothing stops another daemon is opened.",
+    "file-passed-over": "A file in the log's folder is no log segment.",
+    "predecessor-damaged": "A generation that another owner left is damaged.",
+    # sealed segments, snapshots, retention
+    "sealing-failed": "Sealing, or a snapshot, failed; it is tried again, and shipping goes on.",
+    "sealed-from-wal": "A sealed segment was made of WAL segments, as its log segment is gone.",
+    "sealed-segment-damaged": "A sealed segment is damaged; what it holds is looked for elsewhere.",
+    "snapshot-damaged": "A snapshot is damaged; an older one is taken.",
+    "snapshot-replaced": "The newest snapshot is not the one that was kept: the next is made from it.",
+    "covered-deleted": "WAL segments that a snapshot covers were deleted.",
+    "delete-refused": "The store does not allow deletions; it is said once.",
+    "pruned": "What retention frees was deleted.",
+    "prune-failed": "Pruning failed; it is tried again.",
+    "truncated": "Log segments that every replica has were removed at the source.",
+    "not-truncated": "Truncation failed; it is tried again.",
+    # verification
+    "verified": "All of a replica was verified.",
+    "anomaly": "Verification found something that was not known before.",
+    "verify-failed": "Verification could not be done; it is tried again.",
+    "state-not-kept": "What verification found could not be saved.",
+    # logs that come and go
+    "log-refused": "A log was found that cannot be replicated as the configuration says.",
+    "not-looked": "A folder of logs could not be looked into; it is tried again.",
+    "not-opened": "A log could not be opened; it is tried again, unless it was refused.",
+    "let-go": "A log is replicated no longer.",
+    "not-closed": "What is kept of a log could not be saved when it was closed.",
+    "descriptor-limit": "There are hardly enough file descriptors for so many logs.",
+    # the process
+    "signal": "A signal to end has come.",
+    "reloaded": "The configuration was read again, and is in force.",
+    "reload-partial": "What changed in some keys of it is in force from the next start on.",
+    "reload-failed": "The configuration was not read again.",
+    "listening": "The HTTP service listens.",
+    "not-listening": "It does not, and replication goes on without.",
+    "http-ended": "It has ended by an error.",
+    "token-refused": "The token file cannot be used; no token is accepted until it can.",
+    "measuring-failed": "The logs' folders could not be looked at for the lag.",
+    "heartbeat-failed": "The heartbeat URL could not be called.",
+    "heartbeat-answered": "It was answered again.",
+    "notify-failed": "The service manager could not be told.",
+    "credentials-failed": "Credentials could not be had; they are looked up again.",
+    "upload-not-aborted": "Parts of an upload that failed may be left in the store.",
+    "failed": "The command failed.",
+    "nothing-to-do": "There was nothing to do.",
+    "progress": "How far a long command is.",
+    # reading and restoring
+    "restoring": "A restore begins.",
+    "planned-again": "Objects of its plan went away, and it was planned again.",
+    "passed-over": "A replica cannot be restored from.",
+    "donor-failed": "A replica could not help out with what another one lost.",
+    "claim-damaged": "A claim of such a replica is damaged.",
+    "substitute-damaged": "What was to take the place of a damaged object is damaged, too.",
+    "mended": "What an object had lost came from elsewhere.",
+    "following": "A restored copy is kept up to date from now on.",
+    "followed": "It is no longer, and was so up to a position.",
+    "follow-failed": "Following met an error that may pass.",
+    "gap": "An object is missing, or late.",
+    # Spark
+    "data-lost": "Data is missing, and failOnDataLoss=false says to go on.",
+    "malformed": "A commit was left out, as mode says.",
+    "malformed-total": "How many a task left out.",
+    "store-failed": "A stream's request failed; it is tried again.",
+    "published": "What was written became visible.",
+    "not-discarded": "What was written in vain could not be removed.",
+}
+"""Every event that a log line may be of, and what it means. The names stay, for those who count and alert."""
+
 REMINDER_FAILURES = 64
 """After how many failures in a row it is said again, besides after 1, 2, 4, 8, ...: every half an hour, or sooner."""
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.clock import Clock
-    from litelog.config import LogConfig, ReplicaConfig
+    from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.destination_threads import DestinationThreads
     from litelog.log.place import Place
     from litelog.metered_store import RequestMeter
@@ -107,6 +107,12 @@ def check_openable(entry: LogConfig | FolderConfig) -> None:
             _require_outside(log.path, store.url)
         finally:
             store.close()
+
+
+def check_all_openable(config: Config) -> None:
+    """``check_openable`` for each entry."""
+    for entry in config.logs:
+        check_openable(entry)
 
 
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:

@@ -52,10 +52,12 @@ def check(file: str | None, as_json: bool) -> int:
 
     No replica is asked for anything: litelog check URL does that.
     """
+    from litelog.opening import check_all_openable
+
     path = config_path(file)
     try:
         found = load(path)
-        _check_names(found)
+        check_all_openable(found)
     except ConfigError as error:
         if not as_json:
             raise
@@ -103,16 +105,8 @@ def show(file: str | None, as_json: bool) -> int:
 def _filled(found: Config) -> Config:
     """With what the configuration leaves to the command."""
     from litelog.config.serving import DEFAULT_ADDR, OFF
+    from litelog.server.serving import NEEDED
 
-    installed = all(find_spec(name) is not None for name in ("starlette", "uvicorn", "prometheus_client"))
+    installed = all(find_spec(name) is not None for name in NEEDED)
     left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR if installed else OFF}
     return found.model_copy(update={name: value for name, value in left.items() if getattr(found, name) is None})
-
-
-def _check_names(found: Config) -> None:
-    from litelog.registry import open_format, open_store
-
-    for log in found.logs:
-        open_format(log.format, log.pattern)
-        for replica in log.replicas:
-            open_store(replica.url, replica.options).close()

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import click
 
+
+def _check_addr(_context: click.Context, _parameter: click.Parameter, addr: str | None) -> str | None:
+    from litelog.config.serving import check_addr
+
+    try:
+        return None if addr is None else check_addr(addr)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 daemon_config_option = click.option(
     "--config", "config_file", type=click.Path(), help="The daemon's configuration file."
 )
 daemon_addr_option = click.option(
-    "--addr", help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]"
+    "--addr", callback=_check_addr, help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]"
 )

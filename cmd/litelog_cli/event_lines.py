@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from queue import Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
+from litelog.shipping.replica_status import facts_of
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.replica_status import ReplicaStatus
+
+PATIENCE_SECONDS = 1.0
+"""How long a reader that does not read holds up the end, once the process is told to end."""
 
 MAX_QUEUED_EVENTS = 10_000
 """Events that wait for a slow reader; more are counted and left out, as replication waits for nobody."""
@@ -27,7 +34,9 @@ class EventLines:
         self._queue: Queue[dict[str, Any] | None] = Queue(MAX_QUEUED_EVENTS)
         self._left_out = 0
         self._reader_is_gone = False
-        self._thread = Thread(target=self._print_all, name="events", daemon=True)
+        self.patience: float | None = None
+        """How many seconds what is left may take to be read, at the end; None: as long as it takes."""
+        self._thread = Thread(target=self._print_all, name="events")  # it may hang: main() does not wait for it
 
     def began(self, log: str, replica: str, claim: Claim) -> None:
         """A generation is ours to write."""
@@ -58,6 +67,11 @@ class EventLines:
         new = [asdict(anomaly) for anomaly in event.new]
         self._put({**facts, **asdict(event.verified), "new": new})
 
+    def ended(self, status: ReplicaStatus) -> None:
+        """Where a replica stands at the end."""
+        with suppress(Full):
+            self._queue.put({"event": "status", **facts_of(status)}, timeout=self.patience)
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -65,8 +79,11 @@ class EventLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._queue.put(None)
-        self._thread.join()
+        with suppress(Full):
+            self._queue.put(None, timeout=self.patience)
+        self._thread.join(self.patience)
+        if self._thread.is_alive():
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - whoever flushes the other one hangs
         if self._reader_is_gone and kind is None:
             raise BrokenPipeError
 

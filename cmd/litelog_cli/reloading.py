@@ -48,7 +48,8 @@ class Reloader:
         with self._one_at_a_time:
             try:
                 before, config = self._replicator.config, self._read()
-                self._replicator.reload(config)
+                if not self._replicator.reload(config):
+                    return
             except (LitelogError, OSError, click.ClickException) as error:
                 said = "the configuration was not read again; what was in force stays so: %s"
                 _logger.error(said, error, extra=fields("reload-failed"))

@@ -18,9 +18,8 @@ from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog_cli.child import FORWARDED, Child
 from litelog_cli.config_file import choose_state_dir, config_path, read_config
-from litelog_cli.event_lines import EventLines
+from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
-from litelog_cli.output import print_json
 from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.reloading import Reloader
 from litelog_cli.service_manager import ServiceManager
@@ -167,11 +166,12 @@ def _replicate(
     read: Callable[[], Config] | None,
 ) -> int:
     from litelog.compression import keep_freed_memory
+    from litelog.opening import check_all_openable
     from litelog.replicator import Replicator
 
     keep_freed_memory()
-    if command is not None:
-        _check_names(config)
+    if command is not None:  # before a program is started that would have to be stopped again
+        check_all_openable(config)
     with EventLines() if as_json else nullcontext() as listener:
         manager = ServiceManager(os.environ)
         manager.status("first sync")
@@ -188,8 +188,13 @@ def _replicate(
             reloader = None if read is None or once else Reloader(replicator, read)
             shown = watching_progress("replicate", quiet=quiet or not once, look=ShippingProgress(replicator).look)
             with shown:
-                code = _Session(replicator, manager, config.shutdown_timeout, command, reloader).run(once)
-    _print_status(replicator, as_json)
+                session = _Session(replicator, manager, command, reloader)
+                code = session.run(once)
+        if listener is not None:
+            listener.patience = PATIENCE_SECONDS if session.was_told_to_end else None
+            replicator.measure()
+            for status in replicator.status():
+                listener.ended(status)
     return code
 
 
@@ -216,14 +221,6 @@ def _collect_early() -> None:
     gc.set_threshold(DAEMON_COLLECTION_THRESHOLD)
 
 
-def _check_names(config: Config) -> None:
-    """Find every format and client before a program is started that would have to be stopped again."""
-    from litelog.opening import check_openable
-
-    for entry in config.logs:
-        check_openable(entry)
-
-
 class _Session:
     """One replicator, the program beside it if there is one, and what signals do to both."""
 
@@ -231,14 +228,12 @@ class _Session:
         self,
         replicator: Replicator,
         manager: ServiceManager,
-        timeout: float,
         command: str | None,
         reloader: Reloader | None,
     ) -> None:
         self._reloader = reloader
         self._replicator = replicator
         self._manager = manager
-        self._timeout = timeout
         self._command = command
         self._signals = 0
         self._starting = threading.Lock()  # a signal that comes while the program starts is meant for it
@@ -259,6 +254,15 @@ class _Session:
                 if self._child is not None and self._child.exit_code is None:
                     self._child.end(self._timeout)
         return 0 if self._child is None else self._child.exit_code or 0
+
+    @property
+    def was_told_to_end(self) -> bool:
+        """Whether a signal said so."""
+        return self._signals > 0
+
+    @property
+    def _timeout(self) -> float:
+        return self._replicator.config.shutdown_timeout  # a reload may have changed it
 
     def _final_sync_failed(self, error: LitelogError) -> int:
         code = self._child.exit_code if self._child is not None else None
@@ -293,12 +297,3 @@ class _Session:
             said = "signal %d: final sync, at most %gs; a second one ends at once"
             _logger.info(said, number, self._timeout, extra=extra)
             self._stop()
-
-
-def _print_status(replicator: Replicator, as_json: bool) -> None:
-    if as_json:
-        from litelog.shipping.replica_status import facts_of
-
-        replicator.measure()
-        for status in replicator.status():
-            print_json({"event": "status", **facts_of(status)})

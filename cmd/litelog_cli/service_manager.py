@@ -1,4 +1,4 @@
-"""What the service manager is told (systemd's sd_notify): ready, alive, reloading, stopping."""
+"""What the service manager is told (systemd's sd_notify): ready, alive, stopping."""
 
 from __future__ import annotations
 
@@ -51,14 +51,6 @@ class ServiceManager:
         if self._feed_seconds and now >= self._fed + self._feed_seconds:
             self._fed = now
             self._send("WATCHDOG=1")
-
-    def reloading(self) -> None:
-        """The configuration is read again; ``reloaded`` has to follow."""
-        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-    def reloaded(self, status: str) -> None:
-        """What was read is in force, or was refused."""
-        self._send("READY=1", f"STATUS={status}")
 
     def stopping(self, seconds: float) -> None:
         """The final sync begins, and may take so long."""

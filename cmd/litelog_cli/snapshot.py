@@ -13,7 +13,9 @@ import click
 from litelog.errors import LitelogError
 from litelog_cli.config_file import choose_state_dir
 from litelog_cli.output import print_json
+from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.replicate import config_of
+from litelog_cli.shipping_progress import ShippingProgress
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig, ReplicaConfig
@@ -44,6 +46,7 @@ Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 
 @click.option("--state-dir", help="Where the daemon keeps its state.")
 @click.option("--timeout", default="1m", show_default=True, help="How long a daemon may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print each replica's newest snapshot as a JSON line.")
+@quiet_option
 def snapshot(
     log_dir: str | None,
     replica_urls: tuple[str, ...],
@@ -51,6 +54,7 @@ def snapshot(
     state_dir: str | None,
     timeout: str,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Have a snapshot written now, for each replica of the configuration or of LOG_DIR."""
     from litelog.quantities import parse_duration
@@ -64,7 +68,7 @@ def snapshot(
     running, free = _sort(config, kept_in)
     found = _ask(kept_in, running, seconds)
     if free is not None:
-        found += _do_here(free, kept_in)
+        found += _do_here(free, kept_in, quiet=quiet or as_json)
     for log, url, key in found:
         if as_json:
             print_json({"log": log, "replica": url, "snapshot": key})
@@ -138,12 +142,13 @@ def _ask(state_dir: str, running: list[tuple[str, str, str]], seconds: float) ->
     return found
 
 
-def _do_here(config: Config, state_dir: str) -> list[tuple[str, str, str | None]]:
+def _do_here(config: Config, state_dir: str, *, quiet: bool) -> list[tuple[str, str, str | None]]:
     """Ship what is there, seal what is finished, write the snapshots."""
     from litelog.replicator import Replicator
 
     replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname())
-    replicator.run(once=True)
+    with watching_progress("snapshot", quiet=quiet, look=ShippingProgress(replicator).look):
+        replicator.run(once=True)
     statuses = replicator.status()
     for status in statuses:
         if status.archive_error is not None:

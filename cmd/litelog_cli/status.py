@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import ExitCode, LitelogError
+from litelog.errors import ExitCode, LitelogError, SourceError
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
@@ -106,21 +105,33 @@ def _of_state(place: str | None, config: Config | None, state_dir: str | None, s
 
 
 def _of_replicas(place: str | None, config_file: str | None, config: Config | None) -> Report:
+    from litelog.clock import SystemClock
+    from litelog.discovery import find_logs
     from litelog_cli.configured import find_sources
     from litelog_cli.kept_status import read_replicas
+    from litelog_cli.places import is_replica
 
     if place is None and config is not None:
-        return read_replicas([(log.path, replica) for log in _logs_of(config) for replica in log.replicas])
+        return read_replicas(
+            [(log.path, replica) for log in find_logs(config, SystemClock()) for replica in log.replicas]
+        )
     sources = find_sources((place,) if place is not None else (), config_file)
-    log = place if place is not None and os.path.isdir(place) and len(sources.replicas) > 1 else ""
+    known = place is not None and not is_replica(place) and config is not None and config.find_log(place) is not None
+    log = place if known and place is not None else ""
     return read_replicas([(log, replica) for replica in sources.replicas])
 
 
 def _logs_of(config: Config | None) -> list[LogConfig]:
-    """The logs that a configuration names one by one: those in folders are the daemon's to find."""
-    from litelog.config import LogConfig
+    """The logs that a configuration means; where a folder cannot be looked into, those that it names one by one."""
+    from litelog.clock import SystemClock
+    from litelog.discovery import find_logs
 
-    return [] if config is None else [log for log in config.logs if isinstance(log, LogConfig)]
+    if config is None:
+        return []
+    try:
+        return find_logs(config, SystemClock())
+    except SourceError:
+        return list(config.own_logs)
 
 
 def _show(report: Report, as_json: bool) -> int:
@@ -134,12 +145,12 @@ def _show(report: Report, as_json: bool) -> int:
 
 def _print(report: Report) -> None:
     from litelog_cli.output import print_table
-    from litelog_cli.status_rows import make_row
+    from litelog_cli.status_rows import make_row, spell_pair
 
     rows = [make_row(log.log, replica) for log in report.logs for replica in log.replicas]
     print_table(_COLUMNS, rows, _NUMBERS)
     for reason in report.reasons:
-        place = f"{reason.log} to {reason.replica}: " if reason.log else ""
+        place = f"{spell_pair(reason.log, reason.replica)}: " if reason.log else ""
         click.echo(f"{reason.kind}: {place}{reason.message}")
     if report.healthy is not None:
         click.echo("healthy" if report.healthy else "NOT HEALTHY")

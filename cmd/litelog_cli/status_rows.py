@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from litelog.layout import Fencing
 from litelog.quantities import format_duration, format_size
 from litelog_cli.output import format_number
 
@@ -11,12 +12,17 @@ if TYPE_CHECKING:
     from litelog.server.report import ReplicaReport
 
 
+def spell_pair(log: str | None, replica: str | None) -> str:
+    """A log and its replica, as far as they are known."""
+    return " to ".join(filter(None, (log, replica)))
+
+
 def make_row(log: str, replica: ReplicaReport) -> tuple[str, ...]:
     """The cells: log, replica, phase, lag, bytes behind, position, sequence, verified, what is wrong."""
     return (
         log or "-",
         replica.replica,
-        replica.phase,
+        f"{replica.phase}, isolated" if replica.fencing == Fencing.ISOLATED else replica.phase,
         "-" if replica.lag_seconds is None else format_duration(replica.lag_seconds),
         "-" if replica.lag_bytes is None else format_size(replica.lag_bytes),
         replica.position or "-",

@@ -10,6 +10,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
+from litelog_cli.status_rows import spell_pair
 
 if TYPE_CHECKING:
     from litelog_cli.daemon_client import DaemonClient
@@ -72,9 +73,13 @@ def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) 
 
     if log_dir is None and replica_url is None:
         return {}
-    logs: list[dict[str, Any]] = daemon.get("/status")["logs"]
+    status = daemon.get("/status")
+    logs: list[dict[str, Any]] = status["logs"]
     found = [log for log in logs if log_dir is None or same_log(log_dir, log["log"])]
     if not found:
+        for each in status.get("not_replicated", ()):
+            if log_dir is not None and same_log(log_dir, each["log"]):
+                raise LitelogError(f"{each['log']}: is not replicated: {each['reason']}")
         known = ", ".join(log["log"] for log in logs) or "none"
         raise LitelogError(f"{redact(log_dir or '')}: not a log of the daemon at {daemon.addr} (known: {known})")
     query = {} if log_dir is None else {"log": found[0]["log"]}
@@ -90,6 +95,7 @@ def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) 
 def _print(answer: dict[str, Any]) -> None:
     for each in answer["unreached"]:
         why = f": {each['error']}" if each["error"] else ""
-        click.echo(f"{each['log']} to {each['replica']}: not in time ({each['phase']}){why}", err=True)
+        place = spell_pair(each["log"], each["replica"])
+        click.echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
     done = answer["replicas"] - len(answer["unreached"])
     click.echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s")

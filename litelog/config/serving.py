@@ -27,7 +27,8 @@ MAX_LAG_LIMIT = 366 * 86400.0
 _HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 
 
-def _addr(text: str) -> str:
+def check_addr(text: str) -> str:
+    """``text``, if a daemon can listen there; ValueError."""
     if text == OFF:
         return text
     if text.startswith("unix:"):
@@ -67,6 +68,8 @@ def _http_url(text: str) -> str:
         fits = False
     if not fits or re.search(r"[\s\x00-\x1f\x7f]", text):
         raise ValueError("must be a URL that starts with http:// or https://")
+    if "@" in parts.netloc:
+        raise ValueError("must be without user and password, which are not sent; a path or a query may hold a secret")
     return text
 
 
@@ -83,7 +86,7 @@ def _absolute(path: str) -> str:
 
 
 _Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
-Addr = Annotated[_Filled, BeforeValidator(_off_word), AfterValidator(_addr)]
+Addr = Annotated[_Filled, BeforeValidator(_off_word), AfterValidator(check_addr)]
 MaxLag = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_max_lag)]
 TokenFile = Annotated[_Filled, AfterValidator(_absolute)]
 HeartbeatUrl = Annotated[_Filled, AfterValidator(_http_url)]

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.discovery import LogFinder, choose_logs
 from litelog.errors import SourceError
 from litelog.event_fields import fields, is_worth_saying
+from litelog.shipping.replica_status import NotReplicated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from litelog.clock import Clock
     from litelog.config import Config, FolderConfig, LogConfig
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Failures:
+    """That something fails, again and again."""
+
+    since: float
+    """Monotonic seconds."""
+    count: int = 0
+    reason: str = ""
+
+    def add(self, error: Exception) -> bool:
+        """Once more; whether that is worth saying."""
+        self.count += 1
+        self.reason = str(error)
+        return is_worth_saying(self.count)
 
 
 class Finders:
@@ -25,8 +43,9 @@ class Finders:
         self._clock = clock
         self._finders: list[LogFinder] = []
         self._names: dict[str, list[str]] = {}
-        self._failures: dict[str, int] = {}
-        self._refused: set[tuple[str, str]] = set()
+        self._failures: dict[str, Failures] = {}
+        self._refused: dict[tuple[str, str], float] = {}
+        """Since when, monotonic seconds."""
         self.set(config)
 
     def set(self, config: Config) -> None:
@@ -38,7 +57,9 @@ class Finders:
             finder.folder = folder
             finders.append(finder)
         self._config, self._finders = config, finders
-        self._names = {key: names for key, names in self._names.items() if key in map(_key, config.folders)}
+        keys = {_key(folder) for folder in config.folders}
+        self._names = {key: names for key, names in self._names.items() if key in keys}
+        self._failures = {key: failures for key, failures in self._failures.items() if key in keys}
 
     def look(self, *, all_of_them: bool) -> bool:
         """Look into the folders that are watched, and those that were never looked into; with ``all_of_them``, into
@@ -53,12 +74,23 @@ class Finders:
         """The logs that are to be replicated now, those with their own entry first; what cannot be, is said once."""
         found = [(finder.folder, self._names.get(_key(finder.folder), ())) for finder in self._finders]
         chosen, refused = choose_logs(self._config, found, is_known)
+        before, self._refused = self._refused, {}
         for each in refused:
-            if (each.log, each.reason) not in self._refused:
+            since = before.get((each.log, each.reason))
+            if since is None:
                 extra = fields("log-refused", log=each.log)
                 _logger.error("%s: was found, and is not replicated: %s", each.log, each.reason, extra=extra)
-        self._refused = {(each.log, each.reason) for each in refused}
+            self._refused[each.log, each.reason] = self._clock.monotonic() if since is None else since
         return chosen
+
+    def not_replicated(self) -> Iterator[NotReplicated]:
+        """The logs that were refused, and the folders that could not be looked into."""
+        for (log, reason), since in self._refused.items():
+            yield NotReplicated(log, reason, since)
+        for finder in self._finders:
+            failures = self._failures.get(_key(finder.folder))
+            if failures is not None:
+                yield NotReplicated(finder.folder.dir, f"cannot look for logs: {failures.reason}", failures.since)
 
     def watched_folders(self) -> Iterable[str]:
         """The folders whose changes may make a log come or go."""
@@ -71,11 +103,11 @@ class Finders:
         try:
             self._names[key] = finder.find()
         except SourceError as error:
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
-            if is_worth_saying(failures):
+            failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
+            if failures.add(error):
                 said = "%s: cannot look for logs (%d times in a row); those that are known stay"
-                extra = fields("not-looked", log=finder.folder.dir, failures=failures)
-                _logger.warning(said, error, failures, extra=extra)
+                extra = fields("not-looked", log=finder.folder.dir, failures=failures.count)
+                _logger.warning(said, error, failures.count, extra=extra)
         else:
             self._failures.pop(key, None)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
 from litelog.destination_threads import DestinationThreads
-from litelog.errors import ConfigError, FinalSyncError, SourceMissingError
+from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
 from litelog.opening import Tools, check_openable
 from litelog.registry import redact
 from litelog.replicator.archives import Archives, SnapshotRequests
@@ -19,7 +19,8 @@ from litelog.replicator.descriptors import raise_limit
 from litelog.replicator.roster import Roster, Workshop
 from litelog.replicator.truncations import Truncations
 from litelog.replicator.turns import Turns
-from litelog.replicator.waiting import wait_for
+from litelog.replicator.waiting import wait_for, wait_until_settled
+from litelog.shipping.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached
 from litelog.shipping.replica_status import ReplicaStatus, measure, status_of
 from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.shipping.scrubs import Scrubs
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from litelog.config import Config
     from litelog.position import Position
     from litelog.segment_iterator import SegmentIterator
-    from litelog.shipping.barrier import Barrier
     from litelog.shipping.listener import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.replica_status import NotReplicated
 
 CLOSING_SECONDS = 1.0
 """What of the shutdown timeout is kept to close, and to exit; a tenth of a short one."""
@@ -123,8 +124,9 @@ class Replicator:
     def run(self, *, once: bool = False) -> None:
         """Replicate until ``stop``, then sync a last time; with ``once``, only that.
 
-        Raises FinalSyncError if the last sync did not reach every replica in time, and what ended replicas for good
-        (FencedError, CorruptionError) once none is left.
+        Raises FinalSyncError if the last sync did not reach every replica in time, what ended replicas for good
+        (FencedError, CorruptionError) once none is left, and, with ``once`` or where there is no replica at all,
+        NotReplicatedError for logs that could not be opened.
         """
         raise_limit()
         try:
@@ -154,12 +156,22 @@ class Replicator:
             if course.final and course.deadline is None:
                 self._set_deadline()
             course.call()
+            course.progress.notify_all()
 
     def status(self) -> list[ReplicaStatus]:
         """Where every replica stands."""
         with self._course.changed:  # no thread begins to use a replica that is asked here
             now = self._clock.monotonic()
             return [status_of(task, now) for task in self._turns.tasks]
+
+    def not_replicated(self) -> tuple[NotReplicated, ...]:
+        """What the configuration means and ``status`` does not tell of, as it cannot be opened."""
+        return self._roster.not_replicated
+
+    @property
+    def opened(self) -> bool:
+        """Whether all that was there when the run began has been opened, as far as it could be."""
+        return self._roster.opened
 
     def measure(self) -> None:
         """Look at the logs' folders, for the lag that ``status`` tells: about once a second, by one thread at a time.
@@ -192,32 +204,43 @@ class Replicator:
         """Wait until all that the logs hold now is durable in the replicas, for ``timeout`` seconds at most.
 
         ``log``, a folder, and ``replica``, a URL as ``status`` tells it, choose among them; None: all. Nothing is sent
-        sooner for it: it rides the next batch. ConfigError where they name none.
+        sooner for it: it rides the next batch. What is being opened, or opened again, is waited for; what cannot be
+        opened is not reached. ConfigError where they name none.
         """
         with self._course.changed:
+            left = wait_until_settled(lambda: self._roster.is_settled, self._course, timeout)
+            if left is None:  # which ones they are is not known
+                return Barrier(1, (Unreached(log or "", replica or "", OPENING, "logs are still being opened"),))
             chosen = [
                 task
                 for task in self._turns.tasks
                 if log in (None, task.log) and replica in (None, task.url) and not task.leaving
             ]
-            if not chosen and (log is not None or replica is not None):
+            lacking = [
+                Unreached(each.log, each.replica or "", NOT_REPLICATED, each.reason)
+                for each in self._roster.not_replicated
+                if log in (None, each.log) and replica in (None, each.replica)
+            ]
+            if not chosen and not lacking and (log is not None or replica is not None):
                 what = " to ".join(filter(None, (log, redact(replica) if replica is not None else None)))
                 raise ConfigError(f"{what}: is not replicated here")
-            return wait_for(chosen, self._turns, self._course, timeout)
+            barrier = wait_for(chosen, self._turns, self._course, left)
+            return Barrier(barrier.replicas + len(lacking), (*barrier.unreached, *lacking))
 
-    def reload(self, config: Config) -> None:
+    def reload(self, config: Config) -> bool:
         """Replicate what ``config`` says from now on. What did not change is not disturbed; what changed is opened
-        again after the sync that is under way; what is gone from it is finished, and let go. ConfigError where that
-        cannot be: then nothing has changed.
+        again after the sync that is under way; what is gone from it is finished, and let go. False where the end has
+        begun; ConfigError where it cannot be: then nothing has changed.
         """
         for entry in config.logs:
             if entry not in self._config.logs:
                 check_openable(entry)
         with self._course.changed:
-            if self._course.stopping or self._course.final:
-                return
+            if self._course.is_ending():
+                return False
             self._config = config
             self._roster.set_config(config)
+            return True
 
     def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
         """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
@@ -298,6 +321,9 @@ class Replicator:
             for task in tasks:
                 if task.phase is phase and task.error is not None:
                     raise task.error
+        lacking = self._roster.not_replicated
+        if lacking and (once or not tasks):
+            raise NotReplicatedError("; ".join(f"{each.log}: is not replicated: {each.reason}" for each in lacking))
 
     def _close(self) -> None:
         self._watcher.close()

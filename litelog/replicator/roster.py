@@ -15,12 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceMissingError
-from litelog.event_fields import fields, is_worth_saying
+from litelog.event_fields import fields
 from litelog.log.replicated import log_state_folder
 from litelog.opening import Tools, open_log
+from litelog.registry import redact
 from litelog.replicator.archives import FINISH_LOOK_SECONDS, archive_of
 from litelog.replicator.descriptors import DescriptorWatch
-from litelog.replicator.finders import Finders
+from litelog.replicator.finders import Failures, Finders
+from litelog.shipping.replica_status import NotReplicated
 from litelog.shipping.replica_task import OVER, Phase
 
 if TYPE_CHECKING:
@@ -98,7 +100,11 @@ class Roster:
         self._finders: Finders | None = None
         self.members: dict[Key, Member] = {}
         self._leaving: list[Member] = []
-        self._failures: dict[Key, int] = {}
+        self._failures: dict[Key, Failures] = {}
+        self.not_replicated: tuple[NotReplicated, ...] = ()
+        """What the configuration means beyond ``members``. From any thread."""
+        self.opened = False
+        """Whether all that was there when the run began has been opened."""
         self._descriptors = DescriptorWatch()
         self._hands = ThreadPoolExecutor(1, "roster")
         self._pending = 0
@@ -127,13 +133,20 @@ class Roster:
         """Whether something is being opened or closed."""
         return self._pending > 0 or bool(self._leaving)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that the configuration means is open, as far as it can be: nothing is on its way in, or will
+        come back as it is configured now. Under the course's lock."""
+        return self.opened and not self._pending and all(member.task.final for member in self._leaving)
+
     def open_first(self) -> None:
         """Open all that is there. Raises what a log that has its own entry cannot be opened for, unless that is told
-        as its state."""
-        self._finders = Finders(self._config, self._clock)
+        as its state. A configuration that is set meanwhile is next."""
+        config = self._config
+        self._finders = Finders(config, self._clock)
         self._finders.look(all_of_them=True)
         logs = self._finders.choose(self._is_known)
-        own = len(self._config.own_logs)
+        own = len(config.own_logs)
         for log in logs[:own]:
             for opened in self._open(log):
                 self._take(log, opened)
@@ -142,11 +155,18 @@ class Roster:
         for log in logs[own:]:
             self._open_found(log)
         self._descriptors.check(len(self.members))
+        self._note_not_replicated()
+        with self._course.changed:
+            self.opened = True
+            if self._config is not config:
+                self.set_config(self._config)
+            self._course.progress.notify_all()
 
     def set_config(self, config: Config) -> None:
         """Replicate what ``config`` says; under the course's lock. What is to be opened or closed is by and by."""
         self._config = config
-        self._submit(partial(self._reconfigure, config))
+        if self.opened:
+            self._submit(partial(self._reconfigure, config))
 
     # --- in the main loop
 
@@ -210,6 +230,7 @@ class Roster:
             with self._course.changed:
                 self._pending -= 1
                 self._course.call()
+                self._course.progress.notify_all()
 
     def _reconfigure(self, config: Config) -> None:
         assert self._finders is not None
@@ -224,6 +245,7 @@ class Roster:
         found, watched = self._find()
         if found or self._unsettled:
             self._bring_in_line()
+        self._note_not_replicated()
         with self._course.changed:
             self._looked_at = begun
             intervals = [folder.poll_interval for folder in self._config.folders if folder.watch]
@@ -264,6 +286,15 @@ class Roster:
                 return
             self._open_found(log)
         self._descriptors.check(len(self.members))
+        self._note_not_replicated()
+
+    def _note_not_replicated(self) -> None:
+        assert self._finders is not None
+        failed = [
+            NotReplicated(log, failures.reason, failures.since, redact(url) or None)
+            for (log, url), failures in self._failures.items()
+        ]
+        self.not_replicated = (*self._finders.not_replicated(), *failed)
 
     def _part_with(self, wanted: dict[Key, LogConfig]) -> None:
         """Have those leave that are not wanted, or not as they are: these come back once they are closed."""
@@ -285,15 +316,17 @@ class Roster:
                     continue
                 self._failures.pop(key, None)
                 self._take(log, opened)
+            self._failures.pop((log.path, ""), None)
         except (LitelogError, OSError) as error:
             self._say_not_opened((log.path, ""), error)
 
     def _say_not_opened(self, key: Key, error: Exception) -> None:
         self._unsettled = True
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        if is_worth_saying(failures):
-            extra = fields("not-opened", log=key[0], failures=failures)
-            _logger.error("%s: cannot be replicated (%d times in a row): %s", key[0], failures, error, extra=extra)
+        failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
+        if failures.add(error):
+            extra = fields("not-opened", log=key[0], failures=failures.count)
+            said = "%s: cannot be replicated (%d times in a row): %s"
+            _logger.error(said, key[0], failures.count, error, extra=extra)
 
     def _open(self, log: LogConfig) -> Iterable[Opened]:
         workshop = self._workshop

@@ -8,11 +8,21 @@ from litelog.shipping.barrier import Barrier, Unreached
 from litelog.shipping.replica_task import OVER, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from litelog.replicator.course import Course
     from litelog.replicator.turns import Turns
     from litelog.shipping.replica_task import ReplicaTask
+
+
+def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:
+    """Wait until whoever opens and closes is done, and say how much of ``timeout`` is left; None where it was too
+    short. Called under the course's lock, which it releases while it waits."""
+    begun = course.clock.monotonic()
+    course.progress.wait_for(lambda: is_settled() or course.stopping or course.bug is not None, timeout)
+    if not is_settled():
+        return None
+    return max(0.0, timeout - (course.clock.monotonic() - begun))
 
 
 def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout: float) -> Barrier:

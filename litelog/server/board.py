@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from litelog.clock import Clock
     from litelog.server.daemon import Daemon, Rules
-    from litelog.shipping.replica_status import ReplicaStatus
+    from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
 
 MEASURE_SECONDS = 1.0
 FRESH_SECONDS = 0.25
@@ -40,6 +40,9 @@ class Snapshot:
     measured: float
     """When the logs' folders were looked at last."""
     last_turn: float
+    opened: bool = True
+    """Whether it has opened all that was there when it began, as far as it could."""
+    not_replicated: Sequence[NotReplicated] = ()
 
 
 class Board:
@@ -54,6 +57,8 @@ class Board:
         self._stopped = threading.Event()
         self._wanted = False
         self._statuses: Sequence[ReplicaStatus] = ()
+        self._opened = False
+        self._not_replicated: Sequence[NotReplicated] = ()
         self._time = clock.now()
         self._taken = self._measured = clock.monotonic()
         self._oldest = math.inf  # what was taken before is not given; there is nothing yet
@@ -89,6 +94,8 @@ class Board:
                 self._taken,
                 self._measured,
                 self._daemon.last_turn,
+                self._opened,
+                self._not_replicated,
             )
 
     def expire(self) -> None:
@@ -112,9 +119,10 @@ class Board:
                 self._changed.wait_for(lambda: self._wanted or self._stopped.is_set())
                 self._wanted = False
             taken, time = self.clock.monotonic(), self.clock.now()
-            statuses = self._daemon.status()
+            opened, statuses, lacking = self._daemon.opened, self._daemon.status(), self._daemon.not_replicated()
             with self._changed:
                 self._statuses, self._taken, self._time = statuses, taken, time
+                self._opened, self._not_replicated = opened, lacking
                 self._oldest = taken if self._oldest == math.inf else self._oldest
                 self._changed.notify_all()
 

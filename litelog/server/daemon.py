@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from litelog.shipping.barrier import Barrier
-    from litelog.shipping.replica_status import ReplicaStatus
+    from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
 
 
 class Daemon(Protocol):
@@ -17,8 +17,15 @@ class Daemon(Protocol):
     def last_turn(self) -> float:
         """When its main loop took its last turn, in the clock's monotonic seconds: one a second at least."""
 
+    @property
+    def opened(self) -> bool:
+        """Whether all that was there when it began has been opened, as far as it could be."""
+
     def status(self) -> list[ReplicaStatus]:
         """Where every replica stands."""
+
+    def not_replicated(self) -> tuple[NotReplicated, ...]:
+        """What the configuration means and ``status`` does not tell of, as it cannot be opened."""
 
     def measure(self) -> None:
         """Look at the logs' folders for the lag that ``status`` tells. It may hang as file systems do."""

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from litelog.server.board import Snapshot
     from litelog.server.daemon import Rules
-    from litelog.shipping.replica_status import ReplicaStatus
+    from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
+
+NOT_REPLICATED = "not_replicated"
+"""The kind of a reason: a log that the configuration means cannot be opened, or a folder of logs not looked into."""
 
 STOPPED = {
     Phase.FROZEN.value: ("frozen", "frozen"),
@@ -26,15 +29,18 @@ STOPPED = {
 
 def find_unhealthy(snapshot: Snapshot, rules: Rules) -> list[Reason]:
     """Why what the daemon promises may not hold; empty where it is healthy."""
-    return [*_stalls(snapshot, rules), *(reason for each in snapshot.statuses for reason in _of(each, rules.max_lag))]
+    lacking = (each for each in snapshot.not_replicated if snapshot.now - each.since > rules.max_lag)
+    failing = (reason for each in snapshot.statuses for reason in _of(each, rules.max_lag))
+    return [*_stalls(snapshot, rules), *map(_lacks, lacking), *failing]
 
 
 def find_unready(snapshot: Snapshot, rules: Rules) -> list[Reason]:
-    """Why it is not ready: not healthy, or a replica has had no first sync."""
+    """Why it is not ready: not healthy, or a replica has had no first sync, or a log has no replica."""
     reasons = find_unhealthy(snapshot, rules)
+    reasons += [_lacks(each) for each in snapshot.not_replicated if snapshot.now - each.since <= rules.max_lag]
     waiting = [each for each in snapshot.statuses if not each.synced]
     reasons += [_reason("not_synced", each, "has not been synced since the daemon started") for each in waiting]
-    if not snapshot.statuses and not reasons:
+    if not snapshot.opened and not reasons:
         reasons.append(Reason(kind="not_synced", message="the daemon has not opened its replicas yet"))
     return reasons
 
@@ -49,6 +55,10 @@ def _stalls(snapshot: Snapshot, rules: Rules) -> Iterator[Reason]:
         age = snapshot.now - since
         if age > rules.loop_seconds:
             yield Reason(kind=kind, message=f"{words} {format_duration(age)}")
+
+
+def _lacks(log: NotReplicated) -> Reason:
+    return Reason(kind=NOT_REPLICATED, log=log.log, replica=log.replica, message=f"is not replicated: {log.reason}")
 
 
 def _of(status: ReplicaStatus, max_lag: float) -> Iterator[Reason]:

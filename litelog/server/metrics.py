@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from litelog.claim import Relation
 from litelog.histogram import BOUNDS, Durations
 from litelog.layout import Fencing
 from litelog.metered_store import KINDS
@@ -228,7 +229,7 @@ OF_REPLICA = (
         "litelog_generation_changes_total",
         ("reason",),
         "Generations that began: first, continues (after lost state or a takeover) or diverged (the log was rewound).",
-        lambda tallies: [((reason,), count) for reason, count in tallies.generation_changes.items()],
+        lambda tallies: [((str(each),), tallies.generation_changes.get(str(each), 0)) for each in Relation],
     ),
 )
 
@@ -247,6 +248,12 @@ REQUEST_DURATION = MetricSpec(
 HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 where /healthz says so.")
 READY = MetricSpec("litelog_ready", "gauge", (), "1 where /readyz says so.")
 LOGS = MetricSpec("litelog_logs", "gauge", (), "How many logs are replicated.")
+NOT_REPLICATED = MetricSpec(
+    "litelog_not_replicated",
+    "gauge",
+    (),
+    "How many logs, and folders of logs, the configuration means and cannot be replicated as things are.",
+)
 FROZEN_LOGS = MetricSpec("litelog_frozen_logs", "gauge", (), "How many of them have a replica that is frozen.")
 MAX_LAG = MetricSpec("litelog_max_lag_seconds", "gauge", (), "The configuration's max-lag.")
 LAST_TURN = MetricSpec("litelog_loop_last_turn_seconds", "gauge", (), "How long ago the main loop took its last turn.")
@@ -268,6 +275,7 @@ SPECS: tuple[MetricSpec, ...] = (
     HEALTHY,
     READY,
     LOGS,
+    NOT_REPLICATED,
     FROZEN_LOGS,
     MAX_LAG,
     LAST_TURN,
@@ -305,6 +313,7 @@ class DaemonCollector(Collector):
             HEALTHY: not find_unhealthy(snapshot, rules),
             READY: not find_unready(snapshot, rules),
             LOGS: len({each.log for each in snapshot.statuses}),
+            NOT_REPLICATED: len(snapshot.not_replicated),
             FROZEN_LOGS: len(frozen),
             MAX_LAG: rules.max_lag,
             LAST_TURN: max(0.0, snapshot.now - snapshot.last_turn),

@@ -124,7 +124,7 @@ def _make_rows(report: Report, histories: Histories, states: Mapping[tuple[str, 
                 state=states.get((log.log, each.replica), State.SAFE),
                 chart=draw([*histories.get((log.log, each.replica), ()), *_sample_now(each)], max_lag),
                 reasons=[*reasons.get((log.log, each.replica), ()), *_find_troubles(each)],
-                snapshot=_find_snapshot_time(each),
+                snapshot=each.last_snapshot,
                 errors=sum(each.errors.values()),
             )
             for each in log.replicas
@@ -140,14 +140,6 @@ def _pick_worst(reasons: Sequence[Reason]) -> list[Reason]:
         about = (reason.log, reason.replica, None if reason.log is not None else reason.kind)
         picked.setdefault(about, reason)
     return list(picked.values())
-
-
-def _find_snapshot_time(replica: ReplicaReport) -> str | None:
-    """A generation that begins here begins with a snapshot, which is not among those that are counted."""
-    if replica.last_snapshot is not None or replica.snapshot is None or not replica.generations:
-        return replica.last_snapshot
-    begun = replica.generations[-1]
-    return begun.time if begun.relation != "resumed" and begun.generation in replica.snapshot.split("/") else None
 
 
 def _sample_now(replica: ReplicaReport) -> list[Sample]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from litelog.server.health import NOT_REPLICATED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -80,8 +82,12 @@ class Verdict:
 
 
 def rank(reason: Reason) -> int:
-    """What to tell first: that nothing here is to be believed, then the worst."""
-    return -1 if reason.log is None else RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
+    """What to tell first: that nothing here is to be believed, what is missing here, then the worst."""
+    return (
+        -1
+        if reason.log is None or reason.kind == NOT_REPLICATED
+        else RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
+    )
 
 
 def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], State]:
@@ -103,16 +109,21 @@ def find_verdict(states: Mapping[tuple[str, str], State], reasons: Sequence[Reas
     counts = Counter(states.values())
     bad = [state for state in State if state.level is Level.BAD and counts[state]]
     total = len(states)
-    if any(reason.kind in _STALLS for reason in reasons):
-        words = ["the daemon has stalled", *(f"{counts[state]} {state.value}" for state in bad)]
+    first = ["the daemon has stalled"] if any(reason.kind in _STALLS for reason in reasons) else []
+    if lacking := sum(reason.kind == NOT_REPLICATED for reason in reasons):
+        first.append(f"{lacking} not replicated")
+    if first:
+        words = [*first, *(f"{counts[state]} {state.value}" for state in bad)]
         return Verdict(Level.BAD, "Not safe: " + ", ".join(words))
     if bad:
         words = [f"{counts[bad[0]]} of {_count(total)} {bad[0].value}"]
         words += [f"{counts[state]} {state.value}" for state in bad[1:]]
         return Verdict(Level.BAD, "Not safe: " + ", ".join(words))
-    if counts[State.STARTING] or not total:
+    if counts[State.STARTING] or (reasons and not total):
         why = f"{counts[State.STARTING]} of {_count(total)} not synced yet" if total else "no replica is open yet"
         return Verdict(Level.WAITING, f"Starting: {why}")
+    if not total:
+        return Verdict(Level.WAITING, "No log has been found yet")
     if counts[State.TROUBLED]:
         return Verdict(Level.WARNING, f"Safe, but {counts[State.TROUBLED]} of {_count(total)} troubled")
     return Verdict(Level.GOOD, "All safe")

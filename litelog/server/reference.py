@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
+from litelog.event_fields import EVENTS
 from litelog.server.metrics import SPECS
 from litelog.server.report import PARTS
 
@@ -28,12 +29,13 @@ Without a token the Host header must name this machine's loopback, the configure
 
 | request | answer |
 |---|---|
-| `GET /[?q=TEXT]` | the page: whether all is safe, and every log; with `q`, those whose folder, replica or state \
-holds TEXT |
+| `GET /[?q=TEXT][&from=N]` | the page: whether all is safe, and every log; with `q`, those whose folder, replica or \
+state holds TEXT; behind the first N |
 | `GET /status[?history=1][&log=FOLDER]` | the report below; with the lag of the last hour, and of one log |
 | `GET /metrics` | the metrics below |
 | `GET /healthz` | 200, or 503 where a replica lags more than `max-lag`, has failed for longer, was frozen, fenced or \
-refused, or a loop has stopped; JSON: `status` (ok or failing), `reasons` |
+refused, a log that the configuration means cannot be opened for longer, or a loop has stopped; JSON: `status` (ok or \
+failing), `reasons` |
 | `GET /readyz` | as `/healthz`; 503 also until every replica was synced once |
 | `POST /sync?wait=30s[&log=FOLDER][&replica=URL]` | waits until all that the logs hold at the call is durable in all \
 replicas, or the named one, for at most 10m; it rides the next batch |
@@ -46,7 +48,7 @@ Limits: 64 connections, 16 KiB of request line and headers, 10 s for them to arr
 
 def make_reference() -> str:
     """The document, as Markdown."""
-    return _HEAD + "\n".join([*_describe_report(), *_describe_metrics()]) + "\n"
+    return _HEAD + "\n".join([*_describe_report(), *_describe_metrics(), *_describe_events()]) + "\n"
 
 
 def _describe_report() -> Iterator[str]:
@@ -71,6 +73,19 @@ def _describe_metrics() -> Iterator[str]:
     yield "|---|---|---|---|"
     for spec in SPECS:
         yield f"| `{spec.name}` | {spec.kind} | {', '.join(spec.labels) or '-'} | {spec.help} |"
+
+
+def _describe_events() -> Iterator[str]:
+    yield ""
+    yield "## Log lines"
+    yield ""
+    yield "As JSON, each has `time`, `level`, `logger`, `message` and `event`; `log`, `replica` and `position` where it"
+    yield "is about one; `failures`, how often in a row; and what the event has of its own."
+    yield ""
+    yield "| event | meaning |"
+    yield "|---|---|"
+    for name, meaning in EVENTS.items():
+        yield f"| `{name}` | {meaning} |"
 
 
 def _spell(annotation: Any) -> str:

@@ -21,8 +21,8 @@ class Reason(_Part):
     """Why the daemon is not healthy, or not ready."""
 
     kind: str = Field(
-        description="lag, failing, frozen, fenced, refused, failed, not_synced, loop_stopped, status_stalled or "
-        "measuring_stalled."
+        description="lag, failing, frozen, fenced, refused, failed, not_replicated, not_synced, loop_stopped, "
+        "status_stalled or measuring_stalled."
     )
     log: str | None = Field(default=None, description="The log's folder, where it is about one.")
     replica: str | None = Field(default=None, description="The replica's URL, where it is about one.")
@@ -77,8 +77,8 @@ class ReplicaReport(_Part):
 
     replica: str = Field(description="Its URL, without credentials.")
     phase: str = Field(
-        description="idle, syncing, spacing (the sync interval is not over), backing off, fenced, frozen, refused, "
-        "done or failed; with source state or replica: unknown."
+        description="idle, syncing, sealing (finished log segments go up first), spacing (the sync interval is not "
+        "over), backing off, fenced, frozen, refused, done or failed; with source state or replica: unknown."
     )
     fencing: str = Field(description="required, or isolated: then nothing stops a second daemon that writes there.")
     generation: str | None = Field(default=None, description="The generation that is written; null before the first.")
@@ -136,6 +136,16 @@ class LogReport(_Part):
     replicas: list[ReplicaReport] = Field(description="Its replicas.")
 
 
+class NotReplicatedReport(_Part):
+    """A log that the configuration means, or a folder of logs, that is not replicated as things are. It is tried again;
+    after max-lag the daemon is not healthy."""
+
+    log: str = Field(description="Its folder.")
+    replica: str | None = Field(default=None, description="The replica's URL, where it is one that cannot be opened.")
+    reason: str = Field(description="Why, and what to do.")
+    seconds: float = Field(description="For how long.")
+
+
 class HeartbeatReport(_Part):
     """The calls of the heartbeat URL."""
 
@@ -166,15 +176,21 @@ class Report(_Part):
     )
     heartbeat: HeartbeatReport | None = Field(default=None, description="null where no heartbeat URL is configured.")
     logs: list[LogReport] = Field(description="The logs, in the configuration's order.")
+    not_replicated: list[NotReplicatedReport] = Field(
+        default_factory=list, description="What the configuration means, and cannot be replicated as things are."
+    )
 
 
 class UnreachedReport(_Part):
     """A replica that a sync did not reach in time."""
 
-    log: str = Field(description="The log's folder.")
-    replica: str = Field(description="Its URL.")
-    phase: str = Field(description="As the replica's in the status.")
-    error: str | None = Field(default=None, description="Why its last sync failed, if it did.")
+    log: str = Field(description="The log's folder; empty where all are meant.")
+    replica: str = Field(description="Its URL; empty where all of the log's are meant.")
+    phase: str = Field(
+        description="As the replica's in the status; opening, where logs were still being opened, or opened again; "
+        "not replicated, where it cannot be opened."
+    )
+    error: str | None = Field(default=None, description="Why its last sync failed, if it did; why it is not open.")
 
 
 class SyncReport(_Part):
@@ -192,6 +208,7 @@ PARTS: tuple[type[_Part], ...] = (
     Reason,
     HeartbeatReport,
     LogReport,
+    NotReplicatedReport,
     ReplicaReport,
     Written,
     RequestCount,

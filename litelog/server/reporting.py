@@ -12,6 +12,7 @@ from litelog.server.report import (
     GenerationReport,
     LagSample,
     LogReport,
+    NotReplicatedReport,
     ReplicaReport,
     Report,
     RequestCount,
@@ -19,7 +20,7 @@ from litelog.server.report import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable
 
     from litelog.server.board import Board, Snapshot
     from litelog.server.report import HeartbeatReport
@@ -54,6 +55,13 @@ def make_report(
         logs=_group(
             (each for each in snapshot.statuses if logs is None or each.log in logs), snapshot.now, history=history
         ),
+        not_replicated=[
+            NotReplicatedReport(
+                log=each.log, replica=each.replica, reason=each.reason, seconds=_age(snapshot, each.since)
+            )
+            for each in snapshot.not_replicated
+            if logs is None or each.log in logs
+        ],
     )
 
 
@@ -73,10 +81,6 @@ def spell_time(microseconds: int) -> str:
 
 def _age(snapshot: Snapshot, moment: float) -> float:
     return round(max(0.0, snapshot.now - moment), 3)
-
-
-def _keep(statuses: Iterable[ReplicaStatus], logs: Container[str] | None) -> Iterator[ReplicaStatus]:
-    return (each for each in statuses if logs is None or each.log in logs)
 
 
 def _group(statuses: Iterable[ReplicaStatus], now: float, *, history: bool) -> list[LogReport]:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OPENING = "opening"
+"""In the place of a phase: logs were still being opened, or opened again, when the time was over."""
+
+NOT_REPLICATED = "not replicated"
+"""In the place of a phase: it cannot be opened."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
     """A replica that did not have, in time, what its log held when the wait began."""
 
     log: str
+    """Its folder; empty where all are meant."""
     replica: str
+    """Its URL; empty where all of the log's are meant."""
     phase: str
     error: str | None
-    """Why its last sync failed, if it did."""
+    """Why its last sync failed, if it did; why it is not open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,19 @@ class ReplicaStatus:
     meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class NotReplicated:
+    """A log that the configuration means, or a folder of logs, that is not replicated as things are."""
+
+    log: str
+    """Its folder."""
+    reason: str
+    since: float
+    """In the daemon's clock's monotonic seconds."""
+    replica: str | None = None
+    """Its URL without credentials, where it is one replica alone that cannot be opened."""
+
+
 def facts_of(status: ReplicaStatus) -> dict[str, Any]:
     """What can be said in a line: all but what is counted."""
     names = (each.name for each in fields(ReplicaStatus) if each.name not in {"tallies", "meter"})

@@ -26,7 +26,7 @@ shutdown-timeout: 90s
 sync-interval: 1500ms
 poll-interval: 1m30s
 scrub-rate: 1536KiB
-heartbeat-url: https://user:{canary}@pings.example/{canary}?{canary}={canary}
+heartbeat-url: https://pings.example/{canary}?{canary}={canary}
 logs:
   - path: events
     truncate: {{max-bytes: 5GiB, max-age: 7d}}
@@ -50,6 +50,20 @@ def test_a_configuration_that_fits_is_said_to(litelog: Command) -> None:
     assert (done.code, done.out) == (0, "c.yml: fits (1 entries of logs, 2 replicas)\n")
     done = litelog("config", "check", "--json", LITELOG_CONFIG="c.yml")
     assert done.lines == [{"file": "c.yml", "fits": True, "problems": [], "entries": 1, "replicas": 2}]
+
+
+def test_a_folder_of_logs_fits(litelog: Command) -> None:
+    entry = "{dir: logs, pattern: '*/*', recursive: true, replicas: [{url: 'r/{name}'}]}"
+    (litelog.folder / "c.yml").write_text(f"logs: [{entry}]")
+    done = litelog("config", "check", "c.yml")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_replica_in_its_own_log_does_not_fit(litelog: Command) -> None:
+    (litelog.folder / "c.yml").write_text("logs: [{path: a, replicas: [{url: a/b}]}]")
+    done = litelog("config", "check", "c.yml")
+    assert done.code == ExitCode.USAGE
+    assert "in the folder of its own log" in done.err
 
 
 def test_every_error_has_its_line_its_key_and_the_nearest_one(litelog: Command) -> None:

@@ -102,7 +102,7 @@ def test_a_terminal_gets_a_bar_for_what_takes_long(tmp_path: Path, seconds: floa
 
 def test_every_verb_with_progress_can_be_quiet() -> None:
     context = click.Context(command)
-    for name in ("restore", "verify", "prune", "replicate"):
+    for name in ("restore", "verify", "prune", "replicate", "snapshot"):
         verb = command.get_command(context, name)
         assert verb is not None
         assert any("--quiet" in parameter.opts for parameter in verb.params), name

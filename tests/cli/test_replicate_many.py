@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import signal
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ logs:
     pattern: "*/*"
     replicas: [{url: "replicas/{name}", sync-interval: 10ms}]
 """
+PIPE_BYTES = 4096
 MORE = "  - path: extra\n    replicas: [{url: replicas-of-extra}]\n"
 
 
@@ -69,6 +71,33 @@ def test_the_configuration_is_read_again_on_sighup(tree: Command) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == ExitCode.DONE
     assert "an extra" in tree("cat", "replicas-of-extra").out
+
+
+def test_what_a_reload_says_of_the_end_is_in_force(tree: Command) -> None:
+    process = start(tree)
+    (tree.folder / "c.yml").write_text(f"shutdown-timeout: 7s\n{TREE}")
+    process.send_signal(signal.SIGHUP)
+    tree.wait_for_line(process, "is in force")
+    process.send_signal(signal.SIGTERM)
+    assert "at most 7s" in tree.wait_for_line(process, "final sync")[-1]
+    assert process.wait(60) == ExitCode.DONE
+
+
+def test_events_that_nobody_reads_do_not_hold_up_the_end(tree: Command) -> None:
+    """The pipe is full: what it takes is fewer bytes than the events of these logs have."""
+    logs = 12
+    process = tree.start("replicate", "--config", "c.yml", "--json")
+    assert process.stdout
+    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    tree.wait_for_line(process, "kafka/orders")
+    for number in range(logs):
+        append(tree, f"logs/new/{number}", "one\n")
+    for number in range(logs):
+        tree.wait_for_line(process, f"replicas/new/{number}:")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == ExitCode.DONE
+    for number in range(logs):
+        assert "one" in tree("cat", f"replicas/new/{number}").out
 
 
 @pytest.mark.parametrize(

@@ -146,18 +146,6 @@ def test_the_program_cannot_speak_for_the_daemon(litelog: Command, tmp_path: Pat
     assert "WATCHDOG" not in done.out
 
 
-def test_reloading_is_told_with_its_time_and_its_end(tmp_path: Path) -> None:
-    with closing(Manager(str(tmp_path / "notify"))) as manager:
-        service = ServiceManager({"NOTIFY_SOCKET": manager.address})
-        before = time.monotonic_ns() // 1000
-        service.reloading()
-        word, moment = manager.hear()
-        assert word == "RELOADING=1"
-        assert before <= int(moment.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
-        service.reloaded("replicates 3 logs")
-        assert manager.hear() == ["READY=1", "STATUS=replicates 3 logs"]
-
-
 def test_replication_does_not_depend_on_being_heard(litelog: Command) -> None:
     litelog.lines(10)
     done = litelog("replicate", "--once", "log", "replica", NOTIFY_SOCKET="/no/such/socket", WATCHDOG_USEC="1000")

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import promql_parser
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
 from litelog.server.metrics import SPECS, MetricSpec
+from tests.unit.log_builder import make_log
+from tests.unit.server_builder import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,10 +127,31 @@ def test_there_is_an_alert_for_whatever_ends_safety() -> None:
         *("up", "litelog_replica_lag_seconds", "litelog_loop_last_turn_seconds", "litelog_replica_frozen"),
         *("litelog_replica_fenced", "litelog_replica_stopped", "litelog_replica_anomalies"),
         *("litelog_replica_last_snapshot_timestamp_seconds", "litelog_replica_failing_seconds"),
+        "litelog_not_replicated",
     }
     absent = next(rule for rule in RULES if rule["alert"] == "LitelogAbsent")
     calls = [node.func.name for node in walk(parse(absent["expr"])) if isinstance(node, promql_parser.Call)]
     assert calls == ["absent"], "a daemon that Prometheus has forgotten is absent, too"
+
+
+def test_what_is_watched_for_a_rise_is_there_before_it_rises(tmp_path: Path) -> None:
+    """A counter that is first seen at 1 has not risen, for Prometheus."""
+    log = make_log(tmp_path / "log")
+    log.roll(3)
+    settings = {"heartbeat_url": "http://127.0.0.1:1/"}
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], settings) as watched:
+        watched.wait_until_ready()
+        text = watched.ask("/metrics").body.decode()
+    there = {(sample.name, *sample.labels.items()) for family in parse_metrics(text) for sample in family.samples}
+    counted = 0
+    for rule in RULES:
+        for node in walk(parse(rule["expr"])):
+            if isinstance(node, promql_parser.Call) and node.func.name == "increase":
+                (selector,) = [each for each in walk(node) if isinstance(each, promql_parser.VectorSelector)]
+                asked = {(matcher.name, matcher.value) for matcher in selector.matchers.matchers}
+                assert any(each[0] == selector.name and asked <= set(each[1:]) for each in there), rule["alert"]
+                counted += 1
+    assert counted == 2
 
 
 def test_the_values_of_labels_that_are_asked_for_can_occur() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
 from litelog.destination_threads import SYNCING_THREADS
-from litelog.errors import ConfigError, FencedError
+from litelog.errors import ConfigError, FencedError, NotReplicatedError
 from litelog.log.replicated import log_state_folder
 from litelog.replicator import Replicator
 from litelog.shipping.replica_task import Phase
@@ -253,7 +253,112 @@ def test_a_found_log_that_cannot_be_opened_is_tried_again_and_holds_up_no_other(
     assert bench.held("late") == late.files()
 
 
+class Refusing:
+    """Has a log not be opened while it stands: what keeps its state cannot be made."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._path = Path(log_state_folder(str(bench.folder / "state"), str(bench.logs / name)))
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_bytes(b"")
+
+    def end(self) -> None:
+        self._path.unlink()
+
+
+def test_a_log_that_cannot_be_opened_is_told_until_it_can_be(bench: Bench) -> None:
+    fine, late, refusing = bench.log("fine"), bench.log("late"), Refusing(bench, "late")
+    with Running(bench.replicator(bench.entry())) as running:
+        replicator = running.replicator
+        bench.wait_for(fine, "fine")
+        until(lambda: replicator.opened)
+        (found,) = replicator.not_replicated()
+        assert (found.log, found.replica) == (late.folder, f"file://{bench.folder}/replicas/late")
+        assert found.since <= time.monotonic()
+        barrier = replicator.barrier(None, None, WAIT_SECONDS)
+        assert (barrier.replicas, barrier.reached) == (2, False)
+        assert [(each.log, each.phase) for each in barrier.unreached] == [(late.folder, "not replicated")]
+        assert not replicator.barrier(late.folder, None, WAIT_SECONDS).reached
+        refusing.end()
+        bench.wait_for(late, "late")
+        until(lambda: replicator.not_replicated() == ())
+        assert replicator.barrier(None, None, WAIT_SECONDS).reached
+    assert running.error is None
+
+
+def test_a_folder_that_is_not_there_is_told_until_it_is(bench: Bench, tmp_path: Path) -> None:
+    own = bench.log("own")
+    entry = bench.entry().model_copy(update={"dir": str(tmp_path / "missing")})
+    with Running(bench.replicator(entry, bench.own("own", f"file://{tmp_path}/replicas/own"))) as running:
+        bench.wait_for(own, "own")
+        (found,) = running.replicator.not_replicated()
+        assert found.log == entry.dir
+        assert "no such folder" in found.reason
+        Path(entry.dir).mkdir()
+        until(lambda: running.replicator.not_replicated() == ())
+    assert running.error is None
+
+
+@pytest.mark.parametrize("missing", ["state", "folder"])
+def test_once_fails_where_a_log_was_not_shipped(bench: Bench, tmp_path: Path, missing: str) -> None:
+    fine = bench.log("fine")
+    entries = [bench.entry()]
+    if missing == "state":
+        bench.log("late")
+        Refusing(bench, "late")
+    else:
+        entries.append(
+            bench.entry(url=f"file://{tmp_path}/others").model_copy(update={"dir": str(tmp_path / "missing")})
+        )
+    with pytest.raises(NotReplicatedError, match="is not replicated"):
+        bench.replicator(*entries).run(once=True)
+    assert bench.held("fine") == fine.files()
+
+
 # --- a configuration that changes
+
+
+class CallingStore(CountingStore):
+    """Calls once when it is opened."""
+
+    def __init__(self, inner: ObjectStore, call: Callable[[], object]) -> None:
+        self._call: Callable[[], object] | None = call
+        super().__init__(inner)
+
+    @property  # type: ignore[override]
+    def url(self) -> str:
+        """Asked for when it is opened."""
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+        return self.inner.url
+
+    @url.setter
+    def url(self, _: str) -> None: ...
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_configuration_that_comes_while_logs_are_opened_is_next(
+    bench: Bench, stores: dict[str, ObjectStore], before: bool
+) -> None:
+    logs = {name: bench.log(name) for name in ("a", "b", "c")}
+    entry = bench.own("a", "testing://a")
+    replicator = bench.replicator(entry, bench.entry("[bc]"))
+    barriers = []
+
+    def reload() -> None:
+        assert replicator.reload(bench.config(entry, bench.entry("b")))
+        barriers.append(replicator.barrier(None, None, 0.0))
+
+    stores["testing://a"] = CallingStore(MemoryStore("a"), (lambda: None) if before else reload)
+    if before:
+        reload()
+    with Running(replicator) as running:
+        bench.wait_for(logs["b"], "b")
+        until(lambda: names_of(replicator) == ["a", "b"])
+        assert replicator.barrier(None, None, WAIT_SECONDS).reached
+        assert {status.phase for status in replicator.status()} <= {"idle", "spacing", "syncing"}
+    assert running.error is None
+    assert [[each.phase for each in barrier.unreached] for barrier in barriers] == [["opening"]]
 
 
 def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, ObjectStore]) -> None:
@@ -374,6 +479,27 @@ def test_one_log_that_is_fenced_leaves_the_others_alone(bench: Bench, tmp_path: 
 
 
 # --- barriers
+
+
+def test_a_barrier_waits_for_what_is_opened_again(bench: Bench, stores: dict[str, ObjectStore]) -> None:
+    store = PausingStore(MemoryStore("a"), "put")
+    stores["testing://a"] = store
+    log = bench.log("log")
+    with Running(bench.replicator(bench.own("log", "testing://a"))) as running:
+        replicator = running.replicator
+        assert store.reached.wait(WAIT_SECONDS)
+        changed = bench.own("log", "testing://a").model_copy(
+            update={"replicas": (ReplicaConfig(url="testing://a", sync_interval=0.02),)}
+        )
+        assert replicator.reload(bench.config(changed))
+        until(lambda: task_of(replicator, "log").leaving)
+        for replica in (None, store.url):
+            found = replicator.barrier(None, replica, 0.1)
+            assert [each.phase for each in found.unreached] == ["opening"]
+        store.release()
+        assert replicator.barrier(log.folder, store.url, WAIT_SECONDS).reached
+        assert list(read_replica(store).values())[-1].files() == log.files()
+    assert running.error is None
 
 
 def test_a_barrier_is_reached_when_what_was_there_is_durable(bench: Bench) -> None:

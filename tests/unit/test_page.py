@@ -164,6 +164,9 @@ def test_a_replica_is_what_is_worst_about_it(reasons: list[str], facts: dict[str
         ([State.SAFE], ["loop_stopped"], Level.BAD, "Not safe: the daemon has stalled"),
         ([State.FROZEN], ["status_stalled"], Level.BAD, "Not safe: the daemon has stalled, 1 frozen"),
         ([State.SAFE], ["measuring_stalled"], Level.BAD, "Not safe: the daemon has stalled"),
+        ([State.SAFE, State.LATE], ["not_replicated"] * 2, Level.BAD, "Not safe: 2 not replicated, 1 late"),
+        ([], ["not_replicated"], Level.BAD, "Not safe: 1 not replicated"),
+        ([], [], Level.WAITING, "No log has been found yet"),
     ],
 )
 def test_the_verdict_says_the_worst_first(states: list[State], kinds: list[str], level: Level, words: str) -> None:
@@ -346,22 +349,6 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
         "2026-11-21 11:00:00 store 12 timed out", "4.0 KiB in 3 WAL segments, 1.0 MiB in 1 sealed",
     ):  # fmt: skip
         assert words in text, words
-
-
-@pytest.mark.parametrize(
-    ("relation", "generation", "words"),
-    [("first", GENERATION, "59m00s ago"), ("resumed", GENERATION, "before the start"),
-     ("continues", "00000001ffffffff", "before the start")],
-)  # fmt: skip
-def test_the_snapshot_that_a_generation_begins_with_is_as_old_as_it(relation: str, generation: str, words: str) -> None:
-    begun = GenerationReport(
-        time="2026-11-21T11:01:00.000Z", generation=generation, relation=relation, predecessor=None, reason=None
-    )
-    key = f"generations/{GENERATION}/snapshots/0000000000000000.snapshot.lz4"
-    page = render({"/log": [replica_of(snapshot=key, generations=[begun])]})
-    cell = re.search(r'data-label="Last snapshot">(.*?)</td>', page.html)
-    assert cell is not None
-    assert words in cell[1]
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{7*7}}&lt;"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,11 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from litelog.event_fields import EVENTS
 from litelog.server.metrics import SPECS
 from litelog.server.reference import make_reference
-from litelog.server.report import PARTS, Report, SyncReport
+from litelog.server.report import PARTS, ReplicaReport, Report, SyncReport
+from litelog.shipping.replica_task import LASTING, Phase
 from tests.unit.log_builder import make_log
 from tests.unit.server_builder import Watched
 
@@ -43,6 +46,27 @@ def models_within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 def test_every_part_of_an_answer_is_documented() -> None:
     assert {*models_within(Report), *models_within(SyncReport)} == set(PARTS)
+
+
+def test_every_phase_is_documented() -> None:
+    described = ReplicaReport.model_fields["phase"].description or ""
+    assert [phase.value for phase in Phase if phase.value not in described] == []
+
+
+def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
+    assert set(events_in_code()) == set(EVENTS)
+
+
+def events_in_code() -> Iterator[str]:
+    """The names that calls of ``fields`` and ``say`` have, and those that are made of a phase."""
+    yield from (phase.value for phase in LASTING)
+    root = DOCUMENT.parents[1]
+    for path in (each for folder in ("litelog", "cmd", "replica_clients") for each in (root / folder).rglob("*.py")):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            place = {"say": 1}.get(name, 0) if name.endswith("fields") or name == "say" else len(call.args)
+            if place < len(call.args) and isinstance(event := call.args[place], ast.Constant):
+                yield str(event.value)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from litelog.clock import SystemClock
 from litelog.server.board import Board
 from litelog.server.daemon import Rules
 from litelog.server.health import find_unhealthy, find_unready
-from litelog.shipping.replica_status import ReplicaStatus
+from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,8 @@ IDLE = ReplicaStatus("/log", "file:///one", "required", "idle", None, None, None
 
 class Stuck:
     """A daemon whose parts hang when a test says so: a lock that is never released, a file system that is gone."""
+
+    opened = True
 
     def __init__(self) -> None:
         self.turning = True
@@ -45,6 +47,9 @@ class Stuck:
         self.asked += 1
         assert self.answers.wait(WAIT_SECONDS)
         return [IDLE]
+
+    def not_replicated(self) -> tuple[NotReplicated, ...]:
+        return ()
 
     def measure(self) -> None:
         assert self.measures.wait(WAIT_SECONDS)
