@@ -481,8 +481,14 @@ def test_one_log_that_is_fenced_leaves_the_others_alone(bench: Bench, tmp_path: 
 # --- barriers
 
 
+class LastingStore(PausingStore):
+    """Has its requests wait although it is closed, as it is opened more than once."""
+
+    def close(self) -> None: ...
+
+
 def test_a_barrier_waits_for_what_is_opened_again(bench: Bench, stores: dict[str, ObjectStore]) -> None:
-    store = PausingStore(MemoryStore("a"), "put")
+    store = LastingStore(MemoryStore("a"), "put")
     stores["testing://a"] = store
     log = bench.log("log")
     with Running(bench.replicator(bench.own("log", "testing://a"))) as running:
