@@ -18,6 +18,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from litelog.errors import ExitCode
+from litelog.log.replicated import log_state_folder
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -32,7 +33,8 @@ def configure(litelog: Command, **more: Any) -> None:
     """A configuration of the log ``log`` and the replica ``replica``; the daemon listens at a unix socket."""
     folder = litelog.folder
     replicas = more.pop("replicas", [{"url": str(folder / "replica")}])
-    logs = [{"path": str(folder / "log"), "replicas": replicas}, *more.pop("more_logs", [])]
+    own = [{"path": str(folder / "log"), "replicas": replicas}, *more.pop("more_logs", [])]
+    logs = more.pop("logs", own)
     (folder / "c.yml").write_text(json.dumps({"addr": f"unix:{folder}/socket", "logs": logs, **more}))
 
 
@@ -117,6 +119,71 @@ def test_the_replica_itself_is_read_where_that_is_asked_for(litelog: Command) ->
     assert (done.code, bool(done.lines[0]["logs"][0]["replicas"][0]["error"])) == (ExitCode.FAILURE, True)
 
 
+def configure_folder(litelog: Command, **more: Any) -> None:
+    """A configuration of the logs in ``logs``, whose replicas are in ``replicas``."""
+    entry = {"dir": "logs", "poll-interval": "100ms", "replicas": [{"url": "replicas/{name}", **more}]}
+    configure(litelog, logs=[entry], **{"max-lag": "1s"})
+
+
+def test_a_log_that_is_not_replicated_is_told_wherever_one_looks(litelog: Command) -> None:
+    litelog.lines(1, "logs/fine")
+    configure_folder(litelog)
+    assert litelog("replicate", "--once", "--config", "c.yml").code == ExitCode.DONE
+    litelog.lines(1, "logs/other")
+    Path(log_state_folder(str(litelog.folder / "state" / "litelog"), str(litelog.folder / "logs/other"))).write_bytes(
+        b""
+    )
+    once = litelog("replicate", "--once", "--config", "c.yml")
+    assert once.code == ExitCode.FAILURE
+    assert "logs/other: is not replicated: " in once.err
+    process = litelog.start("replicate", "--config", "c.yml")
+    litelog.wait_for_line(process, "cannot be replicated (2 times")
+    sync = litelog("sync", "--config", "c.yml", "--json")
+    (answer,) = sync.lines
+    assert (sync.code, answer["reached"], answer["replicas"]) == (ExitCode.FAILURE, False, 2)
+    assert [each["phase"] for each in answer["unreached"]] == ["not replicated"]
+    one = litelog("sync", "--config", "c.yml", "logs/other")
+    assert one.code == ExitCode.FAILURE
+    assert "logs/other: is not replicated: " in one.err
+    while (done := litelog("status", "--config", "c.yml")).code == ExitCode.DONE:
+        assert "not_replicated: " in done.out  # not ready at once, and not healthy after max-lag
+    assert "not_replicated: logs/other to " in done.out
+    assert done.out.splitlines()[-1] == "NOT HEALTHY"
+    (report,) = litelog("status", "--config", "c.yml", "--json").lines
+    (lacking,) = report["not_replicated"]
+    assert (lacking["log"], lacking["seconds"] > 1) == ("logs/other", True)
+
+
+def test_a_folder_without_logs_is_ready_for_them(litelog: Command) -> None:
+    (litelog.folder / "logs").mkdir()
+    configure_folder(litelog)
+    process = litelog.start("replicate", "--config", "c.yml")
+    litelog.wait_for_line(process, "listening")
+    while not (report := litelog("status", "--config", "c.yml", "--json").lines[0])["ready"]:
+        assert [each["message"] for each in report["reasons"]] == ["the daemon has not opened its replicas yet"]
+    assert (report["healthy"], report["logs"], report["reasons"]) == (True, [], [])
+
+
+def test_the_replicas_of_a_folders_logs_are_read_and_isolated_ones_are_told(litelog: Command) -> None:
+    for name in ("a", "b"):
+        litelog.lines(1, f"logs/{name}")
+    configure_folder(litelog, fencing="isolated")
+    assert litelog("replicate", "--once", "--config", "c.yml").code == ExitCode.DONE
+    (report,) = litelog("status", "--replica", "--config", "c.yml", "--json").lines
+    assert [log["log"] for log in report["logs"]] == ["logs/a", "logs/b"]
+    (report,) = litelog("status", "--replica", "--config", "c.yml", "--json", "logs/a").lines
+    assert [log["log"] for log in report["logs"]] == ["logs/a"]
+    (report,) = litelog("status", "--config", "c.yml", "--json").lines  # of the state folder
+    assert {log["log"] for log in report["logs"]} == {"logs/a", "logs/b"}
+    assert litelog("status", "--config", "c.yml", COLUMNS="300").out.count("isolated") == 2
+
+
+def test_an_address_that_is_none_is_a_usage_error(litelog: Command) -> None:
+    for verb in ("status", "sync"):
+        done = litelog(verb, "--addr", "nonsense")
+        assert (done.code, "HOST:PORT" in done.err) == (ExitCode.USAGE, True)
+
+
 def test_sync_waits_for_what_is_there(litelog: Command) -> None:
     configure(litelog)
     litelog.lines(3)
@@ -178,7 +245,7 @@ def test_no_secret_is_in_what_the_daemon_tells(litelog: Command) -> None:
         {"url": str(litelog.folder / "replica")},
         {"url": "fsspec+memory://canary/logs", "options": {"secret": OPTION}},
     ]
-    beat = {"heartbeat-url": f"http://u:{CHECK}@127.0.0.1:1/{CHECK}?k={CHECK}", "heartbeat-interval": "1s"}
+    beat = {"heartbeat-url": f"http://127.0.0.1:1/{CHECK}?k={CHECK}", "heartbeat-interval": "1s"}
     configure(litelog, replicas=replicas, **{"token-file": str(token_file)}, **beat)
     process = litelog.start("replicate", "--json", "--config", "c.yml")
     said = litelog.wait_for_line(process, "listening") + litelog.wait_for_line(process, "begins")
