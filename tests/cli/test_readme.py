@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from litelog.errors import ConfigError
+from replica_clients.s3_settings import read_settings
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -80,6 +83,15 @@ def test_the_python_example_holds_what_it_asserts(tmp_path: Path, environment: d
     command = [sys.executable, "-c", example]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_option_of_s3_is_explained_once() -> None:
+    with pytest.raises(ConfigError, match="it has") as refused:
+        read_settings("s3://bucket", {"?": ""})
+    known = str(refused.value).partition("it has ")[2].rstrip(")").split(", ")
+    table = README.split("\nOptions of `s3://`", 1)[1].split("\n\n", 2)[1]
+    assert len(known) > 15
+    assert sorted(re.findall(r"`([a-z0-9-]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.M)))) == known
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
