@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from traceback import clear_frames
 
 
 class ExitCode(IntEnum):
@@ -21,6 +22,15 @@ class LitelogError(Exception):
     """The base of all errors here. Its message says what happened and, where there is one, what to do."""
 
     exit_code: ExitCode = ExitCode.FAILURE
+
+
+def release(error: BaseException) -> None:
+    """Free what the calls that ended with ``error`` held, before it is kept. It refers to them, and often they to it:
+    bodies of many megabytes would stay until cycles are looked for."""
+    each: BaseException | None = error
+    while each is not None:
+        clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__
 
 
 # --- what the caller asked for

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
 from litelog.byte_stream import ByteStream
-from litelog.errors import StoreError
+from litelog.errors import StoreError, release
 from litelog.object_store import ByteRange, ObjectInfo
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ class RetryingStore:
         def keep_error(state: RetryCallState) -> None:
             nonlocal last_error
             last_error = state.outcome.exception() if state.outcome else None
+            if last_error is not None:
+                release(last_error)
 
         def sleep(seconds: float) -> None:
             if self._wait(seconds) and last_error is not None:
@@ -150,7 +152,12 @@ class RetryingStore:
             before_sleep=keep_error,
             reraise=True,
         )
-        return retrying(call)
+        try:
+            return retrying(call)
+        except BaseException as error:
+            last_error = None
+            release(error)
+            raise
 
 
 class _ResumingStream(ByteStream):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, SourceError, SourceMissingError
+from litelog.errors import LitelogError, SourceError, SourceMissingError, release
 from litelog.replicator.schedule import Schedule
 from litelog.shipping.back_off import is_worth_saying, needs_help
 from litelog.shipping.replica_task import BUSY, OVER, Phase, ReplicaTask
@@ -237,22 +237,25 @@ class Turns:
             self._failed(task, error)
             return
         with self._course.changed:
-            if task.failures:
-                said, extra = "%s to %s: goes on after %d failures", task.fields("recovered", task.failures)
-                _logger.info(said, task.log, task.url, task.failures, extra=extra)
-            task.succeed()
             waiting = task.replica.waiting
             if not (cut or waiting):
                 task.caught_up = started
             if waiting and task.replica.sealing and not self._is_abandoned(task):
-                task.phase = Phase.SEALING
+                task.phase = Phase.SEALING  # what failed before may be this: whether it goes well, the next sync tells
                 if task.leaving:
                     self._put(task, task.leave_by)
             else:
+                self._recover(task)
                 last = final and not (cut or waiting)
                 self._place(task, started, was_final=last, again=not cut and (more or waiting), quiet=quiet)
             self.on_synced(task)
             self._course.progress.notify_all()
+
+    def _recover(self, task: ReplicaTask) -> None:
+        if task.failures:
+            said, extra = "%s to %s: goes on after %d failures", task.fields("recovered", task.failures)
+            _logger.info(said, task.log, task.url, task.failures, extra=extra)
+        task.succeed()
 
     def _place(self, task: ReplicaTask, started: float, *, was_final: bool, again: bool, quiet: bool) -> None:
         """What is next for a task whose sync went well."""
@@ -278,6 +281,7 @@ class Turns:
 
     def _failed(self, task: ReplicaTask, error: LitelogError) -> None:
         course = self._course
+        release(error)
         with course.changed:
             now = self._clock.monotonic()
             task.fail(error, now, self._random)

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, LitelogError, SourceError
+from litelog.errors import FencedError, LitelogError, SourceError, release
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.position import generation
@@ -231,6 +231,7 @@ class Archive:
             self.on_change()
 
     def _failed(self, error: LitelogError) -> None:
+        release(error)
         with self._changed:
             delay = self._back_off.fail(error)
             self._retry_at = self._pair.clock.monotonic() + delay

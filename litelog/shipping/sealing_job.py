@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from litelog.errors import release
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -142,6 +144,7 @@ class SealingJob(Generic[Task, Made]):
         try:
             made = self._make(self._tasks[at], before)
         except BaseException as error:  # noqa: BLE001 - raised where the outcome is asked for
+            release(error)
             with self._changed:
                 self._errors[at] = error
         else:
