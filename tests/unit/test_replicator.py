@@ -36,8 +36,10 @@ from tests.stores import CountingStore, Fault, FaultyStore, PausingStore
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from typing_extensions import Buffer
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
@@ -489,6 +491,33 @@ def test_a_store_that_fails_to_the_end_is_told(
     replicator.stop()
     with pytest.raises(FinalSyncError, match="injected"):
         replicator.run()
+
+
+class UnsealingStore(CountingStore):
+    """Takes all but sealed segments."""
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if "/segments/" in key:
+            self._count("sealed")
+            raise StoreError("put", key, "injected")
+        super().put(key, body, create_only=create_only)
+
+
+def test_a_first_contact_that_fails_backs_off_and_is_told(
+    log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    log.roll(2)
+    store = UnsealingStore(MemoryStore("a"))
+    stores["testing://a"] = store
+    with pytest.raises(StoreError, match="injected"):
+        make((log, ["testing://a"])).run(once=True)
+    assert "goes on after" not in caplog.text
+    with Running(make((log, ["testing://a"]), timeout=0.2, random=Random(1))) as running:
+        asked = store.requests["sealed"]
+        while running.replicator.status()[:1] == [] or (status := running.replicator.status()[0]).failures < 3:
+            assert store.requests["sealed"] < asked + 100
+        assert status.failing_seconds > 0
+    assert isinstance(running.error, FinalSyncError)
 
 
 def test_a_final_sync_comes_to_an_end_though_the_writer_does_not(
