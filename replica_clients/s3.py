@@ -38,7 +38,7 @@ PRECONDITION_FAILED = 412
 NOT_IMPLEMENTED = 501
 """What stores answer to a header that asks for what they have not. Others ignore it."""
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})$")
 
 
 def open_store(url: str, options: Mapping[str, object]) -> S3Store:
@@ -99,7 +99,9 @@ class S3Store:
 
     def tag(self, key: str) -> str:
         require_key(key)
-        return str(self._request("open", key, "head_object", **self._reading)["ETag"])
+        answer = self._request("open", key, "head_object", **self._reading)
+        with self._connection.failures.reading("open", key):
+            return str(answer["ETag"])
 
     def delete_unchanged(self, key: str, tag: str) -> bool:
         require_key(key)
@@ -125,16 +127,21 @@ class S3Store:
             asked["StartAfter"] = self._prefix + start_after
         while True:
             page = self._connection.request("list", prefix, "list_objects_v2", **asked)
-            for entry in page.get("Contents", ()):
-                key = str(entry["Key"])[len(self._prefix) :]
+            with self._connection.failures.reading("list", prefix):  # not around yield: what a caller raises is its own
+                listed = [self._listed(entry) for entry in page.get("Contents", ())]
+            for info in listed:
+                key = info.key
                 if key and key > start_after and not key.endswith("/"):  # a placeholder for a folder ends with a slash
-                    yield ObjectInfo(key, int(entry["Size"]))
+                    yield info
             if not page.get("IsTruncated"):
                 return
             token = page.get("NextContinuationToken")
             if not token or token == asked.get("ContinuationToken"):
                 raise StoreError("list", prefix, "the store's listing ends without its end, or turns in a circle")
             asked["ContinuationToken"] = token
+
+    def _listed(self, entry: Mapping[str, Any]) -> ObjectInfo:
+        return ObjectInfo(str(entry["Key"])[len(self._prefix) :], int(entry["Size"]))
 
     def _delete_batch(self, keys: Sequence[str]) -> bool:
         """Delete up to 1000 objects in one request; False where the store has none for that."""

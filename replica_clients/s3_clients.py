@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
 
 from litelog.errors import ConfigError
 from litelog.event_fields import fields
 from replica_clients.quiet import silence_secrets
+from replica_clients.s3_errors import S3Failures
 
 if TYPE_CHECKING:
     from replica_clients.s3_settings import S3Settings
@@ -127,8 +127,11 @@ def _make_client(settings: S3Settings) -> Any:
             verify=settings.ca_bundle,
             config=config,
         )
-    except (BotoCoreError, ValueError) as error:
-        raise ConfigError(f"{settings.url}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  what a source of credentials says may be of any kind
+        failures = S3Failures(settings)
+        raise ConfigError(f"{settings.url}: {failures.shown(str(error))}") from failures.cause(error)
     _register(client, settings)
     return client
 
@@ -167,7 +170,9 @@ def _access_key(client: Any) -> str | None:
     try:
         found = client._request_signer._credentials  # noqa: SLF001  there is no other name for it
         return found.get_frozen_credentials().access_key if found is not None else None
-    except BotoCoreError:
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001  a source of credentials may fail in any way, and the next request tells
         return None
 
 

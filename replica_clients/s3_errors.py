@@ -7,22 +7,19 @@ The sources are S3's list of error codes and botocore's exceptions. A code that 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import ClientError
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from replica_clients.s3_settings import S3Settings
-
-FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
-"""All that a request may raise but bugs: HTTPError and OSError are what botocore lets through while a body is read."""
 
 MAX_SAID_CHARACTERS = 200
 """Of what a store says: a proxy's error page may be long. Its error code comes behind."""
@@ -106,12 +103,25 @@ class S3Failures:
         if isinstance(error, ClientError):
             return self._from_answer(operation, key, error)
         reason, retryable = self._from_client(error)
-        return StoreError(operation, key, self._shown(reason), retryable=retryable)
+        return StoreError(operation, key, self.shown(reason), retryable=retryable)
+
+    @contextmanager
+    def reading(self, operation: str, key: str) -> Iterator[None]:
+        """What an answer lacks, or holds in another form than S3's, becomes a StoreError that may pass."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = self.shown(f"the store's answer is damaged: {type(error).__name__}: {error}")
+            raise StoreError(operation, key, reason) from self.cause(error)
 
     def refused(self, operation: str, key: str, code: str, message: str) -> StoreError:
         """The StoreError for one key that a batch answered with an error."""
         reason = self._reason(operation, code, message)
         return StoreError(operation, key, reason, retryable=code in _MAY_PASS)
+
+    def shown(self, reason: str) -> str:
+        """``reason`` as one line of bounded length without secrets."""
+        return _shorten(self._masked(" ".join(reason.split())), MAX_REASON_CHARACTERS)
 
     def cause(self, error: BaseException) -> BaseException | None:
         """What a traceback may show as the reason of our error: None where the store's words hold a secret."""
@@ -161,7 +171,7 @@ class S3Failures:
             advice = "the store does not know that checksum: set checksum: md5"
         else:
             advice = _WHAT_TO_DO.get(code, "")
-        return self._shown(f"{advice}: {said}" if advice else said)
+        return self.shown(f"{advice}: {said}" if advice else said)
 
     def _actions(self, operation: str, code: str, message: str) -> str:
         kms = _KMS_ACTIONS.get(operation)
@@ -197,14 +207,15 @@ class S3Failures:
             return detail, False
         return f"{type(error).__name__}: {detail}", True
 
-    def _shown(self, reason: str) -> str:
-        """``reason`` as one line of bounded length without secrets."""
-        return _shorten(self._masked(" ".join(reason.split())), MAX_REASON_CHARACTERS)
-
     def _masked(self, text: str) -> str:
         for secret in reversed(self._secrets):
             text = text.replace(secret, "***")
         return _TOKEN.sub("***", _SIGNATURE.sub(r"\1***", text))
+
+
+def error_code(error: ClientError) -> str:
+    """What an answer calls its error; empty where it has no name for it."""
+    return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def _shorten(text: str, limit: int) -> str:
@@ -220,6 +231,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return float(value)
     try:
         wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
     return max(0.0, wait.total_seconds())

@@ -83,7 +83,8 @@ class S3Upload:
         algorithm = _ALGORITHMS.get(self._settings.checksum)
         declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
         begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
-        upload = str(begun["UploadId"])
+        with self._connection.failures.reading("put", key):
+            upload = str(begun["UploadId"])
         try:
             parts = self._send_parts(key, upload, contents)
             self._request(
@@ -129,7 +130,8 @@ class S3Upload:
             **_customer_key(self._settings),
         )
         kept = {name: value for name, value in checked.items() if name != _DIGESTS["md5"]}
-        return {"PartNumber": number, "ETag": answer["ETag"], **kept}
+        with self._connection.failures.reading("put", key):
+            return {"PartNumber": number, "ETag": str(answer["ETag"]), **kept}
 
     def _abort(self, key: str, upload: str) -> None:
         """Have the store forget the parts: it asks money for them. Its failure hides not what went wrong before."""
