@@ -116,6 +116,7 @@ class S3Store:
         return True
 
     def close(self) -> None:
+        self._upload.close()
         self._connection.close()
 
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
