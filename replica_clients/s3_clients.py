@@ -48,6 +48,7 @@ class SharedClient:
     def __init__(self, settings: S3Settings) -> None:
         """ConfigError."""
         silence_secrets()
+        _silence_refusals()
         self.client = _make_client(settings)
         self._settings = settings
         self._renewing = threading.Lock()
@@ -163,6 +164,13 @@ def _register(client: Any, settings: S3Settings) -> None:
         client.meta.events.register("before-call.s3", add_headers)
     if not settings.bucket.endswith(EXPRESS_SUFFIX):
         client.meta.events.register("before-call.s3.DeleteObjects", add_digest)
+
+
+def _silence_refusals() -> None:
+    """botocore shows a traceback for each time that credentials cannot be had: the request's error says it."""
+    logger = logging.getLogger("botocore.credentials")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
 
 
 def _access_key(client: Any) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions
@@ -35,6 +36,18 @@ _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
 
 _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
 """What makes one request valid for some minutes."""
+
+_OPERATIONS = frozenset(
+    {
+        *("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"),
+        *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
+    }
+)
+"""S3's, as botocore names them. All others are of who gives credentials: AssumeRole, GetRoleCredentials, ..."""
+
+_INCOMPLETE = (exceptions.PartialCredentialsError, exceptions.UnauthorizedSSOTokenError)
+
+_CREDENTIAL_MODULES = frozenset({"botocore.credentials", "botocore.tokens"})
 
 STALE_CREDENTIALS = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
@@ -100,9 +113,10 @@ class S3Failures:
 
     def explain(self, operation: str, key: str, error: BaseException) -> StoreError:
         """The StoreError (NotFoundError, ExistsError) that a failure is."""
-        if isinstance(error, ClientError):
+        if isinstance(error, ClientError) and error.operation_name in _OPERATIONS:
             return self._from_answer(operation, key, error)
-        reason, retryable = self._from_client(error)
+        lacking = self._without_credentials(error)
+        reason, retryable = self._from_client(error) if lacking is None else (lacking, True)
         return StoreError(operation, key, self.shown(reason), retryable=retryable)
 
     @contextmanager
@@ -181,6 +195,19 @@ class S3Failures:
         bucket = self._settings.bucket
         return _ACTIONS[operation].format(bucket=bucket, objects=f"{bucket}/{self._settings.prefix}*") + also
 
+    def _without_credentials(self, error: BaseException) -> str | None:
+        """What whoever gives credentials says, or does; None if they are not the matter, or a person has to act."""
+        if isinstance(error, ClientError):
+            message = str(error.response.get("Error", {}).get("Message", ""))
+            said = (
+                f"{error.operation_name}: {_shorten(self._masked(message), MAX_SAID_CHARACTERS)} ({error_code(error)})"
+            )
+        elif _asked_for_credentials(error) and not isinstance(error, _INCOMPLETE):
+            said = f"{type(error).__name__}: {error}"
+        else:
+            return None
+        return f"the credentials cannot be had: {said}"
+
     def _from_client(self, error: BaseException) -> tuple[str, bool]:
         """What happened on this side, and whether it may pass."""
         where = self._settings.endpoint or "S3"
@@ -190,7 +217,7 @@ class S3Failures:
                 "no credentials: set a profile, the environment (AWS_ACCESS_KEY_ID, ...) or the machine's role",
                 False,
             )
-        if isinstance(error, exceptions.PartialCredentialsError | exceptions.UnauthorizedSSOTokenError):
+        if isinstance(error, _INCOMPLETE):
             return f"credentials are not complete: {detail}", False
         if isinstance(error, exceptions.SSLError):
             trusted = "certificate verify failed" not in detail.lower()
@@ -211,6 +238,12 @@ class S3Failures:
         for secret in reversed(self._secrets):
             text = text.replace(secret, "***")
         return _TOKEN.sub("***", _SIGNATURE.sub(r"\1***", text))
+
+
+def _asked_for_credentials(error: BaseException) -> bool:
+    """Whether it was raised where botocore asks a program, a service or a file for them."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__") in _CREDENTIAL_MODULES for frame in frames)
 
 
 def error_code(error: ClientError) -> str:

@@ -129,3 +129,35 @@ def test_a_refusal_while_credentials_are_renewed_is_none_of_the_process(
             store.put("key", [b"x"])
         store.close()
     assert len(asked) > 1
+
+
+def test_a_role_that_may_not_be_taken_is_no_lacking_permission_on_a_bucket(
+    source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.by_role()
+    may = False
+    with ScriptedServer(
+        lambda request: (given(timedelta(hours=6)) if may else refused()) if asks_sts(request) else Answer()
+    ) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.endpoint)
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "profile": "role"})
+        with pytest.raises(StoreError) as caught:
+            store.put("key", [b"x"])
+        said = "put key: the credentials cannot be had: AssumeRole: User: base is not authorized to perform"
+        assert str(caught.value).startswith(said)
+        assert "s3:" not in str(caught.value)
+        assert caught.value.retryable
+        assert not caplog.records
+        may = True
+        store.put("key", [b"x"])
+        store.close()
+
+
+def test_credentials_that_ran_out_at_their_source_are_not_taken_for_the_stores_failure(source: Source) -> None:
+    source.by_program()
+    source.print_key(timedelta(seconds=-1))
+    with ScriptedServer(lambda _: Answer()) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "profile": "role"})
+        with pytest.raises(StoreError, match=r"put key: the credentials cannot be had: RuntimeError: .*still expired"):
+            store.put("key", [b"x"])
+        store.close()
