@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from litelog.errors import StoreError
 from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from replica_clients.s3_connection import S3Connection
-from replica_clients.s3_errors import NO_BATCHES, S3Error
+from replica_clients.s3_errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3_reader import S3Reader
 from replica_clients.s3_settings import S3Settings, read_settings
 from replica_clients.s3_upload import PART_BYTES, SINGLE_BYTES, S3Upload
@@ -37,6 +37,9 @@ RANGE_BEHIND_THE_END = 416
 PRECONDITION_FAILED = 412
 NOT_IMPLEMENTED = 501
 """What stores answer to a header that asks for what they have not. Others ignore it."""
+
+_OF_EVERY_LISTING = {"Name", "IsTruncated", "KeyCount"}
+"""Of which every store that speaks S3 says some, even of no objects: without any it is no listing."""
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})$")
 
@@ -128,6 +131,8 @@ class S3Store:
             asked["StartAfter"] = self._prefix + start_after
         while True:
             page = self._connection.request("list", prefix, "list_objects_v2", **asked)
+            if not page.keys() & _OF_EVERY_LISTING:
+                raise self._connection.failures.explain("list", prefix, NotS3Error())
             with self._connection.failures.reading("list", prefix):  # not around yield: what a caller raises is its own
                 listed = [self._listed(entry) for entry in page.get("Contents", ())]
             for info in listed:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import logging
 import os
+import re
 import threading
 from dataclasses import replace
 from importlib import metadata
@@ -20,7 +21,7 @@ from botocore.config import Config
 from litelog.errors import ConfigError
 from litelog.event_fields import fields
 from replica_clients.quiet import silence_secrets
-from replica_clients.s3_errors import S3Failures
+from replica_clients.s3_errors import NotS3Error, S3Failures
 
 if TYPE_CHECKING:
     from replica_clients.s3_settings import S3Settings
@@ -34,6 +35,9 @@ DEFAULT_REGION = "us-east-1"
 CONTINUE_BYTES = 2 << 20
 """Larger bodies wait for the store's ``100 Continue``, so that one which is refused is not sent; for smaller ones that
 round trip costs more than it saves."""
+
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
+"""How HTML and XHTML begin."""
 
 _logger = logging.getLogger(__name__)
 
@@ -158,6 +162,15 @@ def _register(client: Any, settings: S3Settings) -> None:
         params["headers"]["Content-MD5"] = base64.b64encode(_md5(params["body"])).decode()
         params["context"].pop("checksum", None)
 
+    def refuse_page(response_dict: dict[str, Any], **_: object) -> None:
+        """A page for people: botocore takes it for an error inside S3, or, well-formed, for an empty answer."""
+        if response_dict["status_code"] == 200 and _PAGE.match(response_dict["body"]):
+            raise NotS3Error
+
+    for operation in ("PutObject", "UploadPart", "CompleteMultipartUpload", "ListObjectsV2", "DeleteObjects"):
+        client.meta.events.register_first(
+            f"before-parse.*.{operation}", refuse_page
+        )  # ``*`` comes before botocore's s3
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-call.s3.{operation}", unwrap_body)
     if settings.headers:

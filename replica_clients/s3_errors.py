@@ -97,6 +97,10 @@ _WHAT_TO_DO = {
 }
 
 
+class NotS3Error(Exception):
+    """An answer is of something else than a store: a console, a portal, a web server."""
+
+
 class S3Error(StoreError):
     """A StoreError with what S3 answered: its error code (empty where there was no answer) and the HTTP status."""
 
@@ -115,6 +119,11 @@ class S3Failures:
         """The StoreError (NotFoundError, ExistsError) that a failure is."""
         if isinstance(error, ClientError) and error.operation_name in _OPERATIONS:
             return self._from_answer(operation, key, error)
+        if isinstance(error, NotS3Error):
+            where = self._settings.endpoint or "S3"
+            return StoreError(
+                operation, key, f"{where} does not answer as S3 does: check the endpoint", retryable=False
+            )
         lacking = self._without_credentials(error)
         reason, retryable = self._from_client(error) if lacking is None else (lacking, True)
         return StoreError(operation, key, self.shown(reason), retryable=retryable)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import StoreError
-from replica_clients.s3 import S3Store
+from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_settings import read_settings
 from tests.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer
 
@@ -77,3 +77,48 @@ def test_an_upload_without_a_name_or_a_part_without_a_tag_fails(begun: bytes) ->
 def test_a_header_that_is_damaged_is_a_failure_of_the_request() -> None:
     said = Answer(headers={"Last-Modified": "Thu, 99 Foo 2026", "ETag": '"e"', "x-amz-missing-meta": "many"})
     assert "open key: " in str(failure(lambda _: said, lambda store: store.tag("key")))
+
+
+PAGE = b"<html><head><title>Console</title></head><body><p>Log in%s</p></body></html>"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        PAGE % b"<br>",
+        b"\n<!DOCTYPE html>\n" + PAGE % b"<br>",
+        b'<?xml version="1.0"?>\n<!DOCTYPE html>\n' + PAGE % b"<br/>",
+        PAGE % b"<br/>",
+        b"<ListAllMyBucketsResult><Buckets/></ListAllMyBucketsResult>",
+        b"<ListBucketResult/>",
+        b"",
+    ],
+)
+def test_what_is_no_listing_is_no_empty_replica(page: bytes) -> None:
+    with ScriptedServer(lambda _: Answer(body=page, headers={"Content-Type": "text/html"})) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with pytest.raises(StoreError) as caught:
+            list(store.list(""))
+        assert str(caught.value) == f"list: {server.endpoint} does not answer as S3 does: check the endpoint"
+        assert not caught.value.retryable
+
+
+def test_a_page_is_no_acknowledgement() -> None:
+    with ScriptedServer(lambda _: Answer(body=PAGE % b"<br/>")) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with pytest.raises(StoreError, match="does not answer as S3 does"):
+            store.put("key", [b"x"])
+
+
+@pytest.mark.parametrize("said", ["<Name>b</Name>", "<IsTruncated>false</IsTruncated>", "<KeyCount>0</KeyCount>"])
+def test_an_empty_listing_is_one(said: str) -> None:
+    with ScriptedServer(lambda _: Answer(body=f"<ListBucketResult>{said}</ListBucketResult>".encode())) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        assert not list(store.list(""))
+
+
+def test_an_object_may_be_a_page() -> None:
+    with ScriptedServer(lambda _: Answer(body=PAGE % b"<br>")) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with store.open("key") as stream:
+            assert stream.read() == PAGE % b"<br>"
