@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from litelog.errors import StoreError
 from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from replica_clients.s3_connection import S3Connection
-from replica_clients.s3_errors import NO_BATCHES, S3Error
+from replica_clients.s3_errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3_reader import S3Reader
 from replica_clients.s3_settings import S3Settings, read_settings
 from replica_clients.s3_upload import PART_BYTES, SINGLE_BYTES, S3Upload
@@ -38,7 +38,10 @@ PRECONDITION_FAILED = 412
 NOT_IMPLEMENTED = 501
 """What stores answer to a header that asks for what they have not. Others ignore it."""
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
+_OF_EVERY_LISTING = {"Name", "IsTruncated", "KeyCount"}
+"""Of which every store that speaks S3 says some, even of no objects: without any it is no listing."""
+
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})$")
 
 
 def open_store(url: str, options: Mapping[str, object]) -> S3Store:
@@ -99,7 +102,9 @@ class S3Store:
 
     def tag(self, key: str) -> str:
         require_key(key)
-        return str(self._request("open", key, "head_object", **self._reading)["ETag"])
+        answer = self._request("open", key, "head_object", **self._reading)
+        with self._connection.failures.reading("open", key):
+            return str(answer["ETag"])
 
     def delete_unchanged(self, key: str, tag: str) -> bool:
         require_key(key)
@@ -114,6 +119,7 @@ class S3Store:
         return True
 
     def close(self) -> None:
+        self._upload.close()
         self._connection.close()
 
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
@@ -125,16 +131,23 @@ class S3Store:
             asked["StartAfter"] = self._prefix + start_after
         while True:
             page = self._connection.request("list", prefix, "list_objects_v2", **asked)
-            for entry in page.get("Contents", ()):
-                key = str(entry["Key"])[len(self._prefix) :]
+            if not page.keys() & _OF_EVERY_LISTING:
+                raise self._connection.failures.explain("list", prefix, NotS3Error())
+            with self._connection.failures.reading("list", prefix):  # not around yield: what a caller raises is its own
+                listed = [self._listed(entry) for entry in page.get("Contents", ())]
+            for info in listed:
+                key = info.key
                 if key and key > start_after and not key.endswith("/"):  # a placeholder for a folder ends with a slash
-                    yield ObjectInfo(key, int(entry["Size"]))
+                    yield info
             if not page.get("IsTruncated"):
                 return
             token = page.get("NextContinuationToken")
             if not token or token == asked.get("ContinuationToken"):
                 raise StoreError("list", prefix, "the store's listing ends without its end, or turns in a circle")
             asked["ContinuationToken"] = token
+
+    def _listed(self, entry: Mapping[str, Any]) -> ObjectInfo:
+        return ObjectInfo(str(entry["Key"])[len(self._prefix) :], int(entry["Size"]))
 
     def _delete_batch(self, keys: Sequence[str]) -> bool:
         """Delete up to 1000 objects in one request; False where the store has none for that."""

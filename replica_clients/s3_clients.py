@@ -7,6 +7,7 @@ import hashlib
 import io
 import logging
 import os
+import re
 import threading
 from dataclasses import replace
 from importlib import metadata
@@ -16,11 +17,11 @@ from weakref import WeakValueDictionary
 import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
 
 from litelog.errors import ConfigError
 from litelog.event_fields import fields
 from replica_clients.quiet import silence_secrets
+from replica_clients.s3_errors import NotS3Error, S3Failures
 
 if TYPE_CHECKING:
     from replica_clients.s3_settings import S3Settings
@@ -35,6 +36,9 @@ CONTINUE_BYTES = 2 << 20
 """Larger bodies wait for the store's ``100 Continue``, so that one which is refused is not sent; for smaller ones that
 round trip costs more than it saves."""
 
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
+"""How HTML and XHTML begin."""
+
 _logger = logging.getLogger(__name__)
 
 Like = tuple["S3Settings", frozenset[tuple[str, str]]]
@@ -48,6 +52,7 @@ class SharedClient:
     def __init__(self, settings: S3Settings) -> None:
         """ConfigError."""
         silence_secrets()
+        _silence_refusals()
         self.client = _make_client(settings)
         self._settings = settings
         self._renewing = threading.Lock()
@@ -127,8 +132,11 @@ def _make_client(settings: S3Settings) -> Any:
             verify=settings.ca_bundle,
             config=config,
         )
-    except (BotoCoreError, ValueError) as error:
-        raise ConfigError(f"{settings.url}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  what a source of credentials says may be of any kind
+        failures = S3Failures(settings)
+        raise ConfigError(f"{settings.url}: {failures.shown(str(error))}") from failures.cause(error)
     _register(client, settings)
     return client
 
@@ -154,6 +162,15 @@ def _register(client: Any, settings: S3Settings) -> None:
         params["headers"]["Content-MD5"] = base64.b64encode(_md5(params["body"])).decode()
         params["context"].pop("checksum", None)
 
+    def refuse_page(response_dict: dict[str, Any], **_: object) -> None:
+        """A page for people: botocore takes it for an error inside S3, or, well-formed, for an empty answer."""
+        if response_dict["status_code"] == 200 and _PAGE.match(response_dict["body"]):
+            raise NotS3Error
+
+    for operation in ("PutObject", "UploadPart", "CompleteMultipartUpload", "ListObjectsV2", "DeleteObjects"):
+        client.meta.events.register_first(
+            f"before-parse.*.{operation}", refuse_page
+        )  # ``*`` comes before botocore's s3
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-call.s3.{operation}", unwrap_body)
     if settings.headers:
@@ -162,12 +179,21 @@ def _register(client: Any, settings: S3Settings) -> None:
         client.meta.events.register("before-call.s3.DeleteObjects", add_digest)
 
 
+def _silence_refusals() -> None:
+    """botocore shows a traceback for each time that credentials cannot be had: the request's error says it."""
+    logger = logging.getLogger("botocore.credentials")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
+
+
 def _access_key(client: Any) -> str | None:
     """The id of the key that a client signs with; None where there is none, or it cannot be looked up now."""
     try:
         found = client._request_signer._credentials  # noqa: SLF001  there is no other name for it
         return found.get_frozen_credentials().access_key if found is not None else None
-    except BotoCoreError:
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001  a source of credentials may fail in any way, and the next request tells
         return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from replica_clients.s3_clients import SharedClient
-from replica_clients.s3_errors import FAILURES, STALE_CREDENTIALS, S3Failures
+from replica_clients.s3_errors import STALE_CREDENTIALS, S3Failures, error_code
 
 if TYPE_CHECKING:
     from replica_clients.s3_settings import S3Settings
@@ -25,13 +25,20 @@ class S3Connection:
         self._closed = False
 
     def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
-        """The answer to one request of the client's ``method``. StoreError, NotFoundError, ExistsError."""
+        """The answer to one request of the client's ``method``. StoreError, NotFoundError, ExistsError.
+
+        Whatever else fails in it is a StoreError, too: where credentials come from, and what an answer holds, is not
+        ours, and no replica's failure is the others'.
+        """
         client = self._shared.client
+        send = getattr(client, method)
         try:
-            answer: dict[str, Any] = getattr(client, method)(Bucket=self.settings.bucket, **parameters)
-        except FAILURES as error:
+            answer: dict[str, Any] = send(Bucket=self.settings.bucket, **parameters)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  botocore lets through what its sources and parsers raise
             explained = self.failures.explain(operation, key, error)
-            if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in STALE_CREDENTIALS:
+            if isinstance(error, ClientError) and error_code(error) in STALE_CREDENTIALS:
                 explained.retryable = self._shared.renew(client) or explained.retryable
             raise explained from self.failures.cause(error)
         return answer

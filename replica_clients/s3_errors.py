@@ -7,22 +7,20 @@ The sources are S3's list of error codes and botocore's exceptions. A code that 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import ClientError
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from replica_clients.s3_settings import S3Settings
-
-FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
-"""All that a request may raise but bugs: HTTPError and OSError are what botocore lets through while a body is read."""
 
 MAX_SAID_CHARACTERS = 200
 """Of what a store says: a proxy's error page may be long. Its error code comes behind."""
@@ -38,6 +36,18 @@ _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
 
 _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
 """What makes one request valid for some minutes."""
+
+_OPERATIONS = frozenset(
+    {
+        *("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"),
+        *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
+    }
+)
+"""S3's, as botocore names them. All others are of who gives credentials: AssumeRole, GetRoleCredentials, ..."""
+
+_INCOMPLETE = (exceptions.PartialCredentialsError, exceptions.UnauthorizedSSOTokenError)
+
+_CREDENTIAL_MODULES = frozenset({"botocore.credentials", "botocore.tokens"})
 
 STALE_CREDENTIALS = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
@@ -87,6 +97,10 @@ _WHAT_TO_DO = {
 }
 
 
+class NotS3Error(Exception):
+    """An answer is of something else than a store: a console, a portal, a web server."""
+
+
 class S3Error(StoreError):
     """A StoreError with what S3 answered: its error code (empty where there was no answer) and the HTTP status."""
 
@@ -103,15 +117,34 @@ class S3Failures:
 
     def explain(self, operation: str, key: str, error: BaseException) -> StoreError:
         """The StoreError (NotFoundError, ExistsError) that a failure is."""
-        if isinstance(error, ClientError):
+        if isinstance(error, ClientError) and error.operation_name in _OPERATIONS:
             return self._from_answer(operation, key, error)
-        reason, retryable = self._from_client(error)
-        return StoreError(operation, key, self._shown(reason), retryable=retryable)
+        if isinstance(error, NotS3Error):
+            where = self._settings.endpoint or "S3"
+            return StoreError(
+                operation, key, f"{where} does not answer as S3 does: check the endpoint", retryable=False
+            )
+        lacking = self._without_credentials(error)
+        reason, retryable = self._from_client(error) if lacking is None else (lacking, True)
+        return StoreError(operation, key, self.shown(reason), retryable=retryable)
+
+    @contextmanager
+    def reading(self, operation: str, key: str) -> Iterator[None]:
+        """What an answer lacks, or holds in another form than S3's, becomes a StoreError that may pass."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = self.shown(f"the store's answer is damaged: {type(error).__name__}: {error}")
+            raise StoreError(operation, key, reason) from self.cause(error)
 
     def refused(self, operation: str, key: str, code: str, message: str) -> StoreError:
         """The StoreError for one key that a batch answered with an error."""
         reason = self._reason(operation, code, message)
         return StoreError(operation, key, reason, retryable=code in _MAY_PASS)
+
+    def shown(self, reason: str) -> str:
+        """``reason`` as one line of bounded length without secrets."""
+        return _shorten(self._masked(" ".join(reason.split())), MAX_REASON_CHARACTERS)
 
     def cause(self, error: BaseException) -> BaseException | None:
         """What a traceback may show as the reason of our error: None where the store's words hold a secret."""
@@ -161,7 +194,7 @@ class S3Failures:
             advice = "the store does not know that checksum: set checksum: md5"
         else:
             advice = _WHAT_TO_DO.get(code, "")
-        return self._shown(f"{advice}: {said}" if advice else said)
+        return self.shown(f"{advice}: {said}" if advice else said)
 
     def _actions(self, operation: str, code: str, message: str) -> str:
         kms = _KMS_ACTIONS.get(operation)
@@ -170,6 +203,19 @@ class S3Failures:
         also = f", and {kms} on the key" if kms and (self._settings.sse or "").startswith("aws:kms") else ""
         bucket = self._settings.bucket
         return _ACTIONS[operation].format(bucket=bucket, objects=f"{bucket}/{self._settings.prefix}*") + also
+
+    def _without_credentials(self, error: BaseException) -> str | None:
+        """What whoever gives credentials says, or does; None if they are not the matter, or a person has to act."""
+        if isinstance(error, ClientError):
+            message = str(error.response.get("Error", {}).get("Message", ""))
+            said = (
+                f"{error.operation_name}: {_shorten(self._masked(message), MAX_SAID_CHARACTERS)} ({error_code(error)})"
+            )
+        elif _asked_for_credentials(error) and not isinstance(error, _INCOMPLETE):
+            said = f"{type(error).__name__}: {error}"
+        else:
+            return None
+        return f"the credentials cannot be had: {said}"
 
     def _from_client(self, error: BaseException) -> tuple[str, bool]:
         """What happened on this side, and whether it may pass."""
@@ -180,7 +226,7 @@ class S3Failures:
                 "no credentials: set a profile, the environment (AWS_ACCESS_KEY_ID, ...) or the machine's role",
                 False,
             )
-        if isinstance(error, exceptions.PartialCredentialsError | exceptions.UnauthorizedSSOTokenError):
+        if isinstance(error, _INCOMPLETE):
             return f"credentials are not complete: {detail}", False
         if isinstance(error, exceptions.SSLError):
             trusted = "certificate verify failed" not in detail.lower()
@@ -197,14 +243,21 @@ class S3Failures:
             return detail, False
         return f"{type(error).__name__}: {detail}", True
 
-    def _shown(self, reason: str) -> str:
-        """``reason`` as one line of bounded length without secrets."""
-        return _shorten(self._masked(" ".join(reason.split())), MAX_REASON_CHARACTERS)
-
     def _masked(self, text: str) -> str:
         for secret in reversed(self._secrets):
             text = text.replace(secret, "***")
         return _TOKEN.sub("***", _SIGNATURE.sub(r"\1***", text))
+
+
+def _asked_for_credentials(error: BaseException) -> bool:
+    """Whether it was raised where botocore asks a program, a service or a file for them."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__") in _CREDENTIAL_MODULES for frame in frames)
+
+
+def error_code(error: ClientError) -> str:
+    """What an answer calls its error; empty where it has no name for it."""
+    return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def _shorten(text: str, limit: int) -> str:
@@ -220,6 +273,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return float(value)
     try:
         wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
     return max(0.0, wait.total_seconds())

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from litelog.byte_stream import ByteStream
 from litelog.errors import StoreError
-from replica_clients.s3_errors import FAILURES
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,7 +32,9 @@ class S3Reader(ByteStream):
         while want:
             try:
                 piece: bytes = self._body.read(want)
-            except FAILURES as error:
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  of botocore, urllib3, http.client and ssl
                 raise self._failures.explain("read", self._key, error) from self._failures.cause(error)
             if not piece:
                 raise StoreError("read", self._key, f"the answer ends {self._left} bytes early")

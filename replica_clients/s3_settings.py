@@ -35,7 +35,12 @@ _OPTIONS = (
     *("anonymous", "profile", "region", "endpoint", "path-style", "storage-class", "checksum", "ca-bundle", "headers"),
     *("sse", "sse-kms-key-id", "sse-customer-key-file", "connect-timeout", "read-timeout", "connections", *_SECRETS),
 )
-_LOOKS_SECRET = re.compile(r"secret|token|password|passwd|credential|signature|access-?key|authorization|cookie", re.I)
+_LOOKS_SECRET = re.compile(
+    r"secret|token|passw|passphrase|credential|signature|authorization|x-auth|bearer|cookie|session|jwt"
+    r"|(?:access|account|api|app|auth|functions|master|private|service|shared|subscription)[-_. ]?key"
+    r"|customer-key(?!-file)",
+    re.I,
+)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS = ("authorization", "host", "content-length", "content-md5", "if-none-match", "if-match", "range", "date")

@@ -5,21 +5,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from crc32c import crc32c
 
 from litelog.errors import StoreError
 from litelog.event_fields import fields
+from litelog.retrying_store import RetryingStore, RetryPolicy
+from replica_clients.s3_errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from typing_extensions import Buffer
 
+    from litelog.object_store import ObjectStore
     from replica_clients.s3_connection import S3Connection
     from replica_clients.s3_settings import S3Settings
 
@@ -32,6 +36,15 @@ MAX_PARTS = 10_000
 
 PARTS_AT_ONCE = 4
 """Copies of parts that are in memory, besides the body itself: 64 MiB."""
+
+PART_RETRIES = RetryPolicy(attempts=6, total_seconds=30.0, longest_seconds=1.0)
+"""For each part by itself: where one request in three fails, an upload of a hundred would hardly ever go up as a whole.
+No attempt starts later than half of what a hanging one takes, so that whoever stops waits little longer."""
+
+ABORT_RETRIES = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
+"""Somebody waits for the error behind which it is."""
+
+NO_SUCH_UPLOAD = "NoSuchUpload"
 
 _DIGESTS = {"sha256": "ChecksumSHA256", "crc32c": "ChecksumCRC32C", "md5": "ContentMD5"}
 _ALGORITHMS = {"sha256": "SHA256", "crc32c": "CRC32C"}
@@ -49,6 +62,7 @@ class S3Upload:
         self._part_bytes = part_bytes
         self._encryption = _encryption(connection.settings)
         self._placement = _placement(connection.settings)
+        self._under_way: set[threading.Event] = set()
 
     def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
         """Store the buffers as ``key``, within the prefix. ExistsError, StoreError.
@@ -79,19 +93,25 @@ class S3Upload:
             **self._encryption,
         )
 
+    def close(self) -> None:
+        """Have nothing tried anew that is under way: what is waiting for that ends with its last error."""
+        for ended in self._under_way.copy():
+            ended.set()
+
     def _put_parts(self, key: str, contents: Iterable[bytes], condition: dict[str, str]) -> None:
         algorithm = _ALGORITHMS.get(self._settings.checksum)
         declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
         begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
-        upload = str(begun["UploadId"])
+        with self._connection.failures.reading("put", key):
+            upload = _Upload(self._connection, key, str(begun["UploadId"]))
         try:
-            parts = self._send_parts(key, upload, contents)
-            self._request(
+            self._send_parts(key, upload, contents)
+            self._request(  # once: only who compares what is there tells a lost answer from another writer
                 "put",
                 key,
                 "complete_multipart_upload",
-                UploadId=upload,
-                MultipartUpload={"Parts": parts},
+                UploadId=upload.name,
+                MultipartUpload={"Parts": upload.parts()},
                 **condition,
                 **_customer_key(self._settings),
             )
@@ -99,42 +119,29 @@ class S3Upload:
             self._abort(key, upload)
             raise
 
-    def _send_parts(self, key: str, upload: str, contents: Iterable[bytes]) -> list[dict[str, Any]]:
-        """What completes the upload: an entry for each part, in order. The first failure ends it."""
-        sent: list[Future[dict[str, Any]]] = []
+    def _send_parts(self, key: str, upload: _Upload, contents: Iterable[bytes]) -> None:
+        """Send them all, each tried anew by itself. The first that fails for good ends the others."""
+        ended = threading.Event()
+        self._under_way.add(ended)
+        patient = RetryingStore(cast("ObjectStore", upload), ended, PART_RETRIES)
         with ThreadPoolExecutor(PARTS_AT_ONCE, "s3-part") as pool:
-            running: set[Future[dict[str, Any]]] = set()
-            for number, content in enumerate(contents, 1):
-                if number > MAX_PARTS:
-                    reason = f"is larger than {MAX_PARTS} parts of {self._part_bytes} bytes"
-                    raise StoreError("put", key, reason, retryable=False)
-                sent.append(pool.submit(self._send_part, key, upload, number, content))
-                running.add(sent[-1])
-                while len(running) >= PARTS_AT_ONCE:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        future.result()
-        return [future.result() for future in sent]
+            running: set[Future[None]] = set()
+            try:
+                for number, content in enumerate(contents, 1):
+                    if number > MAX_PARTS:
+                        reason = f"is larger than {MAX_PARTS} parts of {self._part_bytes} bytes"
+                        raise StoreError("put", key, reason, retryable=False)
+                    running.add(pool.submit(patient.put, str(number), [content]))
+                    running = _wait_for(running, PARTS_AT_ONCE - 1)
+                _wait_for(running, 0)
+            finally:
+                ended.set()
+                self._under_way.discard(ended)
 
-    def _send_part(self, key: str, upload: str, number: int, content: bytes) -> dict[str, Any]:
-        checked = digest(content, self._settings.checksum)
-        answer = self._request(
-            "put",
-            key,
-            "upload_part",
-            UploadId=upload,
-            PartNumber=number,
-            Body=content,
-            **checked,
-            **_customer_key(self._settings),
-        )
-        kept = {name: value for name, value in checked.items() if name != _DIGESTS["md5"]}
-        return {"PartNumber": number, "ETag": answer["ETag"], **kept}
-
-    def _abort(self, key: str, upload: str) -> None:
+    def _abort(self, key: str, upload: _Upload) -> None:
         """Have the store forget the parts: it asks money for them. Its failure hides not what went wrong before."""
         try:
-            self._request("abort", key, "abort_multipart_upload", UploadId=upload)
+            RetryingStore(cast("ObjectStore", upload), threading.Event(), ABORT_RETRIES).delete([key])
         except StoreError as error:
             said = "%s: parts may be left, for a lifecycle rule to remove: %s"
             extra = fields("upload-not-aborted", replica=self._settings.url, key=key)
@@ -142,6 +149,56 @@ class S3Upload:
 
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._settings.prefix + key, **parameters)
+
+
+class _Upload:
+    """One upload in parts, as so much of an ObjectStore as its retries take: the parts are put, by their numbers, and
+    to delete it is to abort it. Both can be said twice."""
+
+    fences = True
+
+    def __init__(self, connection: S3Connection, key: str, name: str) -> None:
+        self.url = connection.settings.url
+        self.name = name
+        self._connection = connection
+        self._settings = connection.settings
+        self._key = key
+        self._sent: dict[int, dict[str, Any]] = {}
+
+    def put(self, number: str, body: Sequence[bytes], *, create_only: bool = True) -> None:  # noqa: ARG002  a store's
+        """Send a part, of one buffer."""
+        (content,) = body
+        checked = digest(content, self._settings.checksum)
+        sent: dict[str, Any] = {"Body": content, **checked, **_customer_key(self._settings)}
+        answer = self._request("put", "upload_part", PartNumber=int(number), **sent)
+        kept = {name: value for name, value in checked.items() if name != _DIGESTS["md5"]}
+        with self._connection.failures.reading("put", self._key):
+            self._sent[int(number)] = {"PartNumber": int(number), "ETag": str(answer["ETag"]), **kept}
+
+    def delete(self, keys: Iterable[str]) -> None:  # noqa: ARG002  a store's
+        """Have the store forget the parts, where it has not done so: by a request before, or by a completion."""
+        try:
+            self._request("abort", "abort_multipart_upload")
+        except S3Error as error:
+            if error.code != NO_SUCH_UPLOAD:
+                raise
+
+    def parts(self) -> list[dict[str, Any]]:
+        """What completes the upload: an entry for each part, in order."""
+        return [self._sent[number] for number in sorted(self._sent)]
+
+    def _request(self, operation: str, method: str, **parameters: object) -> dict[str, Any]:
+        place = {"Key": self._settings.prefix + self._key, "UploadId": self.name}
+        return self._connection.request(operation, self._key, method, **place, **parameters)
+
+
+def _wait_for(running: set[Future[None]], left: int) -> set[Future[None]]:
+    """Wait until no more than ``left`` are running: those. The error of one that failed."""
+    while len(running) > left:
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            future.result()
+    return running
 
 
 def digest(content: bytes, checksum: str) -> dict[str, str]:

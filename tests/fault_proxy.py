@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import select
 import socket
 import struct
@@ -29,6 +30,11 @@ SERVER_SECONDS = 30.0
 MAX_REMEMBERED = 100_000
 """Requests that are remembered, the newest ones."""
 
+_ELEMENT = re.compile(rb"<[^<>]*>")
+_NUMBER = re.compile(rb"<(?:Size|LastModified)>([^<>]+)<")
+_DIGIT_TO_LETTER = 6
+"""The bit that makes one of ``p`` to ``y`` of a digit."""
+
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "date", "server"}
 
 
@@ -44,7 +50,9 @@ class Fault(Enum):
     TRUNCATE = "truncated body"
     """The answer ends early. Of answers with a body only."""
     FLIP = "flipped bit"
-    """One bit of an object's bytes is wrong. Of objects' bytes only: nothing but TLS protects the rest."""
+    """One bit is wrong: of an object's bytes, or in a listing of its markup, its sizes and its times, which then is no
+    longer one, or says the same. Not of a listing's keys and words: such a listing is a well-formed wrong one, and
+    nothing but TLS protects it."""
 
 
 class When(Enum):
@@ -172,9 +180,7 @@ class Plan:
 def _fits(fault: Fault, operation: str) -> bool:
     if fault is Fault.CONFLICT:
         return operation in {"PUT", "POST"}  # what S3 answers a conditional write only
-    if fault is Fault.FLIP:
-        return operation == "GET"
-    return fault is not Fault.TRUNCATE or operation in {"GET", "LIST"}
+    return fault not in BODY_FAULTS or operation in {"GET", "LIST"}
 
 
 class FaultProxy:
@@ -412,7 +418,11 @@ class _Connection(BaseHTTPRequestHandler):
             self._send(answer)
             return
         proxy.note_damage(operation, fault)
-        place = proxy.plan.pick(len(answer.body) * 8)
+        if fault is Fault.FLIP and operation == "LIST":
+            bits = _listing_bits(answer.body)
+            place = bits[proxy.plan.pick(len(bits))]
+        else:
+            place = proxy.plan.pick(len(answer.body) * 8)
         if fault is Fault.FLIP:
             flipped = bytearray(answer.body)
             flipped[place // 8] ^= 1 << place % 8
@@ -452,6 +462,19 @@ def _parse(method: str, target: str) -> tuple[str, str]:
     if method == "GET" and "list-type" in query:
         return "LIST", query.get("prefix", [""])[0]
     return method, key
+
+
+def _listing_bits(body: bytes) -> list[int]:
+    """The bits of a listing whose flip is seen or harmless: of markup, and those that make letters of digits."""
+    bits = [
+        place * 8 + bit
+        for element in _ELEMENT.finditer(body)
+        for place in range(element.start(), element.end())
+        for bit in range(8)
+    ]
+    for number in _NUMBER.finditer(body):
+        bits.extend(place * 8 + _DIGIT_TO_LETTER for place in range(*number.span(1)))
+    return bits
 
 
 def _error(fault: Fault, retry_after: int) -> _Answer:

@@ -234,6 +234,24 @@ def test_a_flipped_answer_about_ones_own_slot_or_claim_fences_nobody(bench: Benc
 # --- bodies
 
 
+def test_a_damaged_listing_fails_by_itself_or_says_the_same(bench: Bench) -> None:
+    daemon = bench.daemon()
+    for _ in range(4):
+        bench.append()
+        bench.sync(daemon)
+    through, keys = bench.open(), list(bench.open(direct=True).list(""))
+    may_pass: list[bool] = []
+    for _ in range(200):
+        bench.proxy.plan.next("LIST", Fault.FLIP)
+        try:
+            assert list(through.list("")) == keys
+        except StoreError as error:
+            may_pass.append(error.retryable)
+    assert bench.proxy.injected_of(Fault.FLIP) == 200
+    assert len(may_pass) > 100
+    assert all(may_pass)
+
+
 @pytest.mark.parametrize("fault", sorted(BODY_FAULTS, key=str))
 def test_a_damaged_body_is_fetched_again_and_reported_by_name_if_it_stays_so(bench: Bench, fault: Fault) -> None:
     daemon = bench.daemon()

@@ -85,12 +85,26 @@ def test_what_is_no_bucket_or_prefix_is_refused(url: str) -> None:
         f"s3://bucket?session_token={CANARY}&region=x",
         f"s3://bucket?X-Amz-Signature={CANARY}",
         f"s3://bucket?headers=x-auth-token:{CANARY}",
+        f"s3://bucket?api-key={CANARY}",
+        *(
+            f"s3://bucket?headers=X-Tenant:blue,{name}:{CANARY}"
+            for name in ("X-Api-Key", "x_api_key", "ApiKey", "x-goog-api-key", "X-Auth", "X-Auth-Key", "X-Private-Key")
+        ),
+        f"s3://bucket?headers=Ocp-Apim-Subscription-Key:{CANARY}",
+        f"s3://bucket?headers=x-amz-server-side-encryption-customer-key:{CANARY}",
     ],
 )
 def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ConfigError, match=r"as \$\{VARIABLE\}") as caught:
         read_settings(url, {})
     assert CANARY not in str(caught.value)
+
+
+def test_what_names_a_key_and_is_none_may_be_in_a_url(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(bytes(32))
+    assert read_settings("s3://bucket?sse=aws:kms&sse-kms-key-id=alias/logs", {}).sse_kms_key_id == "alias/logs"
+    assert read_settings(f"s3://bucket?sse-customer-key-file={tmp_path / 'key'}", {}).sse_customer_key == bytes(32)
+    assert read_settings("s3://bucket?headers=X-Tenant:blue,X-Key-Ring:4", {}).headers[1] == ("X-Key-Ring", "4")
 
 
 def test_secrets_are_in_no_repr() -> None:

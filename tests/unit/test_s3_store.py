@@ -6,7 +6,9 @@ import base64
 import hashlib
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -347,7 +349,7 @@ def test_parts_with_md5_declare_no_algorithm() -> None:
 @pytest.mark.parametrize(
     ("broken", "answer", "kind"),
     [
-        ("partNumber=3", error_answer(500, "InternalError"), StoreError),
+        ("partNumber=3", error_answer(400, "InvalidArgument"), StoreError),
         ("partNumber=7", error_answer(403, "AccessDenied"), StoreError),
         ("uploadId=u1", error_answer(412, "PreconditionFailed"), ExistsError),
     ],
@@ -364,6 +366,89 @@ def test_an_upload_that_fails_is_aborted(broken: str, answer: Answer, kind: type
             store.put("key", [BODY])
     assert type(caught.value) is kind or kind is StoreError
     assert (server.requests[-1].method, server.requests[-1].path) == ("DELETE", "/bucket/key?uploadId=u1")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_are_tried_anew_each_by_itself(seed: int) -> None:
+    random, lock = Random(seed), threading.Lock()
+    failures = [
+        error_answer(500, "InternalError"),
+        error_answer(503, "SlowDown"),
+        Answer(200, b"", {}),  # no tag: half an answer
+        Answer(400, error_answer(400, "RequestTimeout").body),
+    ]
+
+    def refuse(request: Request) -> Answer | None:
+        with lock:
+            return random.choice(failures) if "partNumber" in request.path and random.random() < 0.3 else None
+
+    body = bytes(range(90))
+    with ScriptedServer(script := Multipart(refuse)) as server:
+        S3Store(read_settings("s3://bucket", options(server)), single_bytes=20, part_bytes=10).put("key", [body])
+    begin, *parts, complete = server.requests
+    assert begin.path.endswith("?uploads")
+    assert len(parts) > 9, "nothing failed"
+    numbered = [(int(re.search(r"partNumber=(\d+)", part.path)[1]), part.body) for part in parts]  # type: ignore[index]
+    assert set(numbered) == {(number, body[number * 10 - 10 : number * 10]) for number in range(1, 10)}
+    assert re.findall(rb"<PartNumber>(\d)</PartNumber>", complete.body) == [b"%d" % number for number in range(1, 10)]
+    assert script.most_at_once <= PARTS_AT_ONCE
+
+
+def test_a_part_that_fails_for_good_ends_the_others() -> None:
+    """One part is refused while the others would be tried for long yet."""
+
+    def refuse(request: Request) -> Answer | None:
+        if "partNumber=2" in request.path:
+            return error_answer(403, "AccessDenied")
+        return error_answer(503, "SlowDown", Retry_After="25") if "partNumber" in request.path else None
+
+    started = time.monotonic()
+    with pytest.raises(StoreError, match="AccessDenied"):
+        put_parts(Multipart(refuse))
+    assert time.monotonic() - started < 20
+
+
+def test_a_store_that_is_closed_tries_no_part_anew() -> None:
+    def refuse(request: Request) -> Answer | None:
+        if "partNumber" not in request.path:
+            return None
+        store.close()
+        return error_answer(503, "SlowDown", Retry_After="25")
+
+    started = time.monotonic()
+    with ScriptedServer(Multipart(refuse)) as server:
+        store = S3Store(read_settings("s3://bucket", options(server)), single_bytes=20, part_bytes=10)
+        with pytest.raises(StoreError, match="SlowDown"):
+            store.put("key", [BODY])
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (["NoSuchUpload"], False),
+        (["InternalError", "SlowDown", ""], False),
+        (["InternalError", "NoSuchUpload"], False),
+        (["InternalError"] * 9, True),
+        (["AccessDenied"], True),
+    ],
+)
+def test_an_abort_is_tried_anew_and_told_of_only_where_parts_may_be_left(
+    answers: list[str], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The completion's answer is lost: the abort finds that upload no more, or fails by itself."""
+    left = iter(answers)
+    statuses = {"NoSuchUpload": 404, "AccessDenied": 403}
+
+    def refuse(request: Request) -> Answer | None:
+        if request.method == "DELETE":
+            return error_answer(statuses.get(code, 500), code) if (code := next(left)) else None
+        completes = request.method == "POST" and request.path.endswith("uploadId=u1")
+        return error_answer(500, "InternalError") if completes else None
+
+    with pytest.raises(StoreError, match="InternalError"):
+        put_parts(Multipart(refuse))
+    assert ("parts may be left" in caplog.text) is told
 
 
 def test_a_completion_that_fails_behind_a_good_status_is_an_error() -> None:
