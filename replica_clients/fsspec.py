@@ -23,6 +23,7 @@ from litelog.byte_stream import ByteStream
 from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError, StoreError, UnknownSchemeError
 from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact, schemes
+from replica_clients.fsspec_buckets import bucket_in, is_missing, may_lack_a_bucket
 from replica_clients.fsspec_connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
 from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
 from replica_clients.fsspec_options import TAKEN, plain, require_options, require_usable, secrets_in
@@ -73,6 +74,8 @@ class FsspecStore:
     def __init__(self, url: str, root: str, kind: Any, connect: Callable[[], Any], secrets: Sequence[str] = ()) -> None:
         self.url = url
         self._root = root.rstrip("/")
+        self._bucket = bucket_in(kind, self._root)
+        self._bucket_seen = False
         self._secrets = secrets
         self._connections = Connections(connect, shared=is_shared(kind))
         self._creation: Creation = choose_creation(protocols_of(kind))
@@ -91,6 +94,10 @@ class FsspecStore:
                 self._creation.write(self._file_system(), self._path(key), content, create_only)
             except FileExistsError:
                 raise ExistsError(key) from None
+            except Exception as error:
+                if may_lack_a_bucket(error):
+                    self._require_bucket("put", key)
+                raise
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         require_key(key)
@@ -136,6 +143,13 @@ class FsspecStore:
             retryable = not isinstance(error, _WILL_NOT_PASS) and not is_refusal(error)
             raise StoreError("connect", "", self._shown(error), retryable=retryable) from self._cause(error)
 
+    def _require_bucket(self, operation: str, key: str) -> None:
+        """StoreError where the file system has buckets, and not ours."""
+        if self._bucket and is_missing(self._file_system(), self._bucket):
+            reason = f"{self.url}: there is no bucket {self._bucket}: make it, or correct the replica's URL"
+            raise StoreError(operation, key, reason, retryable=False)
+        self._bucket_seen = True
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
@@ -171,7 +185,10 @@ class FsspecStore:
             except OSError as error:
                 if not _is_absence(error):
                     raise
+                if not self._bucket_seen:  # once is enough: most folders that nothing is in are asked for often
+                    self._require_bucket("list", folder)
                 return []
+        self._bucket_seen = True
         for entry in entries:
             path = str(entry["name"]).rstrip("/")
             name = path.rpartition("/")[2]

@@ -383,6 +383,104 @@ class RefusingFileSystem(MemoryFileSystem):
         raise ConnectionRefusedError(flavour)
 
 
+class BucketFileSystem(MemoryFileSystem):
+    """Buckets, and names in them that look like folders."""
+
+    protocol = ("s3", "s3a")
+    cachable = False
+
+    def __init__(self, buckets: set[str], refusals: dict[str, Exception], asked: list[str]) -> None:
+        super().__init__()
+        self.buckets = buckets
+        self.refusals = refusals
+        self.asked = asked
+
+    def require(self, what: str, path: str) -> bool:
+        """Whether it is a bucket's name alone."""
+        bucket, _, key = path.strip("/").partition("/")
+        if not key:
+            self.asked.append(what)
+            if what in self.refusals:
+                raise self.refusals[what]
+        if bucket not in self.buckets:
+            raise FileNotFoundError("The specified bucket does not exist")
+        return not key
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> object:
+        if self.require("ls", path):
+            return []
+        return super().ls(path, detail, **options)
+
+    def info(self, path: str, **options: object) -> object:
+        if self.require("info", path):
+            return {"name": path, "size": 0, "type": "directory"}
+        return super().info(path, **options)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: object) -> None:
+        self.require("put", path)
+        super().pipe_file(path, value, mode, **options)
+
+
+class Buckets:
+    """A store in a bucket, which is there or not."""
+
+    def __init__(self, *there: str, **refusals: Exception) -> None:
+        self.there = set(there)
+        self.asked: list[str] = []
+        self.store = FsspecStore(
+            "s3://mine/logs",
+            f"mine/{uuid.uuid4()}",
+            BucketFileSystem,
+            lambda: BucketFileSystem(self.there, refusals, self.asked),
+        )
+
+
+@pytest.mark.parametrize("refusals", [{}, {"info": PermissionError("403")}, {"info": OSError("Forbidden")}])
+def test_a_bucket_that_is_not_there_is_no_empty_replica(refusals: dict[str, Exception]) -> None:
+    setup = Buckets("another", **refusals)
+    advice = "s3://mine/logs: there is no bucket mine: make it, or correct the replica's URL"
+    for request in (lambda: listed(setup.store, "epochs/"), lambda: setup.store.put("key", [b"x"])):
+        with pytest.raises(StoreError, match=advice) as caught:
+            request()
+        assert not caught.value.retryable
+    setup.there.add("mine")
+    assert listed(setup.store, "epochs/") == []
+    setup.store.put("key", [b"x"])
+    assert listed(setup.store) == ["key"]
+    setup.there.clear()
+    with pytest.raises(StoreError, match=f"put other: {advice}"):
+        setup.store.put("other", [b"x"])
+
+
+@pytest.mark.parametrize(
+    ("refusals", "asked"),
+    [
+        ({}, ["info"]),
+        ({"info": OSError("Forbidden")}, ["info", "ls"]),
+        ({"info": FileNotFoundError("gcsfs, of an empty one")}, ["info", "ls"]),
+        ({"info": PermissionError("403"), "ls": PermissionError("403")}, ["info", "ls"]),
+    ],
+)
+def test_a_bucket_that_is_there_is_looked_for_once(refusals: dict[str, Exception], asked: list[str]) -> None:
+    setup = Buckets("mine", **refusals)
+    assert listed(setup.store, "epochs/") == []
+    assert listed(setup.store, "generations/") == []
+    assert setup.asked == asked
+
+
+def test_a_look_for_a_bucket_that_fails_says_nothing_of_it() -> None:
+    setup = Buckets("mine", info=OSError("reset"), ls=OSError("reset"))
+    with pytest.raises(StoreError, match="OSError: reset") as caught:
+        listed(setup.store, "epochs/")
+    assert caught.value.retryable
+
+
+def test_a_folder_that_is_not_there_is_an_empty_replica(tmp_path: Path) -> None:
+    assert listed(open_store(f"file://{tmp_path}/not/there", {})) == []
+    assert listed(open_store("memory://not-there/either", {})) == []
+    assert listed(dial(Server())) == []
+
+
 class AuthenticationException(Exception):  # noqa: N818
     """As paramiko names it."""
 
