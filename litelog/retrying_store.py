@@ -7,9 +7,10 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from litelog.byte_stream import ByteStream
+from litelog.clock import SystemClock
 from litelog.errors import StoreError
 from litelog.object_store import ByteRange, ObjectInfo
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.clock import Clock
     from litelog.object_store import ObjectStore
 
 _Result = TypeVar("_Result")
@@ -30,12 +32,15 @@ DELETE_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one."""
+    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one.
 
-    attempts: int = 8
-    """More than a server's restart takes, fewer than would hide an outage."""
+    By default the time ends it: half of all requests are tried 24 times then, one in a hundred 64 times.
+    """
+
+    attempts: int = 1000
+    """A limit, and no more: such waits are as often short as long, so that a few attempts may be over in a second."""
     total_seconds: float = 60.0
-    """No attempt starts later than that after the first one: a person is waiting."""
+    """No attempt starts later than that after the first one: more than a server's restart takes, and a person waits."""
     first_seconds: float = 0.05
     longest_seconds: float = 10.0
 
@@ -57,12 +62,14 @@ class RetryingStore:
         policy: RetryPolicy | None = None,
         random: Random | None = None,
         wait: Callable[[float], bool] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._inner = inner
         self._stop = stop
         self._policy = policy or RetryPolicy()
         self._random = random or Random()  # noqa: S311  spreads load, keeps no secret
         self._wait = wait or stop.wait
+        self._clock = clock or SystemClock()
         self.url = inner.url
         self.fences = inner.fences
 
@@ -122,7 +129,8 @@ class RetryingStore:
         return self._try(advance), listing
 
     def _try(self, call: Callable[[], _Result]) -> _Result:
-        policy = self._policy
+        policy, steady = self._policy, self._clock.monotonic
+        end = steady() + policy.total_seconds
         last_error: BaseException | None = None
         last_wait = policy.first_seconds
 
@@ -130,8 +138,7 @@ class RetryingStore:
             nonlocal last_wait
             last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
             asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
-            left = policy.total_seconds - (state.seconds_since_start or 0.0)
-            return max(last_wait, min(asked, left))
+            return max(0.0, min(max(last_wait, asked), end - steady()))
 
         def keep_error(state: RetryCallState) -> None:
             nonlocal last_error
@@ -141,10 +148,12 @@ class RetryingStore:
             if self._wait(seconds) and last_error is not None:
                 raise last_error
 
-        bounds = stop_after_attempt(policy.attempts) | stop_after_delay(policy.total_seconds)
+        def is_over(state: RetryCallState) -> bool:
+            return self._stop.is_set() or state.attempt_number >= policy.attempts or steady() >= end
+
         retrying = Retrying(
             sleep=sleep,
-            stop=lambda state: self._stop.is_set() or bounds(state),
+            stop=is_over,
             wait=pick_wait,
             retry=retry_if_exception(_is_worth_another),
             before_sleep=keep_error,
