@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tomllib
 import uuid
 from contextlib import closing
@@ -174,6 +175,13 @@ def test_a_scheme_that_nobody_knows_lists_the_known_ones(url: str) -> None:
 def test_a_package_that_fsspec_needs_is_named() -> None:
     with pytest.raises(UnknownSchemeError, match="tosfs"):
         open_by_url("tos://bucket/x")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
+@pytest.mark.usefixtures("ours")
+def test_a_driver_that_fsspec_lacks_is_named_and_no_client_that_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"^fsspec\+s3://: what fsspec needs for it is missing: Install s3fs"):
+        open_by_url("fsspec+s3://bucket/x")
 
 
 @pytest.mark.parametrize(
