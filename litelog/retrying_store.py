@@ -7,7 +7,7 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity import RetryCallState, Retrying
 
 from litelog.byte_stream import ByteStream
 from litelog.clock import SystemClock
@@ -32,17 +32,21 @@ DELETE_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one.
+    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one."""
 
-    By default the time ends it: half of all requests are tried 24 times then, one in a hundred 64 times.
-    """
-
-    attempts: int = 1000
-    """A limit, and no more: such waits are as often short as long, so that a few attempts may be over in a second."""
+    attempts: int = 8
+    """Fewer than would hide an outage: they are over in half a second, or in ten."""
     total_seconds: float = 60.0
-    """No attempt starts later than that after the first one: more than a server's restart takes, and a person waits."""
+    """No attempt starts later than that after the first one: a person is waiting."""
     first_seconds: float = 0.05
     longest_seconds: float = 10.0
+    together: bool = False
+    """Whether the total is of all requests that fail while none is answered: one after the other, each would wait."""
+
+
+READING = RetryPolicy(attempts=1000, total_seconds=40.0, together=True)
+"""What is read back is waited for through a server's restart. The time ends it: half of all requests are tried 20 times
+then, hardly any 100 times, for waits are as often short as long."""
 
 
 class RetryingStore:
@@ -66,10 +70,12 @@ class RetryingStore:
     ) -> None:
         self._inner = inner
         self._stop = stop
-        self._policy = policy or RetryPolicy()
+        self._policy = policy or READING
         self._random = random or Random()  # noqa: S311  spreads load, keeps no secret
         self._wait = wait or stop.wait
         self._clock = clock or SystemClock()
+        self._outage: tuple[float, float] | None = None
+        """When the first and the last of the failures was that nothing was answered since; by the clock."""
         self.url = inner.url
         self.fences = inner.fences
 
@@ -130,7 +136,7 @@ class RetryingStore:
 
     def _try(self, call: Callable[[], _Result]) -> _Result:
         policy, steady = self._policy, self._clock.monotonic
-        end = steady() + policy.total_seconds
+        end = self._began(steady()) + policy.total_seconds
         last_error: BaseException | None = None
         last_wait = policy.first_seconds
 
@@ -144,6 +150,12 @@ class RetryingStore:
             nonlocal last_error
             last_error = state.outcome.exception() if state.outcome else None
 
+        def is_worth_another(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome else None
+            failed = isinstance(error, StoreError) and error.retryable
+            self._outage = (self._began(steady()), steady()) if failed else None
+            return failed
+
         def sleep(seconds: float) -> None:
             if self._wait(seconds) and last_error is not None:
                 raise last_error
@@ -155,11 +167,16 @@ class RetryingStore:
             sleep=sleep,
             stop=is_over,
             wait=pick_wait,
-            retry=retry_if_exception(_is_worth_another),
+            retry=is_worth_another,
             before_sleep=keep_error,
             reraise=True,
         )
         return retrying(call)
+
+    def _began(self, now: float) -> float:
+        """When the time of a request that is tried ``now`` began: with an outage that goes on."""
+        first, last = self._outage or (now, now)
+        return first if self._policy.together and now - last <= self._policy.total_seconds else now
 
 
 class _ResumingStream(ByteStream):
@@ -204,7 +221,3 @@ class _ResumingStream(ByteStream):
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-
-
-def _is_worth_another(error: BaseException) -> bool:
-    return isinstance(error, StoreError) and error.retryable
