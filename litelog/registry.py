@@ -43,6 +43,8 @@ MASK = "***"
 """What stands in a message in the place of a secret."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):")
+_SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""How a URL begins whose slashes were forgotten: as a path it would be a new, empty folder."""
 _EXTRAS = {"s3": "s3", **dict.fromkeys(("abfs", "az", "gcs", "gs", "hdfs", "hf", "sftp", "smb", "webdav"), "fsspec")}
 
 
@@ -78,12 +80,17 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
         raise ConfigError("a replica's URL is empty")
     scheme = scheme_of(url)
     is_path = _URL.match(url) is None
+    if is_path and (like := _SCHEME_LIKE.match(url)):
+        raise ConfigError(
+            f"what begins with {like[0]} is no URL, and hardly a path: write {like[0]}// for a URL, "
+            f"or ./{like[0]}... for a folder of that name"
+        )
     spelled = url if is_path else scheme + url[len(scheme) :]
     if entry := _find(OBJECT_STORES, scheme):
         return _load_store(entry, scheme, _EXTRAS.get(scheme))(spelled, options or {})
     family, plus, _ = scheme.partition("+")
     if plus and (entry := _find(FAMILIES, family)):
-        return _load_store(entry, scheme, family)(spelled.removeprefix(f"{family}+"), options or {})
+        return _open_in_family(_load_store(entry, scheme, family), spelled, options or {})
     return _open_in_families(scheme, spelled, options or {})
 
 
@@ -132,6 +139,19 @@ def redact(url: str) -> str:
     if query:
         rest += "?" + "&".join(f"{name}={MASK}" if equals else MASK for name, equals, _ in _parts(query))
     return f"{head}{rest}{f'#{MASK}' if fragment else ''}"
+
+
+def _open_in_family(
+    factory: Callable[[str, Mapping[str, object]], ObjectStore], url: str, options: Mapping[str, object]
+) -> ObjectStore:
+    """The store at a URL that names its family. The other clients that are known are none of its business."""
+    family, _, inner = url.partition("+")
+    try:
+        return factory(inner, options)
+    except UnknownSchemeError as error:
+        if not error.hint:
+            raise
+        raise ConfigError(f"{family}+{error.scheme}://: what {family} needs for it is missing: {error.hint}") from error
 
 
 def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> ObjectStore:

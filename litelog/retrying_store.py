@@ -7,9 +7,10 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
+from tenacity import RetryCallState, Retrying
 
 from litelog.byte_stream import ByteStream
+from litelog.clock import SystemClock
 from litelog.errors import StoreError, release
 from litelog.object_store import ByteRange, ObjectInfo
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.clock import Clock
     from litelog.object_store import ObjectStore
 
 _Result = TypeVar("_Result")
@@ -33,11 +35,18 @@ class RetryPolicy:
     """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one."""
 
     attempts: int = 8
-    """More than a server's restart takes, fewer than would hide an outage."""
+    """Fewer than would hide an outage: they are over in half a second, or in ten."""
     total_seconds: float = 60.0
     """No attempt starts later than that after the first one: a person is waiting."""
     first_seconds: float = 0.05
     longest_seconds: float = 10.0
+    together: bool = False
+    """Whether the total is of all requests that fail while none is answered: one after the other, each would wait."""
+
+
+READING = RetryPolicy(attempts=1000, total_seconds=20.0, together=True)
+"""What is read back is waited for through a server's restart. The time ends it, and not a number of attempts: waits are
+as often short as long."""
 
 
 class RetryingStore:
@@ -57,12 +66,16 @@ class RetryingStore:
         policy: RetryPolicy | None = None,
         random: Random | None = None,
         wait: Callable[[float], bool] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._inner = inner
         self._stop = stop
-        self._policy = policy or RetryPolicy()
+        self._policy = policy or READING
         self._random = random or Random()  # noqa: S311  spreads load, keeps no secret
         self._wait = wait or stop.wait
+        self._clock = clock or SystemClock()
+        self._outage: tuple[float, float] | None = None
+        """When the first and the last of the failures was that nothing was answered since; by the clock."""
         self.url = inner.url
         self.fences = inner.fences
 
@@ -122,7 +135,8 @@ class RetryingStore:
         return self._try(advance), listing
 
     def _try(self, call: Callable[[], _Result]) -> _Result:
-        policy = self._policy
+        policy, steady = self._policy, self._clock.monotonic
+        end = self._began(steady()) + policy.total_seconds
         last_error: BaseException | None = None
         last_wait = policy.first_seconds
 
@@ -130,8 +144,7 @@ class RetryingStore:
             nonlocal last_wait
             last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
             asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
-            left = policy.total_seconds - (state.seconds_since_start or 0.0)
-            return max(last_wait, min(asked, left))
+            return max(0.0, min(max(last_wait, asked), end - steady()))
 
         def keep_error(state: RetryCallState) -> None:
             nonlocal last_error
@@ -139,16 +152,24 @@ class RetryingStore:
             if last_error is not None:
                 release(last_error)
 
+        def is_worth_another(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome else None
+            failed = isinstance(error, StoreError) and error.retryable
+            self._outage = (self._began(steady()), steady()) if failed else None
+            return failed
+
         def sleep(seconds: float) -> None:
             if self._wait(seconds) and last_error is not None:
                 raise last_error
 
-        bounds = stop_after_attempt(policy.attempts) | stop_after_delay(policy.total_seconds)
+        def is_over(state: RetryCallState) -> bool:
+            return self._stop.is_set() or state.attempt_number >= policy.attempts or steady() >= end
+
         retrying = Retrying(
             sleep=sleep,
-            stop=lambda state: self._stop.is_set() or bounds(state),
+            stop=is_over,
             wait=pick_wait,
-            retry=retry_if_exception(_is_worth_another),
+            retry=is_worth_another,
             before_sleep=keep_error,
             reraise=True,
         )
@@ -158,6 +179,11 @@ class RetryingStore:
             last_error = None
             release(error)
             raise
+
+    def _began(self, now: float) -> float:
+        """When the time of a request that is tried ``now`` began: with an outage that goes on."""
+        first, last = self._outage or (now, now)
+        return first if self._policy.together and now - last <= self._policy.total_seconds else now
 
 
 class _ResumingStream(ByteStream):
@@ -202,7 +228,3 @@ class _ResumingStream(ByteStream):
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-
-
-def _is_worth_another(error: BaseException) -> bool:
-    return isinstance(error, StoreError) and error.retryable

@@ -12,19 +12,21 @@ key in a URL is refused, as it would show in process lists and logs.
 
 from __future__ import annotations
 
+import errno
 import re
-import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
-from fsspec.registry import available_protocols, get_filesystem_class
+from fsspec.registry import get_filesystem_class
 
 from litelog.byte_stream import ByteStream
 from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError, StoreError, UnknownSchemeError
 from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact, schemes
+from replica_clients.fsspec_buckets import bucket_in, is_missing, may_lack_a_bucket
+from replica_clients.fsspec_connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
 from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
+from replica_clients.fsspec_options import TAKEN, plain, require_options, require_usable, secrets_in
 from replica_clients.quiet import silence_secrets
 
 if TYPE_CHECKING:
@@ -33,63 +35,54 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-MIN_SECRET_CHARACTERS = 6
-"""Shorter options are no secrets, and masking them would garble messages."""
-
 MAX_REASON_CHARACTERS = 400
 
-_LOOKS_SECRET = re.compile(r"secret|token|passw|passphrase|credential|signature|sas|key|connection_string|pkey", re.I)
-_READ_ONLY = frozenset({"http", "https", "data", "git", "github", "gist", "zip", "tar", "libarchive", "reference"})
-_WRAPPERS = frozenset({"simplecache", "filecache", "blockcache", "cached", "dir", "generic", "dask", "async_wrapper"})
-_TAKEN = frozenset({"skip_instance_cache", "use_listings_cache", "asynchronous"})
-_SHARED = frozenset({"memory", "file", "local"})
-"""File systems that are not asynchronous inside and still serve several threads with one instance."""
-
-_NO_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
 _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
     """The store at a URL of a scheme that fsspec knows. UnknownSchemeError, ConfigError."""
     scheme = url.partition("://")[0]
-    _require_usable(scheme, url)
+    require_usable(scheme, url)
     silence_secrets()
-    arguments = {str(name).replace("-", "_"): _plain(value) for name, value in options.items()}
-    if taken := _TAKEN & arguments.keys():
+    arguments = {str(name).replace("-", "_"): plain(value) for name, value in options.items()}
+    if taken := TAKEN & arguments.keys():
         raise ConfigError(f"{scheme}://: {', '.join(sorted(taken))} is set by litelog itself")
     try:
         kind = get_filesystem_class(scheme)
     except ImportError as error:
         raise UnknownSchemeError(scheme, schemes(), hint=str(error)) from error
-    from_url = kind._get_kwargs_from_urls(url)  # noqa: SLF001  as fsspec.core does; there is no other name for it
+    secrets = secrets_in(arguments)
+    arguments = kind._get_kwargs_from_urls(url) | arguments  # noqa: SLF001  as fsspec.core does; it has no other name
+    require_options(scheme, kind, arguments)
 
     def connect() -> Any:
-        file_system = kind(**(from_url | arguments), skip_instance_cache=True)
+        file_system = kind(**arguments, skip_instance_cache=True)
         file_system.dircache.use_listings_cache = False  # as an argument, some would pass it on to their server
         return file_system
 
-    return FsspecStore(redact(url), kind._strip_protocol(url), connect, _secrets(arguments))  # noqa: SLF001
+    return FsspecStore(redact(url), kind._strip_protocol(url), kind, connect, secrets)  # noqa: SLF001
 
 
 class FsspecStore:
-    """An ObjectStore in a folder, bucket or container of a file system. ``connect`` makes one for a thread."""
+    """An ObjectStore in a folder, bucket or container of a ``kind`` of file system; ``connect`` makes one.
 
-    def __init__(self, url: str, root: str, connect: Callable[[], Any], secrets: Sequence[str] = ()) -> None:
+    One that has a connection for each thread is first made by the first request: a server that is down is a StoreError.
+    """
+
+    def __init__(self, url: str, root: str, kind: Any, connect: Callable[[], Any], secrets: Sequence[str] = ()) -> None:
         self.url = url
         self._root = root.rstrip("/")
-        self._connect = connect
+        self._bucket = bucket_in(kind, self._root)
+        self._bucket_seen = False
         self._secrets = secrets
-        self._of_thread = threading.local()
-        try:
-            first = connect()
-        except LitelogError:
-            raise
-        except Exception as error:  # noqa: BLE001  an SDK's own, of any kind
-            raise ConfigError(f"{url}: {self._shown(error)}") from self._cause(error)
-        self._shared = first if first.async_impl or _SHARED & _protocols(first) else None
-        self._of_thread.file_system = first
-        self._creation: Creation = choose_creation(_protocols(first))
+        self._connections = Connections(connect, shared=is_shared(kind))
+        self._creation: Creation = choose_creation(protocols_of(kind))
         self.fences = self._creation.fences
+        if self._connections.shared:
+            with suppress(StoreError):  # of a server that is asked for a token; what is wrong with options shows
+                self._file_system()
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
@@ -101,13 +94,19 @@ class FsspecStore:
                 self._creation.write(self._file_system(), self._path(key), content, create_only)
             except FileExistsError:
                 raise ExistsError(key) from None
+            except Exception as error:
+                if may_lack_a_bucket(error):
+                    self._require_bucket("put", key)
+                raise
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         require_key(key)
         with self._mapped("open", key):
             try:
                 facts = self._file_system().info(self._path(key))
-            except _NO_OBJECT:
+            except OSError as error:
+                if not _is_absence(error):
+                    raise
                 raise NotFoundError(key) from None
         if facts.get("type") == "directory" or facts.get("size") is None:
             raise NotFoundError(key)
@@ -121,28 +120,43 @@ class FsspecStore:
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             require_key(key)
-            with self._mapped("delete", key), suppress(*_NO_OBJECT):
-                if self._is_file(key):
-                    self._file_system().rm_file(self._path(key))
+            with self._mapped("delete", key):
+                try:
+                    if self._is_file(key):
+                        self._file_system().rm_file(self._path(key))
+                except OSError as error:
+                    if not _is_absence(error):
+                        raise
 
     def close(self) -> None:
-        """fsspec closes what it holds when nobody refers to it."""
-        self._of_thread = threading.local()
+        self._connections.close()
 
     def _file_system(self) -> Any:
-        if self._shared is not None:
-            return self._shared
-        found = getattr(self._of_thread, "file_system", None)
-        if found is None:
-            found = self._of_thread.file_system = self._connect()
-        return found
+        """The calling thread's. ConfigError, or StoreError: nothing that could be taken for an answer about a path."""
+        try:
+            return self._connections.get()
+        except LitelogError:
+            raise
+        except Exception as error:  # noqa: BLE001  an SDK's own, of any kind
+            if is_misconfigured(error):
+                raise ConfigError(self._shown(error)) from self._cause(error)
+            retryable = not isinstance(error, _WILL_NOT_PASS) and not is_refusal(error)
+            raise StoreError("connect", "", self._shown(error), retryable=retryable) from self._cause(error)
+
+    def _require_bucket(self, operation: str, key: str) -> None:
+        """StoreError where the file system has buckets, and not ours."""
+        if self._bucket and is_missing(self._file_system(), self._bucket):
+            reason = f"{self.url}: there is no bucket {self._bucket}: make it, or correct the replica's URL"
+            raise StoreError(operation, key, reason, retryable=False)
+        self._bucket_seen = True
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
     def _is_file(self, key: str) -> bool:
-        """Whether to delete it: some delete a folder with all that is in it, some raise what cannot be told apart."""
-        return self._shared is None or self._file_system().isfile(self._path(key))
+        """Whether to delete it: some delete a folder with all that is in it. Not ``isfile``: that says no to a file
+        behind a broken connection, too."""
+        return not self._connections.shared or self._file_system().info(self._path(key))["type"] == "file"
 
     def _read(self, key: str, first: int, last: int) -> bytes:
         with self._mapped("read", key):
@@ -168,8 +182,13 @@ class FsspecStore:
             file_system.invalidate_cache()
             try:
                 entries = file_system.ls(place, detail=True)
-            except _NO_OBJECT:
+            except OSError as error:
+                if not _is_absence(error):
+                    raise
+                if not self._bucket_seen:  # once is enough: most folders that nothing is in are asked for often
+                    self._require_bucket("list", folder)
                 return []
+        self._bucket_seen = True
         for entry in entries:
             path = str(entry["name"]).rstrip("/")
             name = path.rpartition("/")[2]
@@ -193,6 +212,7 @@ class FsspecStore:
         except LitelogError:
             raise
         except Exception as error:  # noqa: BLE001  every file system has its SDK's own errors
+            self._connections.drop()
             retryable = not isinstance(error, _WILL_NOT_PASS)
             raise StoreError(operation, key, self._shown(error), retryable=retryable) from self._cause(error)
 
@@ -230,46 +250,6 @@ class _Reader(ByteStream):
         return piece
 
 
-def _require_usable(scheme: str, url: str) -> None:
-    """UnknownSchemeError for a scheme that fsspec has not; ConfigError for one that cannot hold a replica."""
-    if scheme not in available_protocols():
-        raise UnknownSchemeError(scheme, schemes())
-    if scheme in _READ_ONLY:
-        raise ConfigError(f"{scheme}:// can only be read: a replica needs a place to write to")
-    if scheme in _WRAPPERS or "::" in url:
-        raise ConfigError(f"{scheme}://: a replica's URL names one file system, without caches or chains")
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    _, colon, port = host.rpartition(":")
-    cut = colon and port and not (port.isdecimal() or host.endswith("]"))  # a password with a slash ends the host early
-    if ":" in user or cut or _LOOKS_SECRET.search(parts.query):
-        raise ConfigError(
-            f"{scheme}://: a URL takes no secrets: put them into the configuration file's options as ${{VARIABLE}}"
-        )
-
-
-def _protocols(file_system: Any) -> frozenset[str]:
-    protocol = file_system.protocol
-    return frozenset((protocol,) if isinstance(protocol, str) else protocol)
-
-
-def _plain(value: object) -> object:
-    """``value`` as plain types: some SDKs compare types."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
-
-
-def _secrets(arguments: Mapping[str, object]) -> list[str]:
-    """The texts in options that look secret by their names, the longest first."""
-    found = []
-    for name, value in arguments.items():
-        if isinstance(value, dict):
-            found += _secrets(value)
-        elif isinstance(value, str) and len(value) >= MIN_SECRET_CHARACTERS and _LOOKS_SECRET.search(name):
-            found.append(value)
-    return sorted(found, key=len, reverse=True)
+def _is_absence(error: OSError) -> bool:
+    """Whether there is no such object; smb's errors have the number only, and some of s3fs's the class only."""
+    return isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError) or error.errno in _NO_OBJECT

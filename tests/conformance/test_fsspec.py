@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("fsspec")
 
+from litelog.errors import StoreError
 from litelog.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.fsspec import FsspecStore, open_store
@@ -52,11 +53,22 @@ class TestMemoryClient(ReplicaClientConformance):
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is None, reason="s3fs is not installed")
 class TestS3fs(ObjectStoreConformance):
     @pytest.fixture
-    def store(self, server: S3Server) -> FsspecStore:
-        options = {
+    def options(self, server: S3Server) -> dict[str, object]:
+        return {
             "key": ACCESS_KEY_ID,
             "secret": SECRET_ACCESS_KEY,
             "endpoint-url": server.endpoint,
             "client-kwargs": {"region_name": REGION},
         }
+
+    @pytest.fixture
+    def store(self, server: S3Server, options: dict[str, object]) -> FsspecStore:
         return open_store(f"s3://{server.make_bucket()}/a/prefix", options)
+
+    @pytest.mark.parametrize("url", ["s3://no-such-bucket", "s3://no-such-bucket/a/prefix"])
+    def test_a_bucket_that_is_not_there_is_named(self, options: dict[str, object], url: str) -> None:
+        store = open_store(url, options)
+        for request in (lambda: list(store.list("epochs/")), lambda: store.put("key", [b"x"])):
+            with pytest.raises(StoreError, match="there is no bucket no-such-bucket: make it") as caught:
+                request()
+            assert not caught.value.retryable

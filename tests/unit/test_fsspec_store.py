@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tomllib
 import uuid
 from contextlib import closing
@@ -12,9 +13,10 @@ import pytest
 
 pytest.importorskip("fsspec")
 
+import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from litelog.errors import ConfigError, ExistsError, StoreError, UnknownSchemeError
+from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError, UnknownSchemeError
 from litelog.layout import Fencing
 from litelog.registry import open_store as open_by_url
 from litelog.shipping.fencing import NotCreateOnlyError
@@ -28,7 +30,7 @@ from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 CANARY = "canary-of-the-tests"
@@ -55,9 +57,76 @@ class FlatFileSystem(MemoryFileSystem):
         return content[:-1] if self.failure else content
 
 
+class Server:
+    """What DialledFileSystem has connections to; all of them break when it stops."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.refusal: Exception = ConnectionRefusedError("nobody listens")
+        self.dialled: list[Connection] = []
+
+    def stop(self) -> None:
+        self.up = False
+        for connection in self.dialled:
+            connection.broken = True
+
+
+class Connection:
+    """A connection that stays broken, as paramiko's do."""
+
+    def __init__(self, server: Server) -> None:
+        if not server.up:
+            raise server.refusal
+        self.broken = self.closed = False
+        server.dialled.append(self)
+
+    def require(self) -> None:
+        if self.broken:
+            raise OSError("Socket is closed")
+
+    def close(self) -> None:
+        self.closed = True
+        raise OSError("it was broken before")
+
+
+class DialledFileSystem(MemoryFileSystem):
+    """It connects when it is made, and once only."""
+
+    protocol = "dialled"
+    cachable = False
+
+    def __init__(self, server: Server, **options: object) -> None:
+        super().__init__(**options)
+        self.client = Connection(server)
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> object:
+        self.client.require()
+        return super().ls(path, detail, **options)
+
+    def info(self, path: str, **options: object) -> object:
+        self.client.require()
+        return super().info(path, **options)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: object) -> None:
+        self.client.require()
+        super().pipe_file(path, value, mode, **options)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: object) -> object:
+        self.client.require()
+        return super().cat_file(path, start, end, **options)
+
+    def rm_file(self, path: str) -> None:
+        self.client.require()
+        super().rm_file(path)
+
+
+def dial(server: Server) -> FsspecStore:
+    return FsspecStore("dialled://x", f"/{uuid.uuid4()}", DialledFileSystem, lambda: DialledFileSystem(server))
+
+
 @pytest.fixture
 def flat() -> Iterator[FsspecStore]:
-    store = FsspecStore("flat://x", f"/{uuid.uuid4()}", lambda: FlatFileSystem(CANARY), [CANARY])
+    store = FsspecStore("flat://x", f"/{uuid.uuid4()}", FlatFileSystem, lambda: FlatFileSystem(CANARY), [CANARY])
     yield store
     FlatFileSystem.failure = None
     store.close()
@@ -106,6 +175,13 @@ def test_a_scheme_that_nobody_knows_lists_the_known_ones(url: str) -> None:
 def test_a_package_that_fsspec_needs_is_named() -> None:
     with pytest.raises(UnknownSchemeError, match="tosfs"):
         open_by_url("tos://bucket/x")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
+@pytest.mark.usefixtures("ours")
+def test_a_driver_that_fsspec_lacks_is_named_and_no_client_that_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"^fsspec\+s3://: what fsspec needs for it is missing: Install s3fs"):
+        open_by_url("fsspec+s3://bucket/x")
 
 
 @pytest.mark.parametrize(
@@ -219,3 +295,227 @@ def test_leftovers_of_a_crash_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "a" / ".litelog-1-2.tmp").write_bytes(b"half")
     assert listed(store) == ["a/key"]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".litelog-1-2.tmp", "key"]
+
+
+REQUESTS: dict[str, Callable[[FsspecStore], object]] = {
+    "put": lambda store: store.put("new", [b"x"]),
+    "open": lambda store: store.open("key"),
+    "list": listed,
+    "delete": lambda store: store.delete(["key"]),
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_after_an_outage_a_thread_connects_anew(request_: Callable[[FsspecStore], object]) -> None:
+    server = Server()
+    store = dial(server)
+    store.put("key", [b"x"])
+    server.stop()
+    with pytest.raises(StoreError, match="Socket is closed") as caught:
+        request_(store)
+    assert caught.value.retryable
+    with pytest.raises(StoreError, match="connect: dialled://x: ConnectionRefusedError") as caught:
+        request_(store)
+    assert caught.value.retryable
+    server.up = True
+    request_(store)
+    first, second = server.dialled
+    assert first.closed
+    assert not second.closed
+
+
+def test_a_stream_goes_on_over_a_new_connection() -> None:
+    server = Server()
+    store = dial(server)
+    store.put("key", [b"0123456789"])
+    stream = store.open("key")
+    assert stream.read(4) == b"0123"
+    server.stop()
+    server.up = True
+    with pytest.raises(StoreError, match="Socket is closed"):
+        stream.read(4)
+    assert stream.read() == b"456789"
+
+
+def test_an_answer_ends_no_connection() -> None:
+    server = Server()
+    store = dial(server)
+    store.put("key", [b"x"])
+    with pytest.raises(ExistsError):
+        store.put("key", [b"x"])
+    with pytest.raises(NotFoundError):
+        store.open("missing")
+    store.delete(["missing"])
+    assert listed(store, "missing/") == []
+    assert len(server.dialled) == 1
+
+
+def test_a_server_that_is_down_at_the_start_is_waited_for() -> None:
+    server = Server()
+    server.up = False
+    store = dial(server)
+    assert (store.url, store.fences) == ("dialled://x", False)
+    for failure in (
+        FileNotFoundError("the private key"),
+        EOFError("no banner"),
+        caused(ValueError("Failed to connect"), OSError("Network is unreachable")),
+    ):
+        server.refusal = failure
+        with pytest.raises(StoreError, match=str(failure)) as caught:
+            listed(store)
+        assert caught.value.retryable
+    server.up = True
+    assert listed(store) == []
+
+
+@pytest.mark.parametrize("failure", [TypeError("no such option"), ValueError("bad policy"), ImportError("no driver")])
+def test_options_that_a_connection_does_not_take_are_a_configuration_error(failure: Exception) -> None:
+    server = Server()
+    server.up, server.refusal = False, failure
+    with pytest.raises(ConfigError, match=f"^dialled://x: {type(failure).__name__}: {failure}"):
+        listed(dial(server))
+
+
+def test_options_that_a_file_system_does_not_take_are_refused_before_it_connects() -> None:
+    fsspec.register_implementation("refusing", f"{__name__}.RefusingFileSystem", clobber=True)
+    with pytest.raises(ConfigError, match=r"refusing://: .*'colour'"):
+        open_store("refusing://x", {"colour": CANARY})
+    assert open_store("refusing://x", {"flavour": CANARY}).url == "refusing://x"
+
+
+class RefusingFileSystem(MemoryFileSystem):
+    protocol = "refusing"
+    cachable = False
+
+    def __init__(self, flavour: str = "") -> None:
+        raise ConnectionRefusedError(flavour)
+
+
+class BucketFileSystem(MemoryFileSystem):
+    """Buckets, and names in them that look like folders."""
+
+    protocol = ("s3", "s3a")
+    cachable = False
+
+    def __init__(self, buckets: set[str], refusals: dict[str, Exception], asked: list[str]) -> None:
+        super().__init__()
+        self.buckets = buckets
+        self.refusals = refusals
+        self.asked = asked
+
+    def require(self, what: str, path: str) -> bool:
+        """Whether it is a bucket's name alone."""
+        bucket, _, key = path.strip("/").partition("/")
+        if not key:
+            self.asked.append(what)
+            if what in self.refusals:
+                raise self.refusals[what]
+        if bucket not in self.buckets:
+            raise FileNotFoundError("The specified bucket does not exist")
+        return not key
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> object:
+        if self.require("ls", path):
+            return []
+        return super().ls(path, detail, **options)
+
+    def info(self, path: str, **options: object) -> object:
+        if self.require("info", path):
+            return {"name": path, "size": 0, "type": "directory"}
+        return super().info(path, **options)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: object) -> None:
+        self.require("put", path)
+        super().pipe_file(path, value, mode, **options)
+
+
+class Buckets:
+    """A store in a bucket, which is there or not."""
+
+    def __init__(self, *there: str, **refusals: Exception) -> None:
+        self.there = set(there)
+        self.asked: list[str] = []
+        self.store = FsspecStore(
+            "s3://mine/logs",
+            f"mine/{uuid.uuid4()}",
+            BucketFileSystem,
+            lambda: BucketFileSystem(self.there, refusals, self.asked),
+        )
+
+
+@pytest.mark.parametrize("refusals", [{}, {"info": PermissionError("403")}, {"info": OSError("Forbidden")}])
+def test_a_bucket_that_is_not_there_is_no_empty_replica(refusals: dict[str, Exception]) -> None:
+    setup = Buckets("another", **refusals)
+    advice = "s3://mine/logs: there is no bucket mine: make it, or correct the replica's URL"
+    for request in (lambda: listed(setup.store, "epochs/"), lambda: setup.store.put("key", [b"x"])):
+        with pytest.raises(StoreError, match=advice) as caught:
+            request()
+        assert not caught.value.retryable
+    setup.there.add("mine")
+    assert listed(setup.store, "epochs/") == []
+    setup.store.put("key", [b"x"])
+    assert listed(setup.store) == ["key"]
+    setup.there.clear()
+    with pytest.raises(StoreError, match=f"put other: {advice}"):
+        setup.store.put("other", [b"x"])
+
+
+@pytest.mark.parametrize(
+    ("refusals", "asked"),
+    [
+        ({}, ["info"]),
+        ({"info": OSError("Forbidden")}, ["info", "ls"]),
+        ({"info": FileNotFoundError("gcsfs, of an empty one")}, ["info", "ls"]),
+        ({"info": PermissionError("403"), "ls": PermissionError("403")}, ["info", "ls"]),
+    ],
+)
+def test_a_bucket_that_is_there_is_looked_for_once(refusals: dict[str, Exception], asked: list[str]) -> None:
+    setup = Buckets("mine", **refusals)
+    assert listed(setup.store, "epochs/") == []
+    assert listed(setup.store, "generations/") == []
+    assert setup.asked == asked
+
+
+def test_a_look_for_a_bucket_that_fails_says_nothing_of_it() -> None:
+    setup = Buckets("mine", info=OSError("reset"), ls=OSError("reset"))
+    with pytest.raises(StoreError, match="OSError: reset") as caught:
+        listed(setup.store, "epochs/")
+    assert caught.value.retryable
+
+
+def test_a_folder_that_is_not_there_is_an_empty_replica(tmp_path: Path) -> None:
+    assert listed(open_store(f"file://{tmp_path}/not/there", {})) == []
+    assert listed(open_store("memory://not-there/either", {})) == []
+    assert listed(dial(Server())) == []
+
+
+class AuthenticationException(Exception):  # noqa: N818
+    """As paramiko names it."""
+
+
+def test_a_user_that_the_server_refuses_needs_help() -> None:
+    server = Server()
+    server.up, server.refusal = False, AuthenticationException("Authentication failed.")
+    with pytest.raises(StoreError, match="Authentication failed") as caught:
+        dial(server).put("key", [b"x"])
+    assert not caught.value.retryable
+
+
+def test_a_file_system_of_all_threads_that_cannot_be_made_yet_is_made_later() -> None:
+    class Shared(DialledFileSystem):
+        protocol = ("memory", "shared")
+
+    server = Server()
+    server.up = False
+    store = FsspecStore("shared://x", f"/{uuid.uuid4()}", Shared, lambda: Shared(server))
+    with pytest.raises(StoreError, match="nobody listens"):
+        listed(store)
+    server.up = True
+    store.put("key", [b"x"])
+    assert listed(store) == ["key"]
+    assert len(server.dialled) == 1
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +35,10 @@ def open_store(url, options):
     store = MemoryStore(options.get("name", "none"))
     store.url = url
     return store
+
+def open_in_family(url, options):
+    from litelog.errors import UnknownSchemeError
+    raise UnknownSchemeError(url.partition("://")[0], ["s3"], hint="install s3fs")
 """
 
 
@@ -78,10 +83,40 @@ def test_a_path_is_a_file_replica_however_it_is_written(tmp_path: Path, form: st
 
 def test_a_relative_path_counts_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    client = open_client("some:where/else")
+    client = open_client("./some:where/else")
     monkeypatch.chdir("/")
     client.write_claim(ClaimName(1), b"claim")
     assert (tmp_path / "some:where" / "else" / "epochs" / "00000001.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix"),
+    [
+        ("s3:/bucket/x", "s3:"),
+        ("S3:bucket/x", "S3:"),
+        ("simplecache::s3://bucket/x", "simplecache:"),
+        ("fsspec+sftp:host/x", "fsspec+sftp:"),
+        ("host:me:secret@x", "host:"),
+        ("local:", "local:"),
+    ],
+)
+def test_a_url_whose_slashes_were_forgotten_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, prefix: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(f"write {prefix}// for a URL, or ./{prefix}...")) as caught:
+        open_client(url)
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / url.partition("/")[0]).exists()
+
+
+@pytest.mark.parametrize("path", ["./s3:x", "a/s3:x", "c:x", "c:/x", "3s:x", "_s3:x"])
+def test_a_path_may_have_a_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in (path, f"{tmp_path}/absolute/{path}"):
+        open_client(url).write_claim(ClaimName(1), b"claim")
+    assert (tmp_path / path / "epochs" / "00000001.json").exists()
+    assert (tmp_path / "absolute" / path / "epochs" / "00000001.json").exists()
 
 
 def test_a_file_url_is_unquoted_and_quoted_again(tmp_path: Path) -> None:
@@ -130,6 +165,13 @@ def test_an_unknown_scheme_lists_the_known_ones_and_what_to_install(url: str, ex
     assert (f"pip install 'litelog[{extra}]'" in str(caught.value)) == lacks_extra
     assert str(caught.value).endswith(caught.value.hint)
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_a_family_that_lacks_a_driver_names_what_to_install(install: Install) -> None:
+    install("lacking", {"litelog.object_store_families": {"lacking": "lacking_module:open_in_family"}})
+    with pytest.raises(ConfigError) as caught:
+        open_client("lacking+s3://bucket/x")
+    assert str(caught.value) == "lacking+s3://: what lacking needs for it is missing: install s3fs"
 
 
 def test_an_unknown_scheme_shows_no_password() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.object_store import ByteRange
-from litelog.retrying_store import DELETE_KEYS, RetryingStore, RetryPolicy
+from litelog.retrying_store import DELETE_KEYS, READING, RetryingStore, RetryPolicy
 from replica_clients.conformance.checks import read
 from replica_clients.memory import MemoryStore
+from tests.manual_clock import ManualClock
 from tests.stores import WAIT_SECONDS, CountingStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
@@ -35,6 +36,71 @@ class Waits:
     def __call__(self, seconds: float) -> bool:
         self.seconds.append(seconds)
         return False
+
+
+class Outage(MemoryStore):
+    """Fails for so many seconds of a clock; waits for it move that on, as what else a request takes does."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.began = self.clock.monotonic()
+        self.seconds = seconds
+        self.tried: list[float] = []
+
+    def wait(self, seconds: float) -> bool:
+        self.clock.advance(seconds)
+        return False
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        self.clock.advance(0.001)
+        self.tried.append(self.clock.monotonic() - self.began)
+        if self.tried[-1] < self.seconds:
+            raise StoreError("put", key, "injected: outage")
+        super().put(key, body, create_only=create_only)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_an_outage_of_the_time_that_a_person_waits_is_waited_for(seed: int) -> None:
+    store = Outage(16)
+    RetryingStore(store, threading.Event(), None, Random(seed), store.wait, store.clock).put("key", [b"body"])
+    assert read(store, "key") == b"body"
+    assert len(store.tried) < READING.attempts / 2, "the time is what ends it"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_outage_that_does_not_end_is_said_when_the_time_is_over(seed: int) -> None:
+    store = Outage(3600)
+    with pytest.raises(StoreError, match="injected: outage"):
+        RetryingStore(store, threading.Event(), None, Random(seed), store.wait, store.clock).put("key", [b"body"])
+    assert 19 < store.tried[-1] < 20.01
+    assert all(later - earlier < 10.01 for earlier, later in pairwise(store.tried))
+
+
+def test_requests_of_one_outage_wait_together() -> None:
+    """Of a thousand objects that are read one by one, each would wait for as long."""
+    store = Outage(3600)
+    retrying = RetryingStore(store, threading.Event(), None, Random(1), store.wait, store.clock)
+
+    def attempts(key: str) -> int:
+        before = len(store.tried)
+        with pytest.raises(StoreError):
+            retrying.put(key, [b"body"])
+        return len(store.tried) - before
+
+    assert attempts("first") > 5
+    assert attempts("second") == 1
+    assert attempts("third") == 1
+    store.clock.advance(READING.total_seconds + 1)
+    assert attempts("one of another hour") > 5
+    assert attempts("and the next") == 1
+    store.clock.advance(3600)
+    retrying.put("answered", [b"body"])
+    store.seconds = 1e9
+    assert attempts("after an answer") > 5
+    with pytest.raises(NotFoundError):
+        retrying.open("an answer, too")
+    assert attempts("after that") > 5
 
 
 class Setup:
