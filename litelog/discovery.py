@@ -181,7 +181,7 @@ def _parts(url: str) -> tuple[str, ...]:
     place, mark, query = url.partition("?") if "://" in url else (url, "", "")
     place = place_of(place)
     if "://" not in place:
-        place = f"file://{os.path.abspath(place)}"
+        place = f"file://{place}"
     scheme, _, path = place.partition("://")
     return (f"{scheme}{mark}{query}", *path.split("/"))
 

@@ -118,9 +118,11 @@ def check_all_openable(config: Config) -> None:
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
     """The state folder of one log and replica: by names for people, by digests for uniqueness.
 
-    ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas.
+    ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas, and a
+    folder is one, however it is spelled.
     """
-    return os.path.join(log_state_folder(state_dir, log), _short_digest(f"{redact(url)} {place}"))
+    name = place if local_folder(place) is not None else f"{redact(url)} {place}"
+    return os.path.join(log_state_folder(state_dir, log), _short_digest(name))
 
 
 @dataclass(frozen=True, slots=True)

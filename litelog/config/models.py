@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -198,12 +197,11 @@ def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, 
 
 
 def place_of(text: str) -> str:
-    """One spelling of a path or URL: ``file:///a``, ``/a`` and ``/a/`` are one place."""
+    """One spelling of a path or URL: ``file:///a``, ``/a``, ``/a/`` and, from the root, ``a`` are one place."""
     text = text.removeprefix("file://")
     if "://" in text:
         return text.rstrip("/")
-    path = posixpath.normpath(text)
-    return "/" + path.lstrip("/") if path.startswith("/") else path
+    return "/" + os.path.abspath(text).lstrip("/")
 
 
 def _with_defaults(log: Entry, defaults: dict[str, Any]) -> Entry:

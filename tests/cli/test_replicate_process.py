@@ -202,3 +202,14 @@ def test_no_file_gives_a_trace(tmp_path: Path, body: bytes, capsys: pytest.Captu
     message = capsys.readouterr().err
     assert message.startswith("litelog: ")
     assert "unexpected error" not in message
+
+
+def test_a_replica_is_the_same_however_its_folder_is_spelled(litelog: Command) -> None:
+    text = ""
+    for spelled in ("./backup", "backup", "backup/", f"{litelog.folder}/backup", f"file://{litelog.folder}/backup"):
+        text += litelog.lines(1)
+        done = litelog("replicate", "--once", "log", spelled)
+        assert (done.code, done.err.count("begins")) == (0, 1 if spelled == "./backup" else 0)
+    assert litelog("cat", "backup").out == text
+    both = litelog("replicate", "--once", "log", "./backup", f"{litelog.folder}/backup")
+    assert (both.code, "every log and replica stands once" in both.err) == (ExitCode.USAGE, True)
