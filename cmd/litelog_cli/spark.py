@@ -83,7 +83,8 @@ Examples:
       --schema 'user STRING, amount DOUBLE'
 \b
 Run it again to add what came since. What a run that was killed left is done
-again, so that each record is in the table once.
+again, so that each record is in the table once. Of the bounds in -o, a new
+table takes startingSequence, and begins there; others are refused.
 """
 )
 @click.argument("replica_url")

@@ -64,6 +64,11 @@ class Manifest:
         """The sequence that the next run begins with."""
         return self.plan.bounds[-1]
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the run covers nothing, as it could not be done: what was planned instead is another run's."""
+        return len(self.plan.bounds) < 2
+
 
 def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:
     """(the runs that were planned, those that were committed), ascending. One listing."""
