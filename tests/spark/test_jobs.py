@@ -81,6 +81,33 @@ def test_export_of_another_history_is_refused(spark: Any, tmp_path: Path) -> Non
         export(spark, url, target)
 
 
+def test_a_hybrid_is_of_one_history(spark: Any, tmp_path: Path) -> None:
+    """Another log, and one that was written anew, are refused as an export refuses them; and what bounds one half."""
+    url, other, target = (str(tmp_path / name) for name in ("replica", "other", "table"))
+    write(rows(spark, 20, 1), url)
+    write(rows(spark, 40, 1), other)
+    export(spark, url, target)
+    with pytest.raises(ConfigError, match="the table is of log"):
+        hybrid(spark, other, target)
+    for name, value in (("endingSequence", 6), ("startingTimestamp", "2026-01-01")):
+        with pytest.raises(ConfigError, match=f"{name}: a hybrid is all of a log"):
+            hybrid(spark, url, target, options={name: value})
+    held = hybrid(spark, url, target, options={"Generation": "latest"})
+    write(rows(spark, 40, 1), url, overwrite=True)
+    with pytest.raises(DivergedError, match="another history"):
+        query(spark, url, target, "SELECT * FROM log")
+    assert held.count() == 20
+
+
+def test_a_table_lies_anywhere(spark: Any, tmp_path: Path) -> None:
+    """Also where Hadoop would see a pattern."""
+    url, target = str(tmp_path / "replica"), str(tmp_path / "a [b]" / "{c,d}*")
+    write(rows(spark, 20, 1), url)
+    export(spark, url, target, partition_by="date")
+    assert exported(spark, target).count() == 20
+    assert hybrid(spark, url, target).count() == 20
+
+
 def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
     url = str(tmp_path / "replica")
     values = ['{"user": "a", "amount": 1.5, "more": [1]}', '{"user": "b"}', "no JSON", '{"amount": 2, "user": null}']

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 from litelog.errors import ConfigError, TruncatedError
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
-from litelog.spark.jobs import export
+from litelog.spark.jobs import export, exported, hybrid, verify
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from tests.unit.replica_builder import ReplicaBuilder, make_log
 
@@ -160,6 +160,26 @@ def test_a_table_begins_where_its_first_export_says(replica: Replica, target: st
         export(Tasks(), replica.url, target, options={"startingSequence": 10})
     assert export(Tasks(), replica.url, target, options={"startingSequence": 5}).rows == 6
     assert sequences(target) == list(range(5, 14))
+
+
+def test_an_option_that_is_not_known_is_named(replica: Replica, target: str) -> None:
+    """By every job, for every place."""
+    replica.grow(5)
+    with pytest.raises(ConfigError, match=r"target has no option 'endpoint'.*s3\.NAME.*store\.endpoint"):
+        export(Tasks(), replica.url, target, target_options={"endpoint": "http://localhost:1"})
+    with pytest.raises(ConfigError, match="verify has no option 'bogus'"):
+        verify(Tasks(), replica.url, options={"bogus": 1})
+    assert not os.path.exists(target)
+    export(Tasks(), replica.url, target)
+    with pytest.raises(ConfigError, match="target has no option 'endpoint'"):
+        hybrid(Tasks(), replica.url, target, target_options={"endpoint": "http://localhost:1"})
+    with pytest.raises(ConfigError, match="target has no option 'mode'"):
+        exported(Tasks(), target, options={"mode": "FAILFAST"})
+
+
+def test_a_target_in_a_folder_takes_none_of_the_options_of_the_replicas_store(replica: Replica, target: str) -> None:
+    replica.grow(5)
+    assert export(Tasks(), replica.url, target, options={"s3.endpoint": "http://localhost:1"}).rows == 5
 
 
 # --- what failed

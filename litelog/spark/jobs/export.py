@@ -20,7 +20,7 @@ from litelog.spark.jobs.export_runs import find_begin, find_runs, give_up, remov
 from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport
 from litelog.spark.jobs.json_columns import arrow_schema_of
 from litelog.spark.jobs.manifest import ExportedFile, ExportPlan, Manifest, commit, create_plan
-from litelog.spark.jobs.options import require_unbounded, store_options
+from litelog.spark.jobs.options import options_of_target, require_unbounded
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import (
     cut,
@@ -101,9 +101,8 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     reason = "an export covers all of a log, run by run: it can only begin later, with startingSequence"
     require_unbounded(reading.range, reason, but="startingSequence")
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
-    store_given = store_options(target_options, "the target") if target_options else reading.store
     stop = threading.Event()
-    place = _Target(replica_url(target), dict(store_given))
+    place = _Target(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
     store = place.open(stop)
     try:
         job = _Job(spark, reading, place, store, settings, shape, task_bytes, stop, progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
+from litelog.registry import scheme_of
 from litelog.spark.spelling import spell_options
 from litelog.spark.store_options import read_store_options
 
@@ -23,6 +24,13 @@ def store_options(given: Mapping[str, object] | None, whose: str) -> dict[str, s
             f" (such as store.{name}, if it is one)"
         )
     return found
+
+
+def options_of_target(target: str, given: Mapping[str, object] | None, replica: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of a target's store: those that are given for it, or else the replica's, as far as it takes any."""
+    if given is not None:
+        return store_options(given, "the target")
+    return {} if scheme_of(target) in ("file", "memory") else replica
 
 
 def require_unbounded(bounds: Range, reason: str, *, but: str = "") -> None:
