@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import ConfigError, DivergedError
+from litelog.formats.raw import RawFormat
 from litelog.registry import open_store
 from litelog.spark import write
 from litelog.spark.jobs import export, exported, hybrid, query, stats, verify
@@ -22,6 +23,8 @@ from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
 from tests.spark.conftest import JVM
 from tests.spark.test_writer import expected, rows
+from tests.unit.replica_builder import make_log
+from tests.unit.test_spark_jobs import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,6 +230,28 @@ def test_stats_count_what_is_there(spark: Any, tmp_path: Path) -> None:
     assert found.ratio > 1
 
 
+def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
+    """Of WAL segments that compress well, of one that stands for a sealed segment, and where sequences count bytes."""
+    replica = Replica(tmp_path / "replica")
+    log = make_log([[900, 900], [400], [30]])
+    replica.generation.ship_segment(log[0], cuts=[0])
+    replica.generation.stand_for_sealed(log[1])
+    replica.generation.ship_segment(log[2], final=None)
+    found = stats(spark, replica.url, options={"numPartitions": 2})
+    assert (found.records, found.gaps, found.duplicates) == (2230, 0, 0)
+    assert found.log_bytes == sum(len(segment.data) for segment in log)
+    stored = [path for path in (tmp_path / "replica").rglob("*.lz4") if "snapshots" not in str(path)]
+    assert found.stored_bytes == sum(path.stat().st_size for path in stored)
+
+    raw = Replica(tmp_path / "raw", RawFormat("app.*"))
+    for count in (5000, 3, 4000):
+        raw.generation.ship(b"x" * count, "app.0")
+    found = stats(spark, raw.url, options={"numPartitions": 2, "pattern": "app.*"})
+    assert (found.records, found.bytes, found.log_bytes) == (3, 9003, 9003)
+    assert (found.first, found.last) == (0, 5003)
+    assert (found.gaps, found.missing, found.duplicates) == (0, 0, 0)
+
+
 def test_gaps_and_duplicates_are_counted() -> None:
     """Within partitions and between them."""
     import pyarrow
@@ -239,13 +264,17 @@ def test_gaps_and_duplicates_are_counted() -> None:
             "sequence": pyarrow.array(numbers, pyarrow.int64()),
             "timestamp": pyarrow.nulls(count, pyarrow.timestamp("us", tz="UTC")),
             "key": pyarrow.nulls(count, pyarrow.binary()),
-            "value": pyarrow.array([b"v"] * count),
+            "value": pyarrow.array([b"abc"] * count),
         }
         return pyarrow.RecordBatch.from_pydict(columns)
 
     counted = [*_count(0, [batch([1, 2, 5]), batch([9, 9])]), *_count(1, [batch([9, 12])])]
     found = _sum_up(counted, 0, log_bytes=1, stored_bytes=1)
     assert (found.gaps, found.missing, found.duplicates) == (3, 2 + 3 + 2, 2)
+
+    counted = [*_count(0, [batch([0, 3]), batch([6])], spans=True), *_count(1, [batch([14, 16])], spans=True)]
+    found = _sum_up(counted, 0, log_bytes=1, stored_bytes=1)
+    assert (found.gaps, found.missing, found.duplicates) == (1, 5, 1)
 
 
 def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

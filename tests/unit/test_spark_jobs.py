@@ -14,11 +14,13 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
 from litelog.spark.jobs import export, exported, hybrid, verify
 from litelog.spark.jobs.manifest import list_runs, read_manifest
-from tests.unit.replica_builder import ReplicaBuilder, make_log
+from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from litelog.formats import LogFormat
 
 
 class KilledError(Exception):
@@ -55,8 +57,8 @@ class Tasks:
 class Replica:
     """A replica whose log segments have a record, or as many as are told, and are sealed."""
 
-    def __init__(self, folder: Path) -> None:
-        builder = ReplicaBuilder()
+    def __init__(self, folder: Path, log_format: LogFormat = FORMAT) -> None:
+        builder = ReplicaBuilder(log_format)
         builder.store = open_store(str(folder))  # type: ignore[assignment]
         builder.client = ObjectReplicaClient(builder.store)
         self.url = str(folder)
