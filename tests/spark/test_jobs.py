@@ -125,6 +125,27 @@ def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
     assert [tuple(row) for row in found] == [(0, "a", 1.5), (1, "b", None), (2, None, None), (3, None, 2.0)]
 
 
+def test_a_schema_names_columns_of_its_own(spark: Any, tmp_path: Path) -> None:
+    """What could not be read back is refused before anything is written; a hybrid has no values to show."""
+    url, target = str(tmp_path / "replica"), tmp_path / "table"
+    write(spark.createDataFrame([('{"user": "a"}',)], "value string"), url)
+    refused = {
+        "user STRING, Key STRING": "column Key,",
+        "sequence BIGINT": "column sequence,",
+        "date STRING": "column date,",
+        "a INT, A STRING": "column A,",
+        "user STRNG": "is none: .*(?i:strng|type)",
+        "INT": "is none: .+",
+    }
+    for schema, said in refused.items():
+        with pytest.raises(ConfigError, match=said):
+            export(spark, url, str(target), schema=schema, partition_by="date")
+    assert not target.exists()
+    export(spark, url, str(target), schema="user STRING, value INT")
+    with pytest.raises(ConfigError, match="exported with a schema"):
+        hybrid(spark, url, str(target))
+
+
 def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     url, target = str(tmp_path / "replica"), tmp_path / "table"

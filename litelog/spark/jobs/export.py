@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
-from litelog.registry import open_store
-from litelog.retrying_store import RetryingStore
 from litelog.spark.jobs.export_runs import find_begin, find_runs, give_up, remove_files, require_wanted
-from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport
+from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport, Target
 from litelog.spark.jobs.json_columns import arrow_schema_of
 from litelog.spark.jobs.manifest import ExportedFile, ExportPlan, Manifest, commit, create_plan
 from litelog.spark.jobs.options import options_of_target, require_unbounded
@@ -49,7 +47,10 @@ if TYPE_CHECKING:
 TASK_BYTES = 128 << 20
 """What a task exports of the log, uncompressed."""
 
-COLUMNS = ("sequence", "timestamp", "key", "value")
+KEPT_COLUMNS = ("sequence", "timestamp", "key")
+"""Those of a log that every table has."""
+
+COLUMNS = (*KEPT_COLUMNS, "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +98,14 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     """
     given = spell_options(options)
     reading = parse_options({**given, "path": url})
-    settings = ExportSettings(_partition(partition_by), None if schema is None else arrow_schema_of(schema), lenient)
+    taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
+    values = None if schema is None else arrow_schema_of(schema, taken)
+    settings = ExportSettings(_partition(partition_by), values, lenient)
     reason = "an export covers all of a log, run by run: it can only begin later, with startingSequence"
     require_unbounded(reading.range, reason, but="startingSequence")
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
     stop = threading.Event()
-    place = _Target(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
+    place = Target(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
     store = place.open(stop)
     try:
         job = _Job(spark, reading, place, store, settings, shape, task_bytes, stop, progress)
@@ -112,20 +115,6 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         store.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where the table is. Its repr shows nothing of it."""
-
-    url: str
-    options: Mapping[str, str]
-
-    def __repr__(self) -> str:
-        return "_Target()"
-
-    def open(self, stop: threading.Event) -> ObjectStore:
-        return RetryingStore(open_store(self.url, self.options), stop)
-
-
 class _Job:
     """One call of ``export``."""
 
@@ -133,7 +122,7 @@ class _Job:
         self,
         spark: Any,
         reading: ReadOptions,
-        target: _Target,
+        target: Target,
         store: ObjectStore,
         settings: ExportSettings,
         shape: dict[str, Any],
