@@ -1,7 +1,8 @@
 """What an export has covered: one document a run, created only, beside the files that it names.
 
 TARGET/_litelog/<run:8 hex>.plan.json     what the run will cover, and how: a run that dies is done again just so
-TARGET/_litelog/<run:8 hex>.json          what it has covered, and its files: the commit
+TARGET/_litelog/<run:8 hex>.json          what it has covered, and its files: the commit; one bound and no files where
+                                          it was given up, and covers nothing
 
 Spark, and whoever lists a table by folders, pass over names that begin with an underscore.
 """
