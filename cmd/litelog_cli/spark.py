@@ -83,7 +83,8 @@ Examples:
       --schema 'user STRING, amount DOUBLE'
 \b
 Run it again to add what came since. What a run that was killed left is done
-again, so that each record is in the table once.
+again, so that each record is in the table once. Of the bounds in -o, a new
+table takes startingSequence, and begins there; others are refused.
 """
 )
 @click.argument("replica_url")
@@ -93,7 +94,9 @@ again, so that each record is in the table once.
 @click.option("--lenient", is_flag=True, help="With --schema: what is no such JSON becomes nulls, and is no error.")
 @click.option("--table", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True)
 @click.option("--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, as pyiceberg is configured.")
-@click.option("--target-option", multiple=True, type=_Assignment(), help="An option of the target's store.")
+@click.option(
+    "--target-option", multiple=True, type=_Assignment(), help="Of the target's store: s3.NAME or store.NAME."
+)
 @_session_options
 def export(
     replica_url: str,
@@ -231,7 +234,9 @@ Examples:
 @click.argument("replica_url")
 @click.argument("target")
 @click.option("--sql", default=DEFAULT_SQL, show_default=True, help="What to ask; the view is called log.")
-@click.option("--target-option", multiple=True, type=_Assignment(), help="An option of the target's store.")
+@click.option(
+    "--target-option", multiple=True, type=_Assignment(), help="Of the target's store: s3.NAME or store.NAME."
+)
 @_session_options
 def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:
     """Query a log: the exported table TARGET for what it covers, the replica for the rest. A JSON object a row."""

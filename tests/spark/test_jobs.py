@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import ConfigError, DivergedError
+from litelog.formats.raw import RawFormat
 from litelog.registry import open_store
 from litelog.spark import write
 from litelog.spark.jobs import export, exported, hybrid, query, stats, verify
@@ -22,6 +23,8 @@ from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
 from tests.spark.conftest import JVM
 from tests.spark.test_writer import expected, rows
+from tests.unit.replica_builder import make_log
+from tests.unit.test_spark_jobs import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +84,33 @@ def test_export_of_another_history_is_refused(spark: Any, tmp_path: Path) -> Non
         export(spark, url, target)
 
 
+def test_a_hybrid_is_of_one_history(spark: Any, tmp_path: Path) -> None:
+    """Another log, and one that was written anew, are refused as an export refuses them; and what bounds one half."""
+    url, other, target = (str(tmp_path / name) for name in ("replica", "other", "table"))
+    write(rows(spark, 20, 1), url)
+    write(rows(spark, 40, 1), other)
+    export(spark, url, target)
+    with pytest.raises(ConfigError, match="the table is of log"):
+        hybrid(spark, other, target)
+    for name, value in (("endingSequence", 6), ("startingTimestamp", "2026-01-01")):
+        with pytest.raises(ConfigError, match=f"{name}: a hybrid is all of a log"):
+            hybrid(spark, url, target, options={name: value})
+    held = hybrid(spark, url, target, options={"Generation": "latest"})
+    write(rows(spark, 40, 1), url, overwrite=True)
+    with pytest.raises(DivergedError, match="another history"):
+        query(spark, url, target, "SELECT * FROM log")
+    assert held.count() == 20
+
+
+def test_a_table_lies_anywhere(spark: Any, tmp_path: Path) -> None:
+    """Also where Hadoop would see a pattern."""
+    url, target = str(tmp_path / "replica"), str(tmp_path / "a [b]" / "{c,d}*")
+    write(rows(spark, 20, 1), url)
+    export(spark, url, target, partition_by="date")
+    assert exported(spark, target).count() == 20
+    assert hybrid(spark, url, target).count() == 20
+
+
 def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
     url = str(tmp_path / "replica")
     values = ['{"user": "a", "amount": 1.5, "more": [1]}', '{"user": "b"}', "no JSON", '{"amount": 2, "user": null}']
@@ -93,6 +123,27 @@ def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
     export(spark, url, str(tmp_path / "table"), schema=schema, lenient=True)
     found = exported(spark, str(tmp_path / "table")).orderBy("sequence").select("sequence", "user", "amount").collect()
     assert [tuple(row) for row in found] == [(0, "a", 1.5), (1, "b", None), (2, None, None), (3, None, 2.0)]
+
+
+def test_a_schema_names_columns_of_its_own(spark: Any, tmp_path: Path) -> None:
+    """What could not be read back is refused before anything is written; a hybrid has no values to show."""
+    url, target = str(tmp_path / "replica"), tmp_path / "table"
+    write(spark.createDataFrame([('{"user": "a"}',)], "value string"), url)
+    refused = {
+        "user STRING, Key STRING": "column Key,",
+        "sequence BIGINT": "column sequence,",
+        "date STRING": "column date,",
+        "a INT, A STRING": "column A,",
+        "user STRNG": "is none: .*(?i:strng|type)",
+        "INT": "is none: .+",
+    }
+    for schema, said in refused.items():
+        with pytest.raises(ConfigError, match=said):
+            export(spark, url, str(target), schema=schema, partition_by="date")
+    assert not target.exists()
+    export(spark, url, str(target), schema="user STRING, value INT")
+    with pytest.raises(ConfigError, match="exported with a schema"):
+        hybrid(spark, url, str(target))
 
 
 def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
@@ -200,6 +251,28 @@ def test_stats_count_what_is_there(spark: Any, tmp_path: Path) -> None:
     assert found.ratio > 1
 
 
+def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
+    """Of WAL segments that compress well, of one that stands for a sealed segment, and where sequences count bytes."""
+    replica = Replica(tmp_path / "replica")
+    log = make_log([[900, 900], [400], [30]])
+    replica.generation.ship_segment(log[0], cuts=[0])
+    replica.generation.stand_for_sealed(log[1])
+    replica.generation.ship_segment(log[2], final=None)
+    found = stats(spark, replica.url, options={"numPartitions": 2})
+    assert (found.records, found.gaps, found.duplicates) == (2230, 0, 0)
+    assert found.log_bytes == sum(len(segment.data) for segment in log)
+    stored = [path for path in (tmp_path / "replica").rglob("*.lz4") if "snapshots" not in str(path)]
+    assert found.stored_bytes == sum(path.stat().st_size for path in stored)
+
+    raw = Replica(tmp_path / "raw", RawFormat("app.*"))
+    for count in (5000, 3, 4000):
+        raw.generation.ship(b"x" * count, "app.0")
+    found = stats(spark, raw.url, options={"numPartitions": 2, "pattern": "app.*"})
+    assert (found.records, found.bytes, found.log_bytes) == (3, 9003, 9003)
+    assert (found.first, found.last) == (0, 5003)
+    assert (found.gaps, found.missing, found.duplicates) == (0, 0, 0)
+
+
 def test_gaps_and_duplicates_are_counted() -> None:
     """Within partitions and between them."""
     import pyarrow
@@ -212,13 +285,17 @@ def test_gaps_and_duplicates_are_counted() -> None:
             "sequence": pyarrow.array(numbers, pyarrow.int64()),
             "timestamp": pyarrow.nulls(count, pyarrow.timestamp("us", tz="UTC")),
             "key": pyarrow.nulls(count, pyarrow.binary()),
-            "value": pyarrow.array([b"v"] * count),
+            "value": pyarrow.array([b"abc"] * count),
         }
         return pyarrow.RecordBatch.from_pydict(columns)
 
     counted = [*_count(0, [batch([1, 2, 5]), batch([9, 9])]), *_count(1, [batch([9, 12])])]
     found = _sum_up(counted, 0, log_bytes=1, stored_bytes=1)
     assert (found.gaps, found.missing, found.duplicates) == (3, 2 + 3 + 2, 2)
+
+    counted = [*_count(0, [batch([0, 3]), batch([6])], spans=True), *_count(1, [batch([14, 16])], spans=True)]
+    found = _sum_up(counted, 0, log_bytes=1, stored_bytes=1)
+    assert (found.gaps, found.missing, found.duplicates) == (1, 5, 1)
 
 
 def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,18 +24,36 @@ _STORAGE = {
 }
 
 
-def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings) -> None:
-    """Add a run's files to the Delta table, unless that was done before. ConfigError where deltalake is missing."""
+def require_delta() -> None:
+    """ConfigError where deltalake is missing."""
     try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - not everybody's
-        from deltalake.transaction import (  # noqa: PLC0415
-            AddAction,
-            CommitProperties,
-            Transaction,
-            create_table_with_add_actions,
-        )
+        import deltalake.transaction  # noqa: F401, PLC0415 - not everybody's
     except ImportError as error:
         raise ConfigError("table=delta needs deltalake; run: pip install 'litelog[delta]'") from error
+
+
+def delta_holds(url: str, options: Mapping[str, str], run: int) -> bool:
+    """Whether a run's files are in the Delta table. ConfigError where deltalake is missing."""
+    require_delta()
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    storage = _storage(options)
+    if not DeltaTable.is_deltatable(url, storage):
+        return False
+    return (DeltaTable(url, storage_options=storage).transaction_version(APPLICATION) or 0) >= run
+
+
+def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings) -> None:
+    """Add a run's files to the Delta table, unless that was done before. ConfigError where deltalake is missing."""
+    require_delta()
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.transaction import (  # noqa: PLC0415
+        AddAction,
+        CommitProperties,
+        Transaction,
+        create_table_with_add_actions,
+    )
+
     run = manifest.plan.run
     actions: list[Any] = [
         AddAction(

@@ -2,38 +2,38 @@
 
 A run puts its plan beside the table first: the sequences that it covers, cut into ranges. Its tasks write files whose
 names and rows follow from the plan alone. A manifest, created only, makes them count. A run that died is done again by
-the next one, from its plan, and writes the same files over: so nothing is left over, also for who lists folders.
+the next one, from its plan, and writes the same files over: so nothing is left over, also for who lists folders. One
+that can no longer be done so is given up (``export_runs``), and its files are removed.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from litelog.errors import ConfigError
-from litelog.registry import open_store
-from litelog.retrying_store import RetryingStore
-from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport
-from litelog.spark.jobs.iceberg import commit_iceberg, split_name
+from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.spark.jobs.export_runs import find_begin, find_runs, give_up, remove_files, require_wanted
+from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport, Target
 from litelog.spark.jobs.json_columns import arrow_schema_of
-from litelog.spark.jobs.manifest import (
-    ExportedFile,
-    ExportPlan,
-    Manifest,
-    commit,
-    create_plan,
-    list_runs,
-    read_manifest,
-    read_plan,
-)
+from litelog.spark.jobs.manifest import ExportedFile, ExportPlan, Manifest, commit, create_plan
+from litelog.spark.jobs.options import options_of_target, require_unbounded
 from litelog.spark.jobs.progress import watching
-from litelog.spark.jobs.ranges import cut, find_held, read_plan_of, require_continued
-from litelog.spark.options import parse_options
+from litelog.spark.jobs.ranges import (
+    cut,
+    find_held,
+    first_held,
+    read_plan_of,
+    require_continued,
+    require_log,
+    require_start,
+)
+from litelog.spark.jobs.tables import check_table, commit_table, table_holds
+from litelog.spark.options import Range, parse_options
 from litelog.spark.schema import log_columns
 from litelog.spark.spelling import spell_options
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.store_options import replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 TASK_BYTES = 128 << 20
 """What a task exports of the log, uncompressed."""
 
-TABLES = ("parquet", "delta", "iceberg")
+KEPT_COLUMNS = ("sequence", "timestamp", "key")
+"""Those of a log that every table has."""
 
-COLUMNS = ("sequence", "timestamp", "key", "value")
+COLUMNS = (*KEPT_COLUMNS, "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +89,23 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     columns (``"user STRING, amount DOUBLE"``); what is none is an error, or nulls with ``lenient``. ``table``:
     ``parquet``; or ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg), whose metadata then tells the table's
     files as well: ``iceberg_table`` is CATALOG.NAMESPACE.TABLE of a catalog that pyiceberg is configured with.
-    ``options``: as of the data source; ``target_options``: of the target's store, where they differ. ``progress`` is
-    told of bytes, run by run.
+    ``options``: as of the data source, but for its bounds: ``startingSequence`` is what a new table begins with, and
+    all others are refused. ``target_options``: of the target's store, where they differ. ``progress`` is told of bytes,
+    run by run.
 
-    ConfigError; DivergedError where the log no longer continues what the table holds; what reading and writing raise.
+    ConfigError; DivergedError where the log no longer continues what the table holds; TruncatedError where the replica
+    lacks what follows, unless ``failOnDataLoss=false`` leaves it out; what reading and writing raise.
     """
     given = spell_options(options)
     reading = parse_options({**given, "path": url})
-    settings = ExportSettings(_partition(partition_by), None if schema is None else arrow_schema_of(schema), lenient)
-    shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, "table": _table(table)}
-    if table == "iceberg":
-        split_name(iceberg_table)
-        shape["iceberg_table"] = iceberg_table
-    store_given, _ = read_store_options(spell_options(target_options)) if target_options else (reading.store, {})
+    taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
+    values = None if schema is None else arrow_schema_of(schema, taken)
+    settings = ExportSettings(_partition(partition_by), values, lenient)
+    reason = "an export covers all of a log, run by run: it can only begin later, with startingSequence"
+    require_unbounded(reading.range, reason, but="startingSequence")
+    shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
     stop = threading.Event()
-    place = _Target(replica_url(target), dict(store_given))
+    place = Target(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
     store = place.open(stop)
     try:
         job = _Job(spark, reading, place, store, settings, shape, task_bytes, stop, progress)
@@ -112,20 +115,6 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         store.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where the table is. Its repr shows nothing of it."""
-
-    url: str
-    options: Mapping[str, str]
-
-    def __repr__(self) -> str:
-        return "_Target()"
-
-    def open(self, stop: threading.Event) -> ObjectStore:
-        return RetryingStore(open_store(self.url, self.options), stop)
-
-
 class _Job:
     """One call of ``export``."""
 
@@ -133,7 +122,7 @@ class _Job:
         self,
         spark: Any,
         reading: ReadOptions,
-        target: _Target,
+        target: Target,
         store: ObjectStore,
         settings: ExportSettings,
         shape: dict[str, Any],
@@ -142,7 +131,8 @@ class _Job:
         progress: Progress | None,
     ) -> None:
         self._spark = spark
-        self._reading = reading
+        self._start = reading.range.first
+        self._reading = replace(reading, range=Range())
         self._target = target
         self._store = store
         self._settings = settings
@@ -152,59 +142,85 @@ class _Job:
         self._progress = progress
 
     def run(self) -> Exported:
-        planned, committed = list_runs(self._store)
-        newest = read_manifest(self._store, committed[-1]) if committed else None
-        if newest is not None:
-            self._require_shape(newest.plan)
+        runs = find_runs(self._store)
+        if runs.newest is not None:
+            self._require_shape(runs.newest.plan)
         held = find_held(self._reading, self._stop)
-        if newest is not None:
-            self._require_same_history(newest.plan, held)
-        first = next_first = newest.next if newest is not None else (self._reading.range.first or self._begin(held))
+        if runs.newest is not None:
+            self._require_same_history(runs.newest.plan, held)
+            self._require_begin()
+        if runs.given_up:
+            remove_files(self._store, runs.given_up)
         done: list[Manifest] = []
-        pending = [run for run in planned if run > (committed[-1] if committed else 0)]
-        for run in pending:
-            plan = read_plan(self._store, run)
-            self._require_shape(plan)
+        following = None if runs.newest is None else runs.newest.next
+        for plan in runs.pending:
+            if not self._can_do(plan, held, is_first=following is None):
+                for one in (one for one in runs.pending if one.run >= plan.run):
+                    self._give_up(one)
+                break
             done.append(self._do(plan, held))
-            next_first = done[-1].next
-        number = max([0, *planned, *committed]) + 1
-        bounds = cut(held, next_first, self._task_bytes)
+            following = done[-1].next
+        first = self._begin(held) if following is None else following
+        bounds = cut(held, require_start(self._reading, held, first), self._task_bytes)
         if len(bounds) > 1:
             claim = held.claim
-            plan = create_plan(self._store, ExportPlan(number, claim.log, claim.generation, bounds, self._shape))
+            made = ExportPlan(runs.unused, claim.log, claim.generation, bounds, self._shape)
+            plan = create_plan(self._store, made)
+            self._require_shape(plan)
             done.append(self._do(plan, held))
         files = [file for manifest in done for file in manifest.files]
-        behind = done[-1].next if done else first
         return Exported(
-            len(done), first, behind, sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
+            len(done),
+            done[0].plan.bounds[0] if done else first,
+            done[-1].next if done else first,
+            sum(file.rows for file in files),
+            len(files),
+            sum(file.bytes for file in files),
         )
 
     def _begin(self, held: Held) -> int:
-        """The first sequence that the replica holds."""
-        for item in held.items:
-            entry = getattr(getattr(item, "piece", None), "entry", None)
-            if entry is not None and entry.first is not None:
-                return int(entry.first)
-            info = getattr(item, "info", None)
-            header = None if info is None else held.headers([info.position])[0]
-            if header is not None and header.first is not None:
-                return int(header.first)
-        return 0
+        """The sequence that a new table begins with."""
+        return (first_held(held) or 0) if self._start is None else self._start
+
+    def _can_do(self, plan: ExportPlan, held: Held, *, is_first: bool) -> bool:
+        """Whether a run that died can be done as it was planned; False where another one is to take its place.
+
+        That is so where nothing was exported yet and something else is asked for now, and where data may be lost and
+        is. All else raises: ConfigError, DivergedError, TruncatedError.
+        """
+        if is_first and not self._is_asked_for(plan, held):
+            return False
+        self._require_shape(plan)
+        self._require_same_history(plan, held)
+        if first_held(held) is None:
+            raise NothingToRestoreError(
+                f"{held.url}: holds no record, and run {plan.run} is planned: choose a new target"
+            )
+        return require_start(self._reading, held, plan.bounds[0]) == plan.bounds[0]
+
+    def _is_asked_for(self, plan: ExportPlan, held: Held) -> bool:
+        first, begin = plan.bounds[0], first_held(held)
+        begins = first == self._start if self._start is not None else begin is None or first <= begin
+        shape = all(self._shape.get(name) == value for name, value in plan.shape.items())
+        return shape and begins and plan.log == held.claim.log
+
+    def _give_up(self, plan: ExportPlan) -> None:
+        if table_holds(self._store, self._target.url, self._target.options, plan):
+            raise ConfigError(
+                f"run {plan.run} can no longer be done as planned, and is in the {plan.shape['table']} table already: "
+                "choose a new target"
+            )
+        give_up(self._store, plan)
 
     def _do(self, plan: ExportPlan, held: Held) -> Manifest:
         """Do a run, whether it is new or died before."""
         self._require_same_history(plan, held)
         partitions = read_plan_of(held, plan.bounds)
-        files = tuple(self._write(plan, partitions, held))
-        manifest = Manifest(plan, files)
-        if self._shape["table"] == "delta":
-            from litelog.spark.jobs.delta import commit_delta  # noqa: PLC0415 - an extra
-
-            commit_delta(self._target.url, self._target.options, manifest, self._settings)
-        if self._shape["table"] == "iceberg":
-            name = self._shape["iceberg_table"]
-            commit_iceberg(name, self._target.url, self._target.options, manifest, self._settings)
-        commit(self._store, manifest)
+        manifest = Manifest(plan, tuple(self._write(plan, partitions, held)))
+        require_wanted(self._store, plan.run)
+        commit_table(self._target.url, self._target.options, manifest, self._settings)
+        if not commit(self._store, manifest):
+            require_wanted(self._store, plan.run)
         return manifest
 
     def _write(self, plan: ExportPlan, partitions: list[tuple[int, Partition]], held: Held) -> Iterator[ExportedFile]:
@@ -250,9 +266,16 @@ class _Job:
 
     def _require_same_history(self, plan: ExportPlan, held: Held) -> None:
         """ConfigError for another log, DivergedError for one that forked behind what was planned."""
-        if plan.log != held.claim.log:
-            raise ConfigError(f"the table is of log {plan.log}, and {held.url} holds log {held.claim.log}")
+        require_log(held, plan.log)
         require_continued(self._reading, held, plan.generation, self._stop)
+
+    def _require_begin(self) -> None:
+        """ConfigError for a start that is not the one that the table has."""
+        if self._start is not None and self._start != (begin := find_begin(self._store)):
+            raise ConfigError(
+                f"startingSequence={self._start} is of a first export, and this table begins with {begin}: leave it "
+                "out, or choose a new target"
+            )
 
     def _require_shape(self, plan: ExportPlan) -> None:
         for name, value in plan.shape.items():
@@ -271,9 +294,3 @@ def _partition(name: str | None) -> str | None:
     if name is not None and name not in TIME_PARTITIONS:
         raise ConfigError(f"partition_by={name!r} must be one of {', '.join(TIME_PARTITIONS)}")
     return name
-
-
-def _table(kind: str) -> str:
-    if kind not in TABLES:
-        raise ConfigError(f"table={kind!r} must be one of {', '.join(TABLES)}")
-    return kind

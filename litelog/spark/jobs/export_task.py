@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
+from litelog.registry import open_store
+from litelog.retrying_store import RetryingStore
 from litelog.spark.jobs.json_columns import parse_values
 from litelog.spark.jobs.manifest import ExportedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    import threading
+    from collections.abc import Iterable, Iterator, Mapping
 
     from litelog.object_store import ObjectStore
 
@@ -53,6 +56,20 @@ class ExportSettings:
         ]
         values = [pyarrow.field("value", pyarrow.binary())] if self.json_schema is None else self.json_schema
         return pyarrow.schema([*fields, *values])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the table is. Its repr shows nothing of it."""
+
+    url: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return "Target()"
+
+    def open(self, stop: threading.Event) -> ObjectStore:
+        return RetryingStore(open_store(self.url, self.options), stop)
 
 
 class RangeExport:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-from litelog.errors import NothingToRestoreError
+from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.registry import local_folder, open_store, redact
 from litelog.retrying_store import RetryingStore
 from litelog.spark.fast import read
 from litelog.spark.jobs.manifest import Manifest, list_runs, read_manifest
+from litelog.spark.jobs.options import options_of_target, require_unbounded, store_options
 from litelog.spark.jobs.progress import watching
+from litelog.spark.jobs.ranges import find_held, require_continued, require_log
+from litelog.spark.options import parse_options
 from litelog.spark.spelling import spell_options
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.store_options import replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from litelog.spark.jobs.progress import Progress
+    from litelog.spark.options import ReadOptions
+
+_WILDCARD = re.compile(r"[\\*?\[\]{}]")
+"""What Hadoop takes for a pattern in a path, unless a backslash is before it."""
 
 COLUMNS = ["sequence", "timestamp", "key", "value"]
 
@@ -27,7 +35,7 @@ def exported(spark: Any, target: str, *, options: Mapping[str, object] | None = 
 
     Spark reads them by itself: for ``s3://`` it needs its own s3a. NothingToRestoreError where there is no export.
     """
-    manifests = read_manifests(target, options)
+    manifests = read_manifests(target, store_options(options, "the target"))
     return _read_files(spark, target, manifests)
 
 
@@ -42,7 +50,10 @@ def hybrid(
     """A DataFrame of a log: from the table what that covers, from the replica what lies behind it.
 
     The columns are sequence, timestamp, key and value. Exact whatever is exported meanwhile: where the table ends is
-    told by the manifests that are read, and the log is read from there.
+    told by the manifests that are read, and the log is read from there. ``options``: as of the data source, without
+    bounds; ``target_options``: of the target's store, where they differ.
+
+    ConfigError, also for a table of another log; DivergedError where the log does not continue what the table holds.
     """
     return _read_both(spark, url, target, options, target_options)[0]
 
@@ -78,30 +89,54 @@ def _read_both(
     options: Mapping[str, object] | None,
     target_options: Mapping[str, object] | None,
 ) -> tuple[Any, list[Manifest]]:
-    manifests = read_manifests(target, options if target_options is None else target_options)
+    given = {**spell_options(options), "path": url}
+    reading = parse_options(given)
+    require_unbounded(reading.range, "a hybrid is all of a log: bound its DataFrame, with where")
+    manifests = read_manifests(target, options_of_target(target, target_options, reading.store))
+    last = manifests[-1]
+    if last.plan.shape.get("schema") is not None:
+        raise ConfigError("the table was exported with a schema, and has no column value: read it with exported")
+    continued = _require_continued(reading, last)
+    own = {name: value for name, value in given.items() if name.lower() not in ("path", "generation")}
+    tail = {**own, "generation": continued, "startingSequence": last.next}
     table = _read_files(spark, target, manifests).select(*COLUMNS)
-    tail = read(spark, url, columns=COLUMNS, options={**(options or {}), "startingSequence": manifests[-1].next})
-    return table.unionByName(tail), manifests
+    return table.unionByName(read(spark, url, columns=COLUMNS, options=tail)), manifests
 
 
-def read_manifests(target: str, options: Mapping[str, object] | None = None) -> list[Manifest]:
-    """All runs that were committed, in order. NothingToRestoreError where there is none."""
-    given, _ = read_store_options(spell_options(options))
+def _require_continued(reading: ReadOptions, last: Manifest) -> str:
+    """The replica's generation that continues what the last run exported. ConfigError, DivergedError."""
     stop = threading.Event()
-    store = RetryingStore(open_store(replica_url(target), given), stop)
+    try:
+        held = find_held(reading, stop)
+        require_log(held, last.plan.log)
+        require_continued(reading, held, last.plan.generation, stop)
+    finally:
+        stop.set()
+    return held.claim.generation
+
+
+def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
+    """All runs that were committed and cover anything, in order. ``options``: as ``open_store`` takes them.
+
+    NothingToRestoreError where there is none.
+    """
+    stop = threading.Event()
+    store = RetryingStore(open_store(replica_url(target), options), stop)
     try:
         _, committed = list_runs(store)
-        if not committed:
-            raise NothingToRestoreError(f"{redact(target)}: holds no export")
-        return [read_manifest(store, run) for run in committed]
+        manifests = [read_manifest(store, run) for run in committed]
     finally:
         stop.set()
         store.close()
+    found = [manifest for manifest in manifests if not manifest.is_given_up]
+    if not found:
+        raise NothingToRestoreError(f"{redact(target)}: holds no export")
+    return found
 
 
 def _read_files(spark: Any, target: str, manifests: list[Manifest]) -> Any:
     root = _spark_path(target)
-    paths = [f"{root}/{file.path}" for manifest in manifests for file in manifest.files]
+    paths = [_WILDCARD.sub(r"\\\g<0>", f"{root}/{file.path}") for manifest in manifests for file in manifest.files]
     return spark.read.option("basePath", root).parquet(*paths)
 
 

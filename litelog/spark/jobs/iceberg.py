@@ -34,6 +34,30 @@ def split_name(name: str | None) -> tuple[str, str]:
     return catalog, rest
 
 
+def require_iceberg() -> None:
+    """ConfigError where pyiceberg is missing."""
+    try:
+        import pyiceberg.catalog  # noqa: F401, PLC0415 - not everybody's
+    except ImportError as error:
+        raise ConfigError("table=iceberg needs pyiceberg; run: pip install 'litelog[iceberg]'") from error
+
+
+def iceberg_holds(name: str, url: str, options: Mapping[str, str], run: int) -> bool:
+    """Whether the files of a run of the export at ``url`` are in the Iceberg table. ConfigError as ``commit_iceberg``
+    has it, but for a table of another target, which holds none of them."""
+    require_iceberg()
+    from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
+
+    try:
+        catalog, identifier = _open(name, options)
+        table = catalog.load_table(identifier)
+    except NoSuchTableError:
+        return False
+    except ValueError as error:
+        raise ConfigError(f"Iceberg table {name}: {error}") from error
+    return table.properties.get(TARGET) == _place(url) and int(table.properties.get(RUN, "0")) >= run
+
+
 def commit_iceberg(
     name: str, url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings
 ) -> None:
@@ -42,16 +66,12 @@ def commit_iceberg(
     The table is made where it is missing. ConfigError where pyiceberg or the catalog is missing, for a table of
     another target, or one that the files do not fit.
     """
+    require_iceberg()
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
+
+    place, run = _place(url), manifest.plan.run
     try:
-        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - not everybody's
-        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError("table=iceberg needs pyiceberg; run: pip install 'litelog[iceberg]'") from error
-    catalog_name, identifier = split_name(name)
-    place = url if "://" in url else f"file://{os.path.abspath(url)}"
-    run = manifest.plan.run
-    try:
-        catalog = load_catalog(catalog_name, **{f"s3.{option}": value for option, value in options.items()})
+        catalog, identifier = _open(name, options)
         for attempt in range(ATTEMPTS):
             try:
                 table = _table(catalog, identifier, settings)
@@ -67,6 +87,18 @@ def commit_iceberg(
                 return
     except ValueError as error:
         raise ConfigError(f"Iceberg table {name}: {error}") from error
+
+
+def _place(url: str) -> str:
+    return url if "://" in url else f"file://{os.path.abspath(url)}"
+
+
+def _open(name: str, options: Mapping[str, str]) -> tuple[Any, str]:
+    """(the catalog, the table's name in it)."""
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415
+
+    catalog_name, identifier = split_name(name)
+    return load_catalog(catalog_name, **{f"s3.{option}": value for option, value in options.items()}), identifier
 
 
 def _table(catalog: Any, identifier: str, settings: ExportSettings) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import ConfigError, CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 BLOCK_BYTES = 1 << 30
 """One block for all that is parsed at a time: Arrow would otherwise tell types from the first one."""
@@ -54,13 +57,24 @@ def _parse(pyarrow: Any, values: Any, schema: Any) -> Any:
     return table.select(schema.names)
 
 
-def arrow_schema_of(ddl: str) -> Any:
-    """The pyarrow.Schema of a schema as Spark writes it: ``user STRING, at TIMESTAMP, amount DOUBLE``."""
+def arrow_schema_of(ddl: str, taken: Collection[str] = ()) -> Any:
+    """The pyarrow.Schema of a schema as Spark writes it: ``user STRING, at TIMESTAMP, amount DOUBLE``.
+
+    ConfigError for one that is none, and for one that names a column twice, or one that the table has besides
+    (``taken``), in whatever capitals: Spark could not read such a table.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
     from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
 
     try:
-        parsed = StructType.fromDDL(ddl)
+        parsed = cast("StructType", StructType.fromDDL(ddl))
+        names = parsed.fieldNames()
     except Exception as error:
-        raise ConfigError(f"schema {ddl!r} is none: {str(error).splitlines()[0]}") from error
-    return to_arrow_schema(cast("StructType", parsed), timezone="UTC")
+        said = (line.strip() for line in str(error).splitlines())
+        raise ConfigError(f"schema {ddl!r} is none: {next(filter(None, said), type(error).__name__)}") from error
+    held = {name.lower() for name in taken}
+    for name in names:
+        if name.lower() in held:
+            raise ConfigError(f"schema {ddl!r} names the column {name}, which the table has already: leave it out")
+        held.add(name.lower())
+    return to_arrow_schema(parsed, timezone="UTC")

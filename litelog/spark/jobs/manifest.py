@@ -1,7 +1,8 @@
 """What an export has covered: one document a run, created only, beside the files that it names.
 
 TARGET/_litelog/<run:8 hex>.plan.json     what the run will cover, and how: a run that dies is done again just so
-TARGET/_litelog/<run:8 hex>.json          what it has covered, and its files: the commit
+TARGET/_litelog/<run:8 hex>.json          what it has covered, and its files: the commit; one bound and no files where
+                                          it was given up, and covers nothing
 
 Spark, and whoever lists a table by folders, pass over names that begin with an underscore.
 """
@@ -63,6 +64,11 @@ class Manifest:
     def next(self) -> int:
         """The sequence that the next run begins with."""
         return self.plan.bounds[-1]
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the run covers nothing, as it could not be done: what was planned instead is another run's."""
+        return len(self.plan.bounds) < 2
 
 
 def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, DivergedError
+from litelog.errors import ConfigError, DivergedError, TruncatedError
+from litelog.event_fields import fields
 from litelog.position import generation
 from litelog.reading.generation_choice import find_claim
 from litelog.reading.succession import find_shift
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HeaderReader, first_reaching
 from litelog.spark.options import Range
 from litelog.spark.packing import SealedItem, WalItem, pack
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.claim import Claim
+    from litelog.replica_client import ReplicaClient
     from litelog.spark.options import ReadOptions
     from litelog.spark.packing import Item
     from litelog.spark.partitions import Partition
+
+_logger = logging.getLogger(__name__)
 
 PARALLELISM = 16
 """Headers that are read at a time."""
@@ -37,18 +43,53 @@ class Held:
     claim: Claim
     url: str
     items: tuple[Item, ...]
+    client: ReplicaClient
     headers: HeaderReader
 
 
 def find_held(options: ReadOptions, stop: threading.Event) -> Held:
-    """What the replica holds from the options' first sequence on. ConfigError where they name no single replica."""
+    """What the replica holds within the options' bounds. ConfigError where they name no single replica."""
     places = find_places(options)
     if len(places) != 1 or places[0].folder is not None:
         raise ConfigError("this job reads one replica: name its URL, and not a log's folder or several replicas")
     pieces = find_pieces(places[0], options)
     client = open_client(places[0].url, options.store, stop)
     items = tuple(replica_items(places[0], options, pieces))
-    return Held(pieces.base.claim, client.url, items, HeaderReader(client, PARALLELISM))
+    return Held(pieces.base.claim, client.url, items, client, HeaderReader(client, PARALLELISM))
+
+
+def first_held(held: Held) -> int | None:
+    """The first sequence that the replica holds; None where it holds no record."""
+    for item in held.items:
+        first: int | None = None
+        if isinstance(item, SealedItem):
+            first = item.piece.entry.first
+        elif isinstance(item, WalItem):
+            header = held.headers([item.info.position])[0]
+            first = header.first if header.sealed is None else describe_sealed(held.client, header).first
+        if first is not None:
+            return first
+    return None
+
+
+def require_start(options: ReadOptions, held: Held, first: int) -> int:
+    """``first``, from which on a run is to read; the first sequence that is left, where what lies before that is gone
+    and data may be lost. TruncatedError."""
+    left = first_held(held)
+    if left is None or left <= first:
+        return first
+    error = TruncatedError(first, left)
+    if options.fail_on_data_loss:
+        raise error
+    said = "%s: %s; exported without it, as failOnDataLoss=false says"
+    _logger.warning(said, held.url, error, extra=fields("data-lost", replica=held.url))
+    return left
+
+
+def require_log(held: Held, log: str) -> None:
+    """ConfigError for another log than the one that a table is of."""
+    if log != held.claim.log:
+        raise ConfigError(f"the table is of log {log}, and {held.url} holds log {held.claim.log}")
 
 
 def require_continued(options: ReadOptions, held: Held, generation_before: str, stop: threading.Event) -> None:

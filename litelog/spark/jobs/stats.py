@@ -1,4 +1,4 @@
-"""The job ``stats``: what a log holds, in numbers, from one pass of the tasks over it."""
+"""The job ``stats``: what a log holds, in numbers. Tasks read it twice: all of it, and then its keys alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from litelog.errors import ReplicaGapError
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held
 from litelog.spark.options import parse_options
-from litelog.spark.packing import SealedItem, WalItem
-from litelog.spark.planning import plan
+from litelog.spark.packing import SealedItem, WalItem, pack
 from litelog.spark.schema import log_columns
 from litelog.spark.spelling import spell_options
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from litelog.spark.jobs.progress import Progress
+    from litelog.spark.jobs.ranges import Held
+    from litelog.spark.options import ReadOptions
+    from litelog.spark.packing import Item
+
+ATTEMPTS = 3
+"""Looks at a replica, where what was listed is replaced each time."""
 
 MINUTE = 60_000_000
 """Microseconds: the grain of rates."""
@@ -49,14 +56,14 @@ class Stats:
     bytes: int
     """Of keys and values."""
     log_bytes: int
-    """Of its log segments, uncompressed; those that are not sealed as far as names tell."""
+    """Of all that may hold what is counted, uncompressed, as snapshots, names and headers say."""
     stored_bytes: int
-    """Of the objects that hold them."""
+    """Of the objects that hold it."""
     first: int | None
     """The lowest sequence."""
     last: int | None
     gaps: int
-    """How often sequences skip some."""
+    """How often sequences skip some; of the format ``raw``, whose sequences count bytes, how often bytes are."""
     missing: int
     """How many they skip: none in a dense log."""
     duplicates: int
@@ -84,12 +91,9 @@ def stats(
 ) -> Stats:
     """The numbers of the replica ``url``. ``options``: as of the data source, which may bound what is counted."""
     reading = parse_options({**spell_options(options), "path": url})
-    stop = threading.Event()
-    try:
-        held = find_held(reading, stop)
-    finally:
-        stop.set()
-    partitions = plan(reading).partitions
+    held, log_bytes, stored_bytes = _measure(reading)
+    partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions)
+    spans = held.claim.format == "raw"
     columns = log_columns(reading, has_timestamps=False, names=["sequence", "timestamp", "key", "value"])
 
     def work(batches: Iterable[Any]) -> Iterator[Any]:
@@ -99,7 +103,7 @@ def stats(
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for row in _count(number, read_partition(partitions[number], columns)):
+                for row in _count(number, read_partition(partitions[number], columns), spans=spans):
                     yield pyarrow.RecordBatch.from_pylist([row], schema=_schema(pyarrow))
 
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
@@ -114,46 +118,80 @@ def stats(
     with watching(spark, progress, size, before=size):
         keyed = read(spark, url, columns=["key"], options=options)
         keys = keyed.agg(functions.approx_count_distinct("key").alias("keys")).collect()[0]["keys"]
-    sealed = [item.piece.entry for item in held.items if isinstance(item, SealedItem)]
-    wal = [item for item in held.items if isinstance(item, WalItem)]
-    return _sum_up(
-        [row.asDict() for row in rows],
-        keys,
-        log_bytes=sum(entry.length for entry in sealed) + sum(item.raw for item in wal),
-        stored_bytes=sum(entry.size for entry in sealed) + sum(item.info.size for item in wal),
-    )
+    return _sum_up([row.asDict() for row in rows], keys, log_bytes=log_bytes, stored_bytes=stored_bytes)
 
 
-_NUMBERS = ("records", "bytes", "first", "last", "gaps", "missing", "duplicates", "lowest", "highest", "without_key")
+def _measure(reading: ReadOptions) -> tuple[Held, int, int]:
+    """What the replica holds, its bytes of the log, and those of its objects. Looked at anew where WAL segments went
+    meanwhile, as sealed segments replaced them."""
+    stop = threading.Event()
+    try:
+        for attempt in range(ATTEMPTS):
+            held = find_held(reading, stop)
+            try:
+                sizes = [_sizes(held, item) for item in held.items]
+            except ReplicaGapError:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            else:
+                break
+    finally:
+        stop.set()
+    return held, sum(length for length, _ in sizes), sum(stored for _, stored in sizes)
+
+
+def _sizes(held: Held, item: Item) -> tuple[int, int]:
+    """(bytes of the log, bytes of objects) of an item."""
+    if isinstance(item, SealedItem):
+        return item.piece.entry.length, item.piece.entry.size
+    assert isinstance(item, WalItem)
+    at, behind = item.info.position, item.behind
+    if behind is not None and behind.index == at.index:
+        return behind.offset - at.offset, item.info.size
+    header = held.headers([at])[0]
+    if header.sealed is None:
+        return header.length, item.info.size
+    entry = describe_sealed(held.client, header)
+    return entry.length, entry.size + item.info.size
+
+
+_NUMBERS = (
+    *("records", "bytes", "first", "last", "next", "gaps", "missing", "duplicates"),
+    *("lowest", "highest", "without_key"),
+)
 
 
 def _schema(pyarrow: Any) -> Any:
     return pyarrow.schema([(name, pyarrow.int64()) for name in ("partition", "bucket", *_NUMBERS)])
 
 
-def _count(partition: int, batches: Iterable[Any]) -> Iterator[dict[str, int | None]]:
-    """A row for each minute (``bucket``), and one, without a bucket, for all of the partition."""
+def _count(partition: int, batches: Iterable[Any], *, spans: bool = False) -> Iterator[dict[str, int | None]]:
+    """A row for each minute (``bucket``), and one, without a bucket, for all of the partition.
+
+    ``spans``: a record takes as many sequences as its value has bytes, and not one.
+    """
     import numpy as np  # noqa: PLC0415
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
     total: dict[str, int | None] = dict.fromkeys(_NUMBERS, 0)
-    total |= {"first": None, "last": None, "lowest": None, "highest": None}
+    total |= {"first": None, "last": None, "next": None, "lowest": None, "highest": None}
     minutes: dict[int, list[int]] = {}
     sums = dict.fromkeys(("records", "bytes", "gaps", "missing", "duplicates", "without_key"), 0)
     for batch in batches:
         sequences = batch.column("sequence").to_numpy()
         lengths = compute.binary_length(batch.column("value")).to_numpy().astype(np.int64)
+        following = sequences + (lengths if spans else 1)
         lengths = lengths + compute.fill_null(compute.binary_length(batch.column("key")), 0).to_numpy()
-        last = total["last"]
-        steps = np.diff(sequences) if last is None else np.diff(sequences, prepend=last)
+        reached = sequences[:1] if total["next"] is None else np.array([total["next"]])
+        skipped = sequences - np.concatenate([reached, following[:-1]])
         sums["records"] += len(batch)
         sums["bytes"] += int(lengths.sum())
-        sums["gaps"] += int((steps > 1).sum())
-        sums["missing"] += int((steps[steps > 1] - 1).sum())
-        sums["duplicates"] += int((steps <= 0).sum())
+        sums["gaps"] += int((skipped > 0).sum())
+        sums["missing"] += int(skipped[skipped > 0].sum())
+        sums["duplicates"] += int((skipped < 0).sum())
         sums["without_key"] += batch.column("key").null_count
         total["first"] = int(sequences[0]) if total["first"] is None else total["first"]
-        total["last"] = int(sequences[-1])
+        total["last"], total["next"] = int(sequences[-1]), int(following[-1])
         if batch.column("timestamp").null_count == len(batch):
             continue
         stamps = batch.column("timestamp").cast("int64").to_numpy()
@@ -176,10 +214,10 @@ def _sum_up(rows: list[dict[str, Any]], keys: int, *, log_bytes: int, stored_byt
     parts = sorted((row for row in rows if row["bucket"] is None and row["records"]), key=lambda row: row["partition"])
     gaps, missing, duplicates = (sum(row[name] for row in parts) for name in ("gaps", "missing", "duplicates"))
     for before, behind in pairwise(parts):
-        step = behind["first"] - before["last"]
-        gaps += step > 1
-        missing += max(0, step - 1)
-        duplicates += step <= 0
+        skipped = behind["first"] - before["next"]
+        gaps += skipped > 0
+        missing += max(0, skipped)
+        duplicates += skipped < 0
     minutes: dict[int, list[int]] = {}
     for row in rows:
         if row["bucket"] is not None:

@@ -10,9 +10,9 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
 from litelog.retrying_store import RetryingStore
 from litelog.spark.formats import open_log_format
+from litelog.spark.jobs.options import store_options
 from litelog.spark.jobs.progress import watching
-from litelog.spark.spelling import spell_options
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.store_options import replica_url
 from litelog.verify.execution import verify as verify_replica
 from litelog.verify.scope import Scope
 from litelog.verify.sealed_read import SealedRead, SealedReader
@@ -45,18 +45,18 @@ def verify(
 ) -> Report:
     """Check all that a replica holds, as ``litelog verify`` does, and change nothing. Anomalies are in the report.
 
-    ``share``: of the contents of sealed and WAL segments, chosen by ``seed``; structure is always checked. Raises
-    StoreError where the store cannot even be listed.
+    ``share``: of the contents of sealed and WAL segments, chosen by ``seed``; structure is always checked. ``options``:
+    of the store. Raises StoreError where the store cannot even be listed, ConfigError.
     """
-    store_options, _ = read_store_options(spell_options(options))
+    own = store_options(options, "verify")
     place, scope = replica_url(url), Scope(share, seed)
     stop = threading.Event()
-    store = _open(place, store_options, stop)
+    store = _open(place, own, stop)
     try:
         names = ObjectReplicaClient(store).generations()
         listed = [(name, index, size) for name in names for index, size in sealed_of(store, name)]
         with watching(spark, progress, sum(size for _, _, size in listed)):
-            known = _read(spark, place, store_options, pattern, scope, listed)
+            known = _read(spark, place, own, pattern, scope, listed)
         return verify_replica(
             store,
             formats=lambda name: open_log_format(name, pattern),
