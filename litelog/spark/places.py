@@ -9,16 +9,21 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from litelog.clock import SystemClock
 from litelog.errors import NothingToRestoreError
+from litelog.formats.litelog import LitelogFormat
 from litelog.layout import CLAIMS, GENERATIONS
+from litelog.log.source import SegmentNames
 from litelog.registry import local_folder, redact, scheme_of
 from litelog.retrying_store import RetryingStore
+from litelog.spark.formats import open_log_format
 from litelog.spark.options import is_pattern
 from litelog.spark.stores import kept_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from litelog.formats import LogFormat
     from litelog.object_store import ObjectStore
     from litelog.spark.options import ReadOptions
 
@@ -45,20 +50,38 @@ def find_places(options: ReadOptions) -> list[Place]:
             raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
         urls += found
     urls = list(dict.fromkeys(urls))
-    return [Place(url, name, _log_folder(url)) for url, name in zip(urls, _names(urls), strict=True)]
+    return [Place(url, name, _log_folder(url, options)) for url, name in zip(urls, _names(urls), strict=True)]
 
 
-def _log_folder(url: str) -> str | None:
-    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there."""
+def _log_folder(url: str, options: ReadOptions) -> str | None:
+    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there, or is neither."""
     if scheme_of(url) != "file":
         return None
     folder = local_folder(kept_store(url, {}).url)
     assert folder is not None
-    if any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS)):
+    if _is_replica(folder):
         return None
     if not os.path.isdir(folder):
         raise NothingToRestoreError(f"{folder}: there is no such folder")
+    if not _segment_names(folder, options):
+        raise NothingToRestoreError(
+            f"{folder}: is no replica, and holds no log segment of format {log_format_of(options).name}: "
+            "option format names another one, and a pattern names logs that lie in folders below"
+        )
     return folder
+
+
+def log_format_of(options: ReadOptions) -> LogFormat:
+    """The format of logs in local folders. UnknownFormatError, ConfigError."""
+    return open_log_format(options.format or LitelogFormat.name, options.pattern)
+
+
+def _is_replica(folder: str) -> bool:
+    return any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS))
+
+
+def _segment_names(folder: str, options: ReadOptions) -> list[str]:
+    return SegmentNames(folder, log_format_of(options), SystemClock(), reports=False).all()
 
 
 def _match(path: str, options: ReadOptions) -> Iterator[str]:
@@ -67,7 +90,8 @@ def _match(path: str, options: ReadOptions) -> Iterator[str]:
         folder = local_folder(kept_store(root, {}).url)
         assert folder is not None
         found = glob.glob(os.path.join(glob.escape(folder), pattern))
-        yield from (place for place in found if os.path.isdir(place))
+        folders = (place for place in found if os.path.isdir(place))
+        yield from (place for place in folders if _is_replica(place) or _segment_names(place, options))
         return
     root, pattern = _split(path)
     store = RetryingStore(kept_store(root, options.store), threading.Event())

@@ -20,7 +20,7 @@ from litelog.spark.formats import open_log_format
 from litelog.spark.local_planning import local_items
 from litelog.spark.packing import Item, SealedItem, WalItem, pack
 from litelog.spark.partitions import Plan, PlannedLog, SealedPiece
-from litelog.spark.places import find_places
+from litelog.spark.places import find_places, log_format_of
 from litelog.spark.stores import open_client
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _uncollected() -> Iterator[None]:
 def plan_place(place: Place, options: ReadOptions) -> list[Item]:
     """What is to be read of one log, in order."""
     if place.folder is not None:
-        log_format = open_log_format(options.format or "litelog", options.pattern)
+        log_format = log_format_of(options)
         return local_items(_planned(place, options, log_format, None), place.folder, log_format)
     pieces = find_pieces(place, options)
     return replica_items(place, options, pieces)
@@ -180,7 +180,7 @@ def _count(items: Sequence[Item]) -> int | None:
 
 def _format_of(place: Place, options: ReadOptions) -> LogFormat:
     if place.folder is not None:
-        return open_log_format(options.format or "litelog", options.pattern)
+        return log_format_of(options)
     client = open_client(place.url, options.store, threading.Event())
     names = client.claims()
     if not names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import pickle
 from typing import TYPE_CHECKING
@@ -122,6 +123,31 @@ def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:
         planned(str(tmp_path / "nowhere"))
     with pytest.raises(NothingToRestoreError, match="the pattern fits"):
         planned(str(tmp_path / "*"))
+
+
+@pytest.mark.parametrize(("name", "asked"), [("", None), ("litelog", None), ("lines", None), ("lines", "litelog")])
+def test_a_folder_that_is_neither_a_log_nor_a_replica_is_told(tmp_path: Path, name: str, asked: str | None) -> None:
+    """Empty, what lies above a log, and a log of another format than was asked for."""
+    given = {"format": asked} if asked is not None else {}
+    log = make_folder(tmp_path / "logs" / "log", name or "litelog")
+    log.roll(2)
+    (tmp_path / "empty").mkdir()
+    folder = {"": str(tmp_path / "empty"), "litelog": str(tmp_path / "logs"), "lines": log.folder}[name]
+    with pytest.raises(
+        NothingToRestoreError, match="is no replica, and holds no log segment of format litelog"
+    ) as told:
+        planned(folder, **given)
+    assert str(told.value).startswith(folder)
+    pattern = f"{glob.escape(folder)[:-1]}?"
+    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+        planned(pattern, **given)
+
+
+def test_a_pattern_passes_over_folders_that_are_no_log(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_folder(tmp_path / name).roll(3)
+    (tmp_path / "c").mkdir()
+    assert len(values(str(tmp_path / "?"))) == 6
 
 
 # --- several logs
