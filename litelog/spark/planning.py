@@ -145,7 +145,7 @@ def _shipped(entry: SnapshotEntry) -> tuple[int | None, int | None]:
 
 def _check_start(log: PlannedLog, entries: Sequence[SnapshotEntry]) -> None:
     first = next((entry.first for entry in entries if entry.first is not None), None)
-    asked = log.range.first
+    asked = log.range.start
     if first is not None and asked is not None and asked < first:
         _lose(log, TruncatedError(asked, first))
 
