@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class Place:
 
     url: str = field(repr=False)
     name: str = ""
-    """Its last part, and as many before it as tell it from the others."""
+    """The last part of its path; the whole path where there may be others beside it, so that they change nothing."""
     folder: str | None = None
 
 
@@ -49,8 +49,9 @@ def find_places(options: ReadOptions) -> list[Place]:
         if not found:
             raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
         urls += found
-    urls = list(dict.fromkeys(urls))
-    return [Place(url, name, _log_folder(url, options)) for url, name in zip(urls, _names(urls), strict=True)]
+    places = [Place(url, folder=_log_folder(url, options)) for url in dict.fromkeys(urls)]
+    several = options.has_several
+    return [replace(place, name=full_name(place) if several else _parts(place.url)[-1]) for place in places]
 
 
 def _log_folder(url: str, options: ReadOptions) -> str | None:
@@ -136,16 +137,6 @@ def _fits(parts: Sequence[str], pattern: str) -> bool:
 def full_name(place: Place) -> str:
     """Its whole path, without what may be secret: the same one whichever other logs there are."""
     return "/".join(_parts(place.url))
-
-
-def _names(urls: Sequence[str]) -> list[str]:
-    """The last part of each, or as many as tell them all apart."""
-    parts = [_parts(url) for url in urls]
-    for count in range(1, max(map(len, parts), default=1) + 1):
-        names = ["/".join(part[-count:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return ["/".join(part) for part in parts]
 
 
 def _parts(url: str) -> list[str]:

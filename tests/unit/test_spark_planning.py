@@ -159,16 +159,31 @@ def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> Non
         options = _upload(proxied, name, _built().objects())
     bucket = options.pop("path").rpartition("/other/a")[0]
     listed = {**options, "paths": json.dumps([f"{bucket}/logs/a", f"{bucket}/other/a"])}
-    assert _names(listed) == {"logs/a": 14, "other/a": 14}
-    assert _names({**options, "path": f"{bucket}/logs/*"}) == {"a": 14, "b": 14}
-    assert _names({**options, "path": f"{bucket}/*/[a]"}) == {"logs/a": 14, "other/a": 14}
+    name = bucket.removeprefix("s3a://")
+    assert _names(listed) == {f"{name}/logs/a": 14, f"{name}/other/a": 14}
+    assert _names({**options, "path": f"{bucket}/logs/*"}) == {f"{name}/logs/a": 14, f"{name}/logs/b": 14}
+    assert _names({**options, "path": f"{bucket}/*/[a]"}) == {f"{name}/logs/a": 14, f"{name}/other/a": 14}
     for name in ("x", "y"):
         store = open_store(str(tmp_path / "many" / name))
         for key, body in _built().objects().items():
             store.put(key, [body])
-    assert _names({"path": str(tmp_path / "many" / "?")}) == {"x": 14, "y": 14}
+    assert _names({"path": str(tmp_path / "many" / "?")}) == {
+        f"{str(tmp_path)[1:]}/many/x": 14,
+        f"{str(tmp_path)[1:]}/many/y": 14,
+    }
     with pytest.raises(NothingToRestoreError, match="the pattern fits"):
         _names({**options, "path": f"{bucket}/nothing/*"})
+
+
+def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> None:
+    """Its whole path with a pattern or a list; its last part where it is named alone."""
+    pattern, root = str(tmp_path / "*" / "ev"), str(tmp_path)[1:]
+    first = make_folder(tmp_path / "t1" / "ev")
+    first.roll(2)
+    assert {row["log"] for row in rows(pattern)} == {f"{root}/t1/ev"}
+    make_folder(tmp_path / "t2" / "ev").roll(1)
+    assert {row["log"] for row in rows(pattern)} == {f"{root}/t1/ev", f"{root}/t2/ev"}
+    assert {row["log"] for row in rows(first.folder, includeMetadata="true")} == {"ev"}
 
 
 def test_a_pattern_passes_over_what_is_below_a_log(proxied: FaultProxy) -> None:

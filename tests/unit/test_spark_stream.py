@@ -496,7 +496,7 @@ def _sync(daemon: Daemon) -> None:
 def _by_log(query: Query) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for row in query.all_rows():
-        found.setdefault(row["log"], []).append(row["sequence"])
+        found.setdefault(row["log"].rpartition("/")[2], []).append(row["sequence"])
     return found
 
 
@@ -518,6 +518,29 @@ def test_several_logs_have_an_offset_each_and_new_ones_begin_at_their_first_reco
     query.restart(forget=len(query.rows))
     assert [name.rpartition("/")[2] for name in json.loads(query.offsets[-1])["logs"]] == ["a", "b", "c"]
     for daemon in (*daemons, third):
+        daemon.close()
+
+
+def test_a_log_of_a_stream_keeps_its_name_when_others_come(tmp_path: Path) -> None:
+    """The one that offsets have, too."""
+    daemons = []
+    for name in ("t1", "t2"):
+        log = make_folder(tmp_path / f"log-{name}")
+        log.roll(3)
+        daemons.append(Daemon(log, FileStore(str(tmp_path / "n" / name / "ev")), str(tmp_path / f"state-{name}")))
+    _sync(daemons[0])
+    query = Query(str(tmp_path / "n" / "*" / "ev")).run()
+    _sync(daemons[1])
+    daemons[0].log.append(2)
+    _sync(daemons[0])
+    query.restart().run()
+    names = [f"{str(tmp_path)[1:]}/n/{name}/ev" for name in ("t1", "t2")]
+    assert sorted((row["log"], row["sequence"]) for row in query.all_rows()) == [
+        *((names[0], number) for number in range(5)),
+        *((names[1], number) for number in range(3)),
+    ]
+    assert sorted(json.loads(query.offsets[-1])["logs"]) == names
+    for daemon in daemons:
         daemon.close()
 
 
