@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import warnings
 from contextlib import ExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from litelog.errors import ExitCode, NothingToRestoreError
+from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
 from litelog.quantities import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_logger = logging.getLogger(__name__)
+
+_RAISED = re.compile(r"^(?:.*: )?((?:litelog|replica_clients)(?:\.\w+)+): (.+)$", re.MULTILINE)
+"""The line of a Python trace that names an error of ours, and what it said."""
 
 DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
 
@@ -253,7 +260,7 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
 
 
 class _Session:
-    """Spark for one job; what it raises of ours comes out as it is."""
+    """Spark for one job; what it raises of ours comes out with its message and exit code, wherever it was raised."""
 
     def __init__(self, job: str, common: dict[str, Any]) -> None:
         self._job = job
@@ -269,7 +276,10 @@ class _Session:
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
         common = self._common
         is_ours = not is_active()
-        config = {"spark.log.level": "ERROR", **dict(common["conf"])}
+        level = (
+            "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"
+        )  # below it are traces of what is told anyway
+        config = {"spark.log.level": level, **dict(common["conf"])}
         self.spark = session(
             f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
         )
@@ -278,8 +288,33 @@ class _Session:
         self.progress = self._closing.enter_context(showing_progress(self._job, quiet=common["quiet"]))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._closing.close()
+        told = find_told(str(error)) if isinstance(error, Exception) and not isinstance(error, LitelogError) else None
+        if told is not None:
+            _logger.debug("%s: raised by a task of Spark's", self._job, exc_info=error)
+            raise told from None
+
+
+class TaskError(LitelogError):
+    """An error of ours that a task raised, as Spark's own error tells of it."""
+
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+def find_told(text: str) -> TaskError | None:
+    """The error of ours that the traces in ``text`` end with; None where there is none."""
+    for name, message in reversed(_RAISED.findall(text)):
+        module, _, word = name.rpartition(".")
+        try:
+            kind = getattr(import_module(module), word, None)
+        except ImportError:
+            continue
+        if isinstance(kind, type) and issubclass(kind, LitelogError):
+            return TaskError(message.strip(), kind.exit_code)
+    return None
 
 
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:

@@ -196,6 +196,32 @@ def test_other_formats(spark: Any, tmp_path: Path, name: str) -> None:
         assert {(row.timestamp, row.key) for row in rows} == {(None, None)}
 
 
+def test_the_command_tells_of_corruption_in_a_task_and_of_nothing_else(
+    spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By message and exit code; no trace, of Python or of Java."""
+    from litelog_cli.main import run
+
+    log = make_log(tmp_path / "log")
+    log.roll(50)
+    daemon = Daemon(log, FileStore(str(tmp_path / "replica")), str(tmp_path / "state"))
+    daemon.sync()
+    daemon.close()
+    (path,) = (tmp_path / "replica").rglob("*.wal.lz4")
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    spark.sparkContext.setLogLevel("FATAL")  # as a session of the command's own has it
+    try:
+        assert run(["spark", "stats", "--quiet", str(tmp_path / "replica")]) == 6
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("litelog:") or "\tat " in line]
+    assert len(said) == 1
+    assert path.name in said[0]
+    assert "Traceback" not in said[0]
+
+
 # --- S3
 
 
