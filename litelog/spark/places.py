@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
-from litelog.errors import NothingToRestoreError
+from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.layout import CLAIMS, GENERATIONS
 from litelog.log.source import SegmentNames
 from litelog.registry import local_folder, redact, scheme_of
 from litelog.retrying_store import RetryingStore
 from litelog.spark.formats import open_log_format
-from litelog.spark.options import is_pattern
+from litelog.spark.options import Mode, is_pattern
 from litelog.spark.stores import kept_store
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Place:
     name: str = ""
     """The last part of its path; the whole path where there may be others beside it, so that they change nothing."""
     folder: str | None = None
+    format: str | None = None
+    """Of a replica: the format that was asked for, which must be its own."""
 
 
 def find_places(options: ReadOptions) -> list[Place]:
@@ -50,12 +52,16 @@ def find_places(options: ReadOptions) -> list[Place]:
             raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
         urls += found
     places = [Place(url, folder=_log_folder(url, options)) for url in dict.fromkeys(urls)]
-    several = options.has_several
-    return [replace(place, name=full_name(place) if several else _parts(place.url)[-1]) for place in places]
+    several, remote = options.has_several, all(place.folder is None for place in places)
+    wanted = options.format if remote else None  # beside folders it is of these
+    return [
+        replace(place, name=full_name(place) if several else _parts(place.url)[-1], format=wanted) for place in places
+    ]
 
 
 def _log_folder(url: str, options: ReadOptions) -> str | None:
-    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there, or is neither."""
+    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there, or is neither;
+    ConfigError for an option that is for replicas alone."""
     if scheme_of(url) != "file":
         return None
     folder = local_folder(kept_store(url, {}).url)
@@ -69,7 +75,21 @@ def _log_folder(url: str, options: ReadOptions) -> str | None:
             f"{folder}: is no replica, and holds no log segment of format {log_format_of(options).name}: "
             "option format names another one, and a pattern names logs that lie in folders below"
         )
+    _require_fit(folder, options)
     return folder
+
+
+def _require_fit(folder: str, options: ReadOptions) -> None:
+    """ConfigError for an option that says nothing of a log in a folder."""
+    if options.generation is not None:
+        raise ConfigError(
+            f"{folder}: is the folder of a log, and no replica: it has no generation {options.generation}"
+        )
+    if options.mode is not Mode.FAILFAST:
+        raise ConfigError(
+            f"{folder}: is the folder of a log, and no replica: mode {options.mode} is for replicas alone, and what is "
+            "malformed in a folder an error"
+        )
 
 
 def log_format_of(options: ReadOptions) -> LogFormat:

@@ -11,11 +11,12 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
+from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
+from litelog.registry import redact
 from litelog.spark.formats import open_log_format
 from litelog.spark.local_planning import local_items
 from litelog.spark.packing import Item, SealedItem, WalItem, pack
@@ -26,6 +27,7 @@ from litelog.spark.stores import open_client
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from litelog.claim import Claim
     from litelog.formats import LogFormat
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import WalSegmentInfo
@@ -90,7 +92,7 @@ def find_pieces(place: Place, options: ReadOptions) -> Pieces:
 def replica_items(place: Place, options: ReadOptions, pieces: Pieces) -> list[Item]:
     """What is to be read of a generation, in order: nothing that is known not to be wanted."""
     base = pieces.base
-    log_format = open_log_format(base.claim.format, options.pattern)
+    log_format = _held_format(place, base.claim, options)
     log = _planned(place, options, log_format, pieces)
     if pieces.gap is not None:
         _lose(log, pieces.gap)
@@ -185,5 +187,13 @@ def _format_of(place: Place, options: ReadOptions) -> LogFormat:
     names = client.claims()
     if not names:
         raise NothingToRestoreError(f"{client.url}: holds no claim: there is no replica")
-    claim = read_claim(client, names[-1])
+    return _held_format(place, read_claim(client, names[-1]), options)
+
+
+def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
+    if place.format not in (None, claim.format):
+        raise ConfigError(
+            f"{redact(place.url)}: is a replica, and holds a log of format {claim.format}: "
+            f"leave out format={place.format}"
+        )
     return open_log_format(claim.format, options.pattern)

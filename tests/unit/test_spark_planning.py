@@ -17,7 +17,8 @@ from litelog.registry import open_store
 from litelog.spark.options import parse_options
 from litelog.spark.packing import OPEN_COST_BYTES
 from litelog.spark.partitions import WalPiece
-from litelog.spark.planning import plan
+from litelog.spark.places import find_places
+from litelog.spark.planning import has_timestamps, plan
 from tests.fault_proxy import fault_proxy
 from tests.servers import CREDENTIALS, REGION, s3_server
 from tests.unit.log_builder import make_log as make_folder
@@ -211,7 +212,7 @@ def _rows_of(options: Mapping[str, str]) -> list[dict[str, object]]:
     from litelog.spark.schema import log_columns
 
     parsed = parse_options(options)
-    columns = log_columns(parsed, has_timestamps=True)
+    columns = log_columns(parsed, has_timestamps=False)
     batches = (batch for made in plan(parsed).partitions for batch in read_partition(made, columns))
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -246,6 +247,30 @@ def test_a_local_log_of_another_format(tmp_path: Path, name: str) -> None:
     assert {row["generation"] for row in found} == {None}
     with pytest.raises(ConfigError, match="no timestamps"):
         rows(log.folder, format=name, startingTimestamp="2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mode", "DROPMALFORMED"), ("mode", "PERMISSIVE"), ("generation", "00000001000000a1")]
+)
+def test_an_option_for_replicas_is_refused_with_a_folder(tmp_path: Path, name: str, value: str) -> None:
+    log = make_folder(tmp_path / "log")
+    log.roll(2)
+    with pytest.raises(ConfigError, match=f"{log.folder}: is the folder of a log, and no replica: .*{value}"):
+        planned(log.folder, **{name: value})
+    assert len(values(log.folder, mode="FAILFAST", generation="latest")) == 2
+
+
+def test_a_format_is_the_one_of_folders_and_may_be_a_replicas_own(tmp_path: Path) -> None:
+    url = stored(_built().objects())
+    for name in ("nope", "lines"):
+        with pytest.raises(ConfigError, match=f"{url}: is a replica, and holds a log of format litelog: .*={name}"):
+            planned(url, format=name)
+        with pytest.raises(ConfigError, match="is a replica"):
+            has_timestamps(options := parse_options({"path": url, "format": name}), find_places(options))
+    assert len(values(url, format="litelog")) == 14
+    lines = make_folder(tmp_path / "log", "lines")
+    lines.roll(3)
+    assert len(_rows_of({"paths": json.dumps([url, lines.folder]), "format": "lines"})) == 17
 
 
 def test_a_local_log_has_places_and_its_start_is_checked(tmp_path: Path) -> None:
