@@ -25,7 +25,7 @@ from litelog.layout import wal_key
 from litelog.spark.places import Place, full_name
 from litelog.spark.stream_follower import DISCOVERY_SECONDS
 from litelog.spark.stream_offsets import decode, encode
-from litelog.spark.stream_options import parse_stream_options
+from litelog.spark.stream_options import parse_any_options, parse_stream_options
 from litelog.spark.stream_tail import HEADERS_IN_A_ROW, LOOK_SECONDS, POLLS_PER_LOOK
 from replica_clients.file import FileStore
 from tests.unit.daemon_builder import Daemon
@@ -616,6 +616,14 @@ def test_offsets_are_versioned_and_always_the_same_text() -> None:
 def test_options_that_fit_no_stream_are_refused_by_name(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_stream_options({"path": "memory://x", **{name.lower(): value for name, value in options.items()}})
+
+
+@pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"])
+def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(name: str) -> None:
+    """Already by load(): what start() raises Spark buries under an error of its own."""
+    with pytest.raises(ConfigError, match=name):
+        parse_any_options({"path": "memory://x", name: "much"})
+    parse_any_options({"path": "memory://x", "maxFilesPerTrigger": "3", "pollInterval": "2s"})
 
 
 def test_the_folder_of_a_log_is_no_replica(tmp_path: Path) -> None:
