@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -14,7 +15,7 @@ from litelog.spark.options import MAX_SEQUENCE, Mode
 from litelog.spark.schema import TYPES, arrow_schema, log_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from litelog.spark.options import Range, ReadOptions
 
@@ -85,7 +86,7 @@ def _parse(given: Any) -> Condition:
     if operator not in MEMBERSHIPS:
         known = ", ".join([*COMPARISONS, *MEMBERSHIPS])
         raise ConfigError(f"where: {given!r}: operator {operator!r} must be one of {known}")
-    if not isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError(f"where: {given!r}: {operator} takes a list of values")
     return Condition(column, operator, tuple(_value(given, column, each) for each in value))
 
