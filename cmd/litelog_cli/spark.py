@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import warnings
 from contextlib import ExitStack
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +16,7 @@ from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.task_errors import find_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _logger = logging.getLogger(__name__)
-
-_RAISED = re.compile(r"^(?:.*: )?((?:litelog|replica_clients)(?:\.\w+)+): (.+)$", re.MULTILINE)
-"""The line of a Python trace that names an error of ours, and what it said."""
 
 DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
 
@@ -276,9 +272,7 @@ class _Session:
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
         common = self._common
         is_ours = not is_active()
-        level = (
-            "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"
-        )  # below it are traces of what is told anyway
+        level = "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"  # traces of what is told anyway
         config = {"spark.log.level": level, **dict(common["conf"])}
         self.spark = session(
             f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
@@ -294,27 +288,6 @@ class _Session:
         if told is not None:
             _logger.debug("%s: raised by a task of Spark's", self._job, exc_info=error)
             raise told from None
-
-
-class TaskError(LitelogError):
-    """An error of ours that a task raised, as Spark's own error tells of it."""
-
-    def __init__(self, message: str, exit_code: ExitCode) -> None:
-        self.exit_code = exit_code
-        super().__init__(message)
-
-
-def find_told(text: str) -> TaskError | None:
-    """The error of ours that the traces in ``text`` end with; None where there is none."""
-    for name, message in reversed(_RAISED.findall(text)):
-        module, _, word = name.rpartition(".")
-        try:
-            kind = getattr(import_module(module), word, None)
-        except ImportError:
-            continue
-        if isinstance(kind, type) and issubclass(kind, LitelogError):
-            return TaskError(message.strip(), kind.exit_code)
-    return None
 
 
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from litelog.errors import ExitCode
-from litelog_cli.spark import find_told
+from litelog_cli.task_errors import find_told
 
 TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "litelog/wal_segment.py", line 119, in pieces
