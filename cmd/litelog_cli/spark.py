@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from litelog.errors import ExitCode, NothingToRestoreError
+from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
 from litelog.quantities import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.task_errors import find_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_logger = logging.getLogger(__name__)
 
 DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
 
@@ -258,7 +261,7 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
 
 
 class _Session:
-    """Spark for one job; what it raises of ours comes out as it is."""
+    """Spark for one job; what it raises of ours comes out with its message and exit code, wherever it was raised."""
 
     def __init__(self, job: str, common: dict[str, Any]) -> None:
         self._job = job
@@ -274,7 +277,8 @@ class _Session:
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
         common = self._common
         is_ours = not is_active()
-        config = {"spark.log.level": "ERROR", **dict(common["conf"])}
+        level = "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"  # traces of what is told anyway
+        config = {"spark.log.level": level, **dict(common["conf"])}
         self.spark = session(
             f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
         )
@@ -283,8 +287,12 @@ class _Session:
         self.progress = self._closing.enter_context(showing_progress(self._job, quiet=common["quiet"]))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._closing.close()
+        told = find_told(str(error)) if isinstance(error, Exception) and not isinstance(error, LitelogError) else None
+        if told is not None:
+            _logger.debug("%s: raised by a task of Spark's", self._job, exc_info=error)
+            raise told from None
 
 
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:

@@ -77,7 +77,8 @@ class BatchBuilder:
         yield from self.end()
         facts = {"index": found.index, "offset": found.start, **self._constants()}
         values = [found.text if column.is_corrupt else facts.get(column.name) for column in self._columns]
-        arrays = [self._arrow.array([value], field.type) for value, field in zip(values, self._schema, strict=True)]
+        named = zip(values, self._schema, strict=True)
+        arrays = [self._checked(self._arrow.array([value], field.type), field) for value, field in named]
         yield from self._hold(self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def rest(self) -> Iterator[Any]:
@@ -134,7 +135,9 @@ class BatchBuilder:
         return zip(self._columns, self._schema, strict=True)
 
     def _array(self, column: Column, field: Any, arrays: dict[str, Any], index: int | None, count: int) -> Any:
-        array = self._any_array(column, field, arrays, index, count)
+        return self._checked(self._any_array(column, field, arrays, index, count), field)
+
+    def _checked(self, array: Any, field: Any) -> Any:
         if array.null_count and not field.nullable:
             raise ConfigError(
                 f"column {field.name} is null in log {self._constants()['log']}: ask for it without NOT NULL"

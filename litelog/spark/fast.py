@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.spark.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
+from litelog.spark.conditions import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.options import parse_options
 from litelog.spark.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.spelling import spell_options
@@ -31,16 +32,19 @@ def read(
 
     ``columns``: names; or a mapping of names to a column's name or a ``pyarrow.compute.Expression``. ``where``: such an
     expression, or a list of ``(column, operator, value)`` that all must hold; what they say of ``timestamp``, and such
-    a list of ``sequence``, also spares what need not be read. ``aggregate``: ``{name: (column, function)}`` with count,
-    sum, min and max (``*`` for all rows), per ``group_by``: begun inside the tasks, finished by Spark. ``options``: as
-    of the data source.
+    a list of ``sequence``, also spares what need not be read, and is no error where the log holds none of it.
+    ``aggregate``: ``{name: (column, function)}`` with count, sum, min and max (``*`` for all rows), per ``group_by``:
+    begun inside the tasks, finished by Spark. ``options``: as of the data source.
 
     >>> read(spark, "s3://bucket/events", columns=["key", "value"], where=[("timestamp", ">=", yesterday)])
     >>> read(spark, "s3://bucket/events", aggregate={"n": ("*", "count")}, group_by=["key"])
     """
-    given = _given(url, where, options or {})
-    expression = _expression(where)
-    parsed = parse_options(given)
+    conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
+    expression = expression_of(conditions) if isinstance(where, list | tuple) else where
+    parsed = parse_options(_given(url, options or {}))
+    if expression is not None:
+        require_bound(expression, parsed)
+    parsed = replace(parsed, range=narrow(parsed.range, conditions))
     aggregates = parse_aggregates(aggregate or {})
     if group_by and not aggregates:
         raise ConfigError("group_by goes with aggregate")
@@ -124,42 +128,10 @@ def _names(
     return [name for name in ordered if name in wanted] or ["sequence"]
 
 
-_BOUNDS = {
-    ("sequence", ">="): ("startingSequence", 0),
-    ("sequence", ">"): ("startingSequence", 1),
-    ("sequence", "<"): ("endingSequence", 0),
-    ("sequence", "<="): ("endingSequence", 1),
-    ("timestamp", ">="): ("startingTimestamp", 0),
-    ("timestamp", "<"): ("endingTimestamp", 0),
-}
-
-
-def _given(url: str | Sequence[str], where: Any, options: Mapping[str, object]) -> dict[str, str]:
-    """The options of the data source, with the bounds that a list of conditions tells."""
+def _given(url: str | Sequence[str], options: Mapping[str, object]) -> dict[str, str]:
+    """The options of the data source."""
     import json  # noqa: PLC0415
 
     given = spell_options(options)
     given["paths" if not isinstance(url, str) else "path"] = url if isinstance(url, str) else json.dumps(list(url))
-    named = {name.lower() for name in given}
-    for column, operator, value in where if isinstance(where, list | tuple) else ():
-        bound = _BOUNDS.get((column, operator))
-        if bound is None or bound[0].lower() in named:
-            continue
-        name, more = bound
-        named.add(name.lower())
-        given[name] = str(max(0, value + more)) if column == "sequence" else value.isoformat()
     return given
-
-
-def _expression(where: Any) -> Any:
-    """The pyarrow expression that ``where`` means; None for no condition."""
-    if where is None or not isinstance(where, list | tuple):
-        return where
-    if not where:
-        return None
-    from pyarrow.parquet import filters_to_expression  # noqa: PLC0415 - an extra
-
-    try:
-        return filters_to_expression(list(where))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"where: {error}; write a list of (column, operator, value)") from None

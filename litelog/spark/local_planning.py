@@ -35,8 +35,8 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
         return []
     firsts = [sequence_of(name) or 0 for name in names]
     items: list[Item] = []
-    if wanted.first is not None and wanted.first < firsts[0] and log.fail_on_data_loss:
-        raise TruncatedError(wanted.first, firsts[0])
+    if wanted.start is not None and wanted.start < firsts[0] and log.fail_on_data_loss:
+        raise TruncatedError(wanted.start, firsts[0])
     for name, first, behind in zip(names, firsts, [*firsts[1:], end], strict=True):
         piece = LocalPiece(max(first, wanted.first or 0), min(behind, end if wanted.stop is None else wanted.stop, end))
         if piece.first < piece.stop:  # type: ignore[operator]

@@ -66,6 +66,24 @@ class Range:
     """Records stamped then or later; shipped then or later, where the format has no timestamps."""
     until: int | None = None
     """Records stamped, or shipped, before."""
+    narrowed: bool = False
+    """Whether a filter narrowed it."""
+    given: int | None = None
+    """If so: its ``first`` before that."""
+
+    @property
+    def start(self) -> int | None:
+        """The sequence that was asked to start at: an error, where it is gone. What a filter leaves out is none."""
+        return self.given if self.narrowed else self.first
+
+    def narrow(self, first: int | None, stop: int | None) -> Range:
+        """It, with the sequences that a filter over them may want. It may be empty."""
+        firsts = [bound for bound in (self.first, first) if bound is not None]
+        stops = [bound for bound in (self.stop, stop) if bound is not None]
+        low, high = max(firsts, default=None), min(stops, default=None)
+        if low is not None and high is not None:
+            high = max(low, high)
+        return replace(self, first=low, stop=high, narrowed=True, given=self.start)
 
     def overlaps(self, first: int | None, stop: int | None) -> bool:
         """Whether it may want any of the sequences [first, stop); None: not known."""

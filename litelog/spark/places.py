@@ -5,20 +5,25 @@ from __future__ import annotations
 import glob
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from litelog.errors import NothingToRestoreError
+from litelog.clock import SystemClock
+from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.formats.litelog import LitelogFormat
 from litelog.layout import CLAIMS, GENERATIONS
+from litelog.log.source import SegmentNames
 from litelog.registry import local_folder, redact, scheme_of
 from litelog.retrying_store import RetryingStore
-from litelog.spark.options import is_pattern
+from litelog.spark.formats import open_log_format
+from litelog.spark.options import Mode, is_pattern
 from litelog.spark.stores import kept_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from litelog.formats import LogFormat
     from litelog.object_store import ObjectStore
     from litelog.spark.options import ReadOptions
 
@@ -32,8 +37,10 @@ class Place:
 
     url: str = field(repr=False)
     name: str = ""
-    """Its last part, and as many before it as tell it from the others."""
+    """The last part of its path; the whole path where there may be others beside it, so that they change nothing."""
     folder: str | None = None
+    format: str | None = None
+    """Of a replica: the format that was asked for, which must be its own."""
 
 
 def find_places(options: ReadOptions) -> list[Place]:
@@ -44,21 +51,58 @@ def find_places(options: ReadOptions) -> list[Place]:
         if not found:
             raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
         urls += found
-    urls = list(dict.fromkeys(urls))
-    return [Place(url, name, _log_folder(url)) for url, name in zip(urls, _names(urls), strict=True)]
+    places = [Place(url, folder=_log_folder(url, options)) for url in dict.fromkeys(urls)]
+    several, remote = options.has_several, all(place.folder is None for place in places)
+    wanted = options.format if remote else None  # beside folders it is of these
+    return [
+        replace(place, name=full_name(place) if several else _parts(place.url)[-1], format=wanted) for place in places
+    ]
 
 
-def _log_folder(url: str) -> str | None:
-    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there."""
+def _log_folder(url: str, options: ReadOptions) -> str | None:
+    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there, or is neither;
+    ConfigError for an option that is for replicas alone."""
     if scheme_of(url) != "file":
         return None
     folder = local_folder(kept_store(url, {}).url)
     assert folder is not None
-    if any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS)):
+    if _is_replica(folder):
         return None
     if not os.path.isdir(folder):
         raise NothingToRestoreError(f"{folder}: there is no such folder")
+    if not _segment_names(folder, options):
+        raise NothingToRestoreError(
+            f"{folder}: is no replica, and holds no log segment of format {log_format_of(options).name}: "
+            "option format names another one, and a pattern names logs that lie in folders below"
+        )
+    _require_fit(folder, options)
     return folder
+
+
+def _require_fit(folder: str, options: ReadOptions) -> None:
+    """ConfigError for an option that says nothing of a log in a folder."""
+    if options.generation is not None:
+        raise ConfigError(
+            f"{folder}: is the folder of a log, and no replica: it has no generation {options.generation}"
+        )
+    if options.mode is not Mode.FAILFAST:
+        raise ConfigError(
+            f"{folder}: is the folder of a log, and no replica: mode {options.mode} is for replicas alone, and what is "
+            "malformed in a folder an error"
+        )
+
+
+def log_format_of(options: ReadOptions) -> LogFormat:
+    """The format of logs in local folders. UnknownFormatError, ConfigError."""
+    return open_log_format(options.format or LitelogFormat.name, options.pattern)
+
+
+def _is_replica(folder: str) -> bool:
+    return any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS))
+
+
+def _segment_names(folder: str, options: ReadOptions) -> list[str]:
+    return SegmentNames(folder, log_format_of(options), SystemClock(), reports=False).all()
 
 
 def _match(path: str, options: ReadOptions) -> Iterator[str]:
@@ -67,7 +111,8 @@ def _match(path: str, options: ReadOptions) -> Iterator[str]:
         folder = local_folder(kept_store(root, {}).url)
         assert folder is not None
         found = glob.glob(os.path.join(glob.escape(folder), pattern))
-        yield from (place for place in found if os.path.isdir(place))
+        folders = (place for place in found if os.path.isdir(place))
+        yield from (place for place in folders if _is_replica(place) or _segment_names(place, options))
         return
     root, pattern = _split(path)
     store = RetryingStore(kept_store(root, options.store), threading.Event())
@@ -112,16 +157,6 @@ def _fits(parts: Sequence[str], pattern: str) -> bool:
 def full_name(place: Place) -> str:
     """Its whole path, without what may be secret: the same one whichever other logs there are."""
     return "/".join(_parts(place.url))
-
-
-def _names(urls: Sequence[str]) -> list[str]:
-    """The last part of each, or as many as tell them all apart."""
-    parts = [_parts(url) for url in urls]
-    for count in range(1, max(map(len, parts), default=1) + 1):
-        names = ["/".join(part[-count:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return ["/".join(part) for part in parts]
 
 
 def _parts(url: str) -> list[str]:

@@ -11,21 +11,23 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
+from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
+from litelog.registry import redact
 from litelog.spark.formats import open_log_format
 from litelog.spark.local_planning import local_items
 from litelog.spark.packing import Item, SealedItem, WalItem, pack
 from litelog.spark.partitions import Plan, PlannedLog, SealedPiece
-from litelog.spark.places import find_places
+from litelog.spark.places import find_places, log_format_of
 from litelog.spark.stores import open_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from litelog.claim import Claim
     from litelog.formats import LogFormat
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import WalSegmentInfo
@@ -68,7 +70,7 @@ def _uncollected() -> Iterator[None]:
 def plan_place(place: Place, options: ReadOptions) -> list[Item]:
     """What is to be read of one log, in order."""
     if place.folder is not None:
-        log_format = open_log_format(options.format or "litelog", options.pattern)
+        log_format = log_format_of(options)
         return local_items(_planned(place, options, log_format, None), place.folder, log_format)
     pieces = find_pieces(place, options)
     return replica_items(place, options, pieces)
@@ -90,7 +92,7 @@ def find_pieces(place: Place, options: ReadOptions) -> Pieces:
 def replica_items(place: Place, options: ReadOptions, pieces: Pieces) -> list[Item]:
     """What is to be read of a generation, in order: nothing that is known not to be wanted."""
     base = pieces.base
-    log_format = open_log_format(base.claim.format, options.pattern)
+    log_format = _held_format(place, base.claim, options)
     log = _planned(place, options, log_format, pieces)
     if pieces.gap is not None:
         _lose(log, pieces.gap)
@@ -145,7 +147,7 @@ def _shipped(entry: SnapshotEntry) -> tuple[int | None, int | None]:
 
 def _check_start(log: PlannedLog, entries: Sequence[SnapshotEntry]) -> None:
     first = next((entry.first for entry in entries if entry.first is not None), None)
-    asked = log.range.first
+    asked = log.range.start
     if first is not None and asked is not None and asked < first:
         _lose(log, TruncatedError(asked, first))
 
@@ -180,10 +182,18 @@ def _count(items: Sequence[Item]) -> int | None:
 
 def _format_of(place: Place, options: ReadOptions) -> LogFormat:
     if place.folder is not None:
-        return open_log_format(options.format or "litelog", options.pattern)
+        return log_format_of(options)
     client = open_client(place.url, options.store, threading.Event())
     names = client.claims()
     if not names:
         raise NothingToRestoreError(f"{client.url}: holds no claim: there is no replica")
-    claim = read_claim(client, names[-1])
+    return _held_format(place, read_claim(client, names[-1]), options)
+
+
+def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
+    if place.format not in (None, claim.format):
+        raise ConfigError(
+            f"{redact(place.url)}: is a replica, and holds a log of format {claim.format}: "
+            f"leave out format={place.format}"
+        )
     return open_log_format(claim.format, options.pattern)

@@ -16,17 +16,28 @@ if TYPE_CHECKING:
 COMMIT_BYTES = 1 << 20
 """About how much one commit holds: a frame of a sealed segment."""
 
-COLUMNS = ("value", "key", "timestamp")
-"""What a record is made of; ``value`` must be there."""
+TYPES = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string", "void"),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+}
+"""What a record is made of, and the types of it as Spark spells them; ``value`` must be there."""
 
 
-def check_columns(names: list[str]) -> None:
-    """ConfigError where a DataFrame with these columns is no log."""
+def check_columns(schema: Any) -> None:
+    """ConfigError where a DataFrame of this schema (a StructType) is no log."""
+    kinds = {str(field.name): str(field.dataType.simpleString()) for field in schema.fields}
+    names = list(kinds)
     if "value" not in names:
         raise ConfigError("a log needs a column named value (binary or string), and may have key and timestamp")
-    if foreign := [name for name in names if name not in COLUMNS]:
+    if foreign := [name for name in names if name not in TYPES]:
         what = "sequences are given anew: drop it" if foreign[0] == "sequence" else "drop it, or put it into value"
         raise ConfigError(f"column {foreign[0]}: a record has value, key and timestamp; {what}")
+    for name, kind in kinds.items():
+        fit = TYPES[name]
+        if kind.partition(" ")[0] not in fit:  # "string collate NAME" is one, too
+            like = f"{fit[0].upper()} or {fit[1].upper()}"
+            raise ConfigError(f"column {name} is {kind.upper()}, and not {like}: cast it in Spark")
 
 
 def check_values(column: Any) -> None:

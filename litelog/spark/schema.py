@@ -60,6 +60,10 @@ def log_columns(
 ) -> tuple[Column, ...]:
     """The columns of a batch, or those of ``names``; NOT NULL where that is true. ConfigError for an unknown name."""
     lenient = options.mode is Mode.PERMISSIVE
+    if lenient and options.corrupt_column.lower() in TYPES:
+        raise ConfigError(
+            f"columnNameOfCorruptRecord={options.corrupt_column!r} is a column of the log: choose another name"
+        )
     if names is None:
         metadata = METADATA if options.include_metadata else METADATA[-1:] if options.has_several else ()
         names = [*RECORD, *metadata, *([options.corrupt_column] if lenient else [])]

@@ -73,18 +73,18 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     if read.format is not None:
         raise ConfigError("format is for logs in local folders: a stream reads replicas, which say their own")
     start = StreamStart(word == LATEST, read.range.first, read.range.since)
-    return StreamOptions(
-        read=replace(read, range=Range()),
-        start=start,
-        max_bytes=_optional_size("maxBytesPerTrigger", lowered),
-        max_files=parse_count("maxFilesPerTrigger", lowered.get("maxfilespertrigger"), MAX_SEQUENCE),
-        poll_interval=_interval(lowered.get("pollinterval")),
-    )
+    max_bytes, max_files, poll_interval = _own_values(lowered)
+    return StreamOptions(replace(read, range=Range()), start, max_bytes, max_files, poll_interval)
 
 
 def parse_any_options(given: Mapping[str, str]) -> ReadOptions:
-    """What batches and streams have in common: for who does not know yet which one it will be."""
-    _, rest = _split_start({name.lower(): value for name, value in given.items()})
+    """What batches and streams have in common: for who does not know yet which one it will be.
+
+    ConfigError also for a value that only a stream would look at: Spark tells of what start() finds less well.
+    """
+    lowered = {name.lower(): value for name, value in given.items()}
+    _, rest = _split_start(lowered)
+    _own_values(lowered)
     return parse_options(rest, _OWN)
 
 
@@ -93,6 +93,12 @@ def _split_start(lowered: Mapping[str, str]) -> tuple[str | None, dict[str, str]
     words = {name: lowered[name].strip().lower() for name in _STARTS if name in lowered}
     spoken = {name: word for name, word in words.items() if word in (EARLIEST, LATEST)}
     return next(iter(spoken.values()), None), {name: value for name, value in lowered.items() if name not in spoken}
+
+
+def _own_values(lowered: Mapping[str, str]) -> tuple[int | None, int | None, float]:
+    """What STREAM_OPTIONS say, in their order."""
+    max_files = parse_count("maxFilesPerTrigger", lowered.get("maxfilespertrigger"), MAX_SEQUENCE)
+    return _optional_size("maxBytesPerTrigger", lowered), max_files, _interval(lowered.get("pollinterval"))
 
 
 def _optional_size(name: str, lowered: Mapping[str, str]) -> int | None:

@@ -193,7 +193,7 @@ class _WalReader:
             return None
 
     def _check_start(self, first: int | None) -> None:
-        asked = self._task.log.range.first
+        asked = self._task.log.range.start
         if self._starts_log and first is not None:
             self._starts_log = False
             if asked is not None and asked < first:

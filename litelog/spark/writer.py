@@ -100,5 +100,5 @@ class LitelogWriter(DataSourceArrowWriter):
 
 def make_writer(options: Mapping[str, str], schema: Any, *, overwrite: bool) -> LitelogWriter:
     """The writer of a DataFrame of that schema. It claims the replica. ConfigError, FencedError, StoreError."""
-    check_columns([str(name) for name in schema.names])
+    check_columns(schema)
     return LitelogWriter(plan_write(parse_write_options(options), SystemClock(), overwrite=overwrite))

@@ -27,15 +27,16 @@ def write(
     before the DataFrame was computed. Without that what lies behind the first partition is numbered by the driver, and
     read and written once more: right where that is little.
 
-    Raises what the data source's writer raises: nothing is readable of a write that failed.
+    Raises what the data source's writer raises: nothing is readable of a write that failed. ConfigError, before
+    anything is computed or claimed, for a column of another name or type.
     """
+    from litelog.spark.record_encoding import check_columns  # noqa: PLC0415
+
     given = spell_options(options)
+    check_columns(frame.schema)
     kept = frame.persist() if count_first else frame
     try:
         if count_first:
-            from litelog.spark.record_encoding import check_columns  # noqa: PLC0415
-
-            check_columns(kept.columns)
             given["partitionRecords"] = json.dumps(count_partitions(kept))
         kept.write.format("litelog").mode("overwrite" if overwrite else "append").options(**given).save(url)
     finally:

@@ -159,7 +159,8 @@ def test_several_logs_have_a_name(spark: Any, replica: Replica, tmp_path: Path) 
         spark.read.format("litelog").load([str(tmp_path / "many" / name) for name in counts]),
     ]
     for frame in frames:
-        assert {row.log: row["count"] for row in frame.groupBy("log").count().collect()} == counts
+        found = {row.log: row["count"] for row in frame.groupBy("log").count().collect()}
+        assert found == {f"{str(tmp_path)[1:]}/many/{name}": count for name, count in counts.items()}
 
 
 def test_a_folder_of_a_log_is_read_as_it_is(spark: Any, replica: Replica) -> None:
@@ -193,6 +194,32 @@ def test_other_formats(spark: Any, tmp_path: Path, name: str) -> None:
         else:
             assert b"".join(row.value for row in rows) == text
         assert {(row.timestamp, row.key) for row in rows} == {(None, None)}
+
+
+def test_the_command_tells_of_corruption_in_a_task_and_of_nothing_else(
+    spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By message and exit code; no trace, of Python or of Java."""
+    from litelog_cli.main import run
+
+    log = make_log(tmp_path / "log")
+    log.roll(50)
+    daemon = Daemon(log, FileStore(str(tmp_path / "replica")), str(tmp_path / "state"))
+    daemon.sync()
+    daemon.close()
+    (path,) = (tmp_path / "replica").rglob("*.wal.lz4")
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    spark.sparkContext.setLogLevel("FATAL")  # as a session of the command's own has it
+    try:
+        assert run(["spark", "stats", "--quiet", str(tmp_path / "replica")]) == 6
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("litelog:") or "\tat " in line]
+    assert len(said) == 1
+    assert path.name in said[0]
+    assert "Traceback" not in said[0]
 
 
 # --- S3

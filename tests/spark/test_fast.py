@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from litelog.spark import read, write
 from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
 from tests.spark.test_writer import START, expected, rows
+from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,9 +51,32 @@ def test_columns_and_conditions(spark: Any, url: str) -> None:
     }
 
 
-def test_a_condition_on_time_prunes_and_filters(spark: Any, url: str) -> None:
-    from datetime import UTC, datetime, timedelta
+def test_conditions_are_checked_intersected_and_never_a_start(spark: Any, tmp_path: Path) -> None:
+    """Of a log that begins late, what lies before its first record is not wanted, and is no error."""
+    from pyarrow import compute
 
+    log = make_log(tmp_path / "log")
+    for count in (5, 5, 5):
+        log.roll(count)
+    log.delete(next(iter(log.files())))
+
+    def found(*where: Any) -> list[int]:
+        return sorted(
+            row.sequence for row in read(spark, log.folder, columns=["sequence"], where=list(where)).collect()
+        )
+
+    assert found(("sequence", ">=", 1)) == list(range(5, 15))
+    assert found(("sequence", ">=", 1), ("sequence", ">", 11)) == [12, 13, 14]
+    assert found(("sequence", ">=", 12), ("sequence", "<", 8)) == []
+    late, early = datetime(2100, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)
+    assert found(("timestamp", ">=", late), ("timestamp", "<", early)) == []
+    with pytest.raises(ConfigError, match=r"where: .* is no condition"):
+        read(spark, log.folder, where=("sequence", ">=", 5))
+    with pytest.raises(ConfigError, match=r"where: .*other"):
+        read(spark, log.folder, where=compute.field("other") > 5)
+
+
+def test_a_condition_on_time_prunes_and_filters(spark: Any, url: str) -> None:
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=START + 2500)
     frame = read(spark, url, columns=["sequence"], where=[("timestamp", ">=", since)])
     assert sorted(row.sequence for row in frame.collect()) == list(range(2500, COUNT))

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import types
 
-from litelog.errors import NothingToRestoreError
+from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
 from litelog.object_store import ObjectReplicaClient
@@ -213,6 +214,51 @@ def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns
     with pytest.raises(Exception, match=said):
         frame.write.format("litelog").mode("append").save(str(tmp_path / "replica"))
     assert not (tmp_path / "replica").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("value", types.IntegerType()),
+        ("value", types.StructType()),
+        ("value", types.NullType()),
+        ("key", types.LongType()),
+        *(("timestamp", kind()) for kind in (types.StringType, types.LongType, types.DateType, types.NullType)),
+    ],
+)
+def test_a_type_that_is_no_record_is_told_before_anything_is_claimed(tmp_path: Path, column: str, kind: Any) -> None:
+    fit = {"value": types.BinaryType(), "key": types.BinaryType(), "timestamp": types.TimestampType()}
+    schema = types.StructType([types.StructField(name, a_type) for name, a_type in {**fit, column: kind}.items()])
+    with pytest.raises(ConfigError, match=rf"column {column} is .*, and not \w+ or \w+: cast it"):
+        make_writer({"path": str(tmp_path / "replica")}, schema, overwrite=False)
+    assert not (tmp_path / "replica").exists()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_write_of_another_type_fences_no_daemon(spark: Any, tmp_path: Path, counted: bool) -> None:
+    from litelog_cli.main import run
+
+    folder, url = str(tmp_path / "log"), str(tmp_path / "replica")
+    with LogWriter(folder) as log:
+        log.append([b"one"])
+    state = ["--state-dir", str(tmp_path / "state")]
+    assert run(["replicate", "--once", folder, url, *state]) == 0
+    frame = spark.range(3).selectExpr("CAST(id AS INT) AS value")
+    with pytest.raises(Exception, match="column value is INT, and not BINARY or STRING"):
+        write(frame, url, count_first=counted, options={"takeover": True})
+    assert run(["replicate", "--once", folder, url, *state]) == 0
+
+
+def test_types_that_say_less_are_a_record_as_well(spark: Any, tmp_path: Path) -> None:
+    """No key at all, a time without a zone, text with a collation."""
+    url = str(tmp_path / "replica")
+    sql = (
+        "concat('v', id) COLLATE UTF8_LCASE AS value",
+        "NULL AS key",
+        "TIMESTAMP_NTZ '1970-01-01 00:00:02' AS timestamp",
+    )
+    write(spark.range(1).selectExpr(*sql), url)
+    assert read_replica(url) == [(0, 2_000_000, None, b"v0")]
 
 
 def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, event_log: Path) -> None:

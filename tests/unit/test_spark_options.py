@@ -156,6 +156,14 @@ def test_columns_are_not_null_where_that_is_true() -> None:
     assert lenient == dict.fromkeys(("sequence", "timestamp", "key", "value", "_corrupt_record"), True)
 
 
+@pytest.mark.parametrize("name", ["value", "Log", "generation"])
+def test_the_column_for_what_is_malformed_is_none_of_the_logs(name: str) -> None:
+    given = {"path": "/a", "columnnameofcorruptrecord": name}
+    with pytest.raises(ConfigError, match=f"columnNameOfCorruptRecord='{name}' is a column of the log"):
+        log_columns(parse_options({**given, "mode": "PERMISSIVE"}), has_timestamps=True)
+    assert len(log_columns(parse_options(given), has_timestamps=True)) == 4  # without it nothing is so named
+
+
 def test_several_logs_have_their_name_as_a_column() -> None:
     for paths in ('["/a", "/b"]', '["/logs/*"]'):
         columns = log_columns(parse_options({"paths": paths}), has_timestamps=True)

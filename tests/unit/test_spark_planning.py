@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import pickle
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ from litelog.registry import open_store
 from litelog.spark.options import parse_options
 from litelog.spark.packing import OPEN_COST_BYTES
 from litelog.spark.partitions import WalPiece
-from litelog.spark.planning import plan
+from litelog.spark.places import find_places
+from litelog.spark.planning import has_timestamps, plan
 from tests.fault_proxy import fault_proxy
 from tests.servers import CREDENTIALS, REGION, s3_server
 from tests.unit.log_builder import make_log as make_folder
@@ -124,6 +126,31 @@ def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:
         planned(str(tmp_path / "*"))
 
 
+@pytest.mark.parametrize(("name", "asked"), [("", None), ("litelog", None), ("lines", None), ("lines", "litelog")])
+def test_a_folder_that_is_neither_a_log_nor_a_replica_is_told(tmp_path: Path, name: str, asked: str | None) -> None:
+    """Empty, what lies above a log, and a log of another format than was asked for."""
+    given = {"format": asked} if asked is not None else {}
+    log = make_folder(tmp_path / "logs" / "log", name or "litelog")
+    log.roll(2)
+    (tmp_path / "empty").mkdir()
+    folder = {"": str(tmp_path / "empty"), "litelog": str(tmp_path / "logs"), "lines": log.folder}[name]
+    with pytest.raises(
+        NothingToRestoreError, match="is no replica, and holds no log segment of format litelog"
+    ) as told:
+        planned(folder, **given)
+    assert str(told.value).startswith(folder)
+    pattern = f"{glob.escape(folder)[:-1]}?"
+    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+        planned(pattern, **given)
+
+
+def test_a_pattern_passes_over_folders_that_are_no_log(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_folder(tmp_path / name).roll(3)
+    (tmp_path / "c").mkdir()
+    assert len(values(str(tmp_path / "?"))) == 6
+
+
 # --- several logs
 
 
@@ -133,16 +160,31 @@ def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> Non
         options = _upload(proxied, name, _built().objects())
     bucket = options.pop("path").rpartition("/other/a")[0]
     listed = {**options, "paths": json.dumps([f"{bucket}/logs/a", f"{bucket}/other/a"])}
-    assert _names(listed) == {"logs/a": 14, "other/a": 14}
-    assert _names({**options, "path": f"{bucket}/logs/*"}) == {"a": 14, "b": 14}
-    assert _names({**options, "path": f"{bucket}/*/[a]"}) == {"logs/a": 14, "other/a": 14}
+    name = bucket.removeprefix("s3a://")
+    assert _names(listed) == {f"{name}/logs/a": 14, f"{name}/other/a": 14}
+    assert _names({**options, "path": f"{bucket}/logs/*"}) == {f"{name}/logs/a": 14, f"{name}/logs/b": 14}
+    assert _names({**options, "path": f"{bucket}/*/[a]"}) == {f"{name}/logs/a": 14, f"{name}/other/a": 14}
     for name in ("x", "y"):
         store = open_store(str(tmp_path / "many" / name))
         for key, body in _built().objects().items():
             store.put(key, [body])
-    assert _names({"path": str(tmp_path / "many" / "?")}) == {"x": 14, "y": 14}
+    assert _names({"path": str(tmp_path / "many" / "?")}) == {
+        f"{str(tmp_path)[1:]}/many/x": 14,
+        f"{str(tmp_path)[1:]}/many/y": 14,
+    }
     with pytest.raises(NothingToRestoreError, match="the pattern fits"):
         _names({**options, "path": f"{bucket}/nothing/*"})
+
+
+def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> None:
+    """Its whole path with a pattern or a list; its last part where it is named alone."""
+    pattern, root = str(tmp_path / "*" / "ev"), str(tmp_path)[1:]
+    first = make_folder(tmp_path / "t1" / "ev")
+    first.roll(2)
+    assert {row["log"] for row in rows(pattern)} == {f"{root}/t1/ev"}
+    make_folder(tmp_path / "t2" / "ev").roll(1)
+    assert {row["log"] for row in rows(pattern)} == {f"{root}/t1/ev", f"{root}/t2/ev"}
+    assert {row["log"] for row in rows(first.folder, includeMetadata="true")} == {"ev"}
 
 
 def test_a_pattern_passes_over_what_is_below_a_log(proxied: FaultProxy) -> None:
@@ -170,7 +212,7 @@ def _rows_of(options: Mapping[str, str]) -> list[dict[str, object]]:
     from litelog.spark.schema import log_columns
 
     parsed = parse_options(options)
-    columns = log_columns(parsed, has_timestamps=True)
+    columns = log_columns(parsed, has_timestamps=False)
     batches = (batch for made in plan(parsed).partitions for batch in read_partition(made, columns))
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -205,6 +247,30 @@ def test_a_local_log_of_another_format(tmp_path: Path, name: str) -> None:
     assert {row["generation"] for row in found} == {None}
     with pytest.raises(ConfigError, match="no timestamps"):
         rows(log.folder, format=name, startingTimestamp="2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mode", "DROPMALFORMED"), ("mode", "PERMISSIVE"), ("generation", "00000001000000a1")]
+)
+def test_an_option_for_replicas_is_refused_with_a_folder(tmp_path: Path, name: str, value: str) -> None:
+    log = make_folder(tmp_path / "log")
+    log.roll(2)
+    with pytest.raises(ConfigError, match=f"{log.folder}: is the folder of a log, and no replica: .*{value}"):
+        planned(log.folder, **{name: value})
+    assert len(values(log.folder, mode="FAILFAST", generation="latest")) == 2
+
+
+def test_a_format_is_the_one_of_folders_and_may_be_a_replicas_own(tmp_path: Path) -> None:
+    url = stored(_built().objects())
+    for name in ("nope", "lines"):
+        with pytest.raises(ConfigError, match=f"{url}: is a replica, and holds a log of format litelog: .*={name}"):
+            planned(url, format=name)
+        with pytest.raises(ConfigError, match="is a replica"):
+            has_timestamps(options := parse_options({"path": url, "format": name}), find_places(options))
+    assert len(values(url, format="litelog")) == 14
+    lines = make_folder(tmp_path / "log", "lines")
+    lines.roll(3)
+    assert len(_rows_of({"paths": json.dumps([url, lines.folder]), "format": "lines"})) == 17
 
 
 def test_a_local_log_has_places_and_its_start_is_checked(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from litelog import snapshot as snapshots
 from litelog import wal_segment
 from litelog.errors import (
+    ConfigError,
     CorruptionError,
     CorruptObjectError,
     LitelogError,
@@ -338,6 +339,18 @@ def test_a_damaged_wal_segment_is_dropped_alone(count: int) -> None:
     told = rows(url, numPartitions=count, mode="PERMISSIVE", columnNameOfCorruptRecord="bad")
     assert [row["value"] for row in told if row["bad"] is None] == left
     assert [key in row["bad"] for row in told if row["bad"] is not None] == [True]
+
+
+@pytest.mark.parametrize("name", ["value", "_corrupt_record"])
+def test_a_column_asked_for_not_null_is_told_where_a_row_for_what_is_malformed_has_none(name: str) -> None:
+    """And not given to Spark, which would fail in Java."""
+    builder, _ = built()
+    url = stored(_damage(builder.objects(), sealed_key(builder.generations[0].name, 0), at=20))
+    options = parse_options({"path": url, "mode": "PERMISSIVE"})
+    known = log_columns(options, has_timestamps=False, names=["value", "_corrupt_record"])
+    columns = [column.asked_as(column.title != name) for column in known]
+    with pytest.raises(ConfigError, match=f"column {name} is null in log .*: ask for it without NOT NULL"):
+        [*(batch for made in plan(options).partitions for batch in read_partition(made, columns))]
 
 
 def make_first(segment: LogSegment, commit: int) -> int:

@@ -25,7 +25,7 @@ from litelog.layout import wal_key
 from litelog.spark.places import Place, full_name
 from litelog.spark.stream_follower import DISCOVERY_SECONDS
 from litelog.spark.stream_offsets import decode, encode
-from litelog.spark.stream_options import parse_stream_options
+from litelog.spark.stream_options import parse_any_options, parse_stream_options
 from litelog.spark.stream_tail import HEADERS_IN_A_ROW, LOOK_SECONDS, POLLS_PER_LOOK
 from replica_clients.file import FileStore
 from tests.unit.daemon_builder import Daemon
@@ -496,7 +496,7 @@ def _sync(daemon: Daemon) -> None:
 def _by_log(query: Query) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for row in query.all_rows():
-        found.setdefault(row["log"], []).append(row["sequence"])
+        found.setdefault(row["log"].rpartition("/")[2], []).append(row["sequence"])
     return found
 
 
@@ -518,6 +518,29 @@ def test_several_logs_have_an_offset_each_and_new_ones_begin_at_their_first_reco
     query.restart(forget=len(query.rows))
     assert [name.rpartition("/")[2] for name in json.loads(query.offsets[-1])["logs"]] == ["a", "b", "c"]
     for daemon in (*daemons, third):
+        daemon.close()
+
+
+def test_a_log_of_a_stream_keeps_its_name_when_others_come(tmp_path: Path) -> None:
+    """The one that offsets have, too."""
+    daemons = []
+    for name in ("t1", "t2"):
+        log = make_folder(tmp_path / f"log-{name}")
+        log.roll(3)
+        daemons.append(Daemon(log, FileStore(str(tmp_path / "n" / name / "ev")), str(tmp_path / f"state-{name}")))
+    _sync(daemons[0])
+    query = Query(str(tmp_path / "n" / "*" / "ev")).run()
+    _sync(daemons[1])
+    daemons[0].log.append(2)
+    _sync(daemons[0])
+    query.restart().run()
+    names = [f"{str(tmp_path)[1:]}/n/{name}/ev" for name in ("t1", "t2")]
+    assert sorted((row["log"], row["sequence"]) for row in query.all_rows()) == [
+        *((names[0], number) for number in range(5)),
+        *((names[1], number) for number in range(3)),
+    ]
+    assert sorted(json.loads(query.offsets[-1])["logs"]) == names
+    for daemon in daemons:
         daemon.close()
 
 
@@ -593,6 +616,14 @@ def test_offsets_are_versioned_and_always_the_same_text() -> None:
 def test_options_that_fit_no_stream_are_refused_by_name(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_stream_options({"path": "memory://x", **{name.lower(): value for name, value in options.items()}})
+
+
+@pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"])
+def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(name: str) -> None:
+    """Already by load(): what start() raises Spark buries under an error of its own."""
+    with pytest.raises(ConfigError, match=name):
+        parse_any_options({"path": "memory://x", name: "much"})
+    parse_any_options({"path": "memory://x", "maxFilesPerTrigger": "3", "pollInterval": "2s"})
 
 
 def test_the_folder_of_a_log_is_no_replica(tmp_path: Path) -> None:

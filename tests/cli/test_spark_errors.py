@@ -1,0 +1,44 @@
+"""What a task of Spark's raises of ours, found in what Spark says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from litelog.errors import ExitCode
+from litelog_cli.task_errors import find_told
+
+TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "litelog/wal_segment.py", line 119, in pieces
+    raise ValueError(text)
+ValueError: litelog is no such thing
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "litelog/spark/decoding.py", line 50, in read_partition
+    yield from _read_part(part, builder)
+{raised}
+log bad, generation 00000001c36dbe1f
+ SQLSTATE: 38000
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1097)
+"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "message", "code"),
+    [
+        ("litelog.errors.CorruptObjectError: wal/0: bad: frame", "wal/0: bad: frame", ExitCode.CORRUPTION),
+        ("litelog.errors.WrongFormatError: a: not a log", "a: not a log", ExitCode.FAILURE),
+        ("litelog.spark.write_plan.OvertakenError: r: begun", "r: begun", ExitCode.FENCED),
+        ("pyspark.X: cannot call: litelog.errors.NothingToRestoreError: none", "none", ExitCode.NOTHING_TO_RESTORE),
+    ],
+)
+def test_an_error_of_ours_is_found_in_a_trace(raised: str, message: str, code: ExitCode) -> None:
+    told = find_told(TRACE.format(raised=raised))
+    assert told is not None
+    assert (str(told), told.exit_code) == (message, code)
+
+
+@pytest.mark.parametrize("raised", ["KeyError: 5", "litelog.errors.NoSuchError: a", "litelog.nowhere.SomeError: a"])
+def test_what_is_none_of_ours_is_not_taken_for_it(raised: str) -> None:
+    assert find_told(TRACE.format(raised=raised)) is None
