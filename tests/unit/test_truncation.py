@@ -226,6 +226,50 @@ def test_a_replica_that_was_forgotten_does_not_count(log, state):
         assert len(writer.truncate(50, state_dir=state).removed) == 3
 
 
+@pytest.mark.parametrize("damage", ["flipped", "empty", "foreign", "missing"])
+def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_added(log, state, damage, caplog):
+    replica(log, state, "a")
+    replica(log, state, "b", s0={"crc": 1})
+    folder = log_state_folder(state, log)
+    path = os.path.join(folder, "replicas.json")
+    with open(path, "rb") as file:
+        body = file.read()
+    spoilt = {"flipped": body.replace(b"memory://r", b"memory://s", 1), "empty": b"", "foreign": b"[]"}
+    os.unlink(path)
+    if damage in spoilt:
+        with open(path, "wb") as file:
+            file.write(spoilt[damage])
+    replicas = ReplicaSet(folder)
+    assert replicas.names() is None
+    replicas.add("a", "memory://r")
+    assert replicas.names() == {"a": "memory://r", "b": "b"}
+    assert ("is made anew" in caplog.text) == (damage in spoilt)
+    with LogWriter(log) as writer:
+        assert writer.truncate(50, state_dir=state).removed == ()
+        replicas.remove("b")
+        assert len(writer.truncate(50, state_dir=state).removed) == 3
+
+
+def test_a_set_that_cannot_be_read_is_made_anew_with_the_id_that_its_replicas_ship(tmp_path):
+    place = log_state_folder(str(tmp_path / "state"), str(tmp_path / "log"))
+    log = make_log(tmp_path / "log", "lines")
+    log.roll(2)
+    replicas = ReplicaSet(place)
+    source = Source(log.folder, log.format, replicas.agree_on_log_id)
+    replicas.add("a", "memory://a")
+    daemon = Daemon(log, MemoryStore("a"), os.path.join(place, "a"), source=source)
+    daemon.sync()
+    daemon.close()
+    agreed = daemon.claims[-1].log
+    with open(os.path.join(place, "replicas.json"), "w") as file:
+        file.write("damaged")
+    assert replicas.agree_on_log_id("b" * 32) == agreed
+    with open(os.path.join(place, "replicas.json"), "w") as file:
+        file.write("damaged")
+    replicas.add("b", "memory://b")
+    assert replicas.agree_on_log_id("b" * 32) == agreed
+
+
 def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log, state):
     replicas = ReplicaSet(log_state_folder(state, log))
     assert replicas.agree_on_log_id("a" * 32) == "a" * 32
