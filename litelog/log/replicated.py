@@ -112,7 +112,11 @@ class ReplicaSet:
 
     def held(self) -> list[Mapping[str, ReplicatedSegment]]:
         """What each replica of the set holds, by file name; empty where there is no set."""
-        return [read_replicated(os.path.join(self._folder, name)) for name in self.names() or ()]
+        return self.held_by(self.names() or ())
+
+    def held_by(self, names: Iterable[str]) -> list[Mapping[str, ReplicatedSegment]]:
+        """What each of those holds, by file name."""
+        return [read_replicated(os.path.join(self._folder, name)) for name in names]
 
     def _read(self) -> tuple[dict[str, str], str | None] | None:
         """The set, and the log's id if one is agreed on; None where they cannot be read."""

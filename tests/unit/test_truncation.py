@@ -27,7 +27,7 @@ from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, p
 from litelog.log.writer import LogWriter
 from litelog.shipping.pair import Source
 from litelog.shipping.settings import Settings
-from litelog.shipping.truncating import LogTruncator, ReplicatedNotes
+from litelog.shipping.truncating import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
 from litelog.snapshot import Snapshot
 from litelog.snapshot_entries import SnapshotEntry
 from replica_clients.memory import MemoryStore
@@ -487,6 +487,79 @@ def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
     assert firsts(log) == [10, 20, 30, 40]
     assert len(caplog.records) == 1
     assert "holds other bytes" in caplog.text
+
+
+class Blocked:
+    """A log that the policy would truncate, of which ``there`` holds all and ``gone`` nothing."""
+
+    def __init__(self, log: str, state: str, policy: TruncationPolicy = SMALL) -> None:
+        from litelog.formats.litelog import LitelogFormat
+
+        self.clock = ManualClock()
+        self.replicas = ReplicaSet(log_state_folder(state, log))
+        replica(log, state, "there")
+        self.replicas.add("gone", "memory://gone")
+        self.truncator = LogTruncator(Source(log, LitelogFormat()), self.replicas, policy, self.clock)
+        self.truncator.attend("there")
+
+
+def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(log, state, caplog):
+    blocked = Blocked(log, state)
+    for _ in range(9):
+        blocked.truncator.run()
+    assert len(firsts(log)) == 5
+    assert [record.failures for record in caplog.records] == [1, 2, 4, 8]
+    assert {record.event for record in caplog.records} == {"not-truncated"}
+    assert "00000000000000000000.log" in caplog.text
+    assert "wait for memory://gone to" in caplog.text
+    assert f"litelog forget {log} memory://gone" in caplog.text
+    blocked.replicas.remove("gone")
+    caplog.clear()
+    blocked.truncator.run()
+    assert (firsts(log), [record for record in caplog.records if record.levelno >= logging.WARNING]) == ([30, 40], [])
+
+
+def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.truncator.attend("gone")
+    blocked.truncator.run()
+    blocked.clock.advance(PATIENCE_SECONDS - 1)
+    blocked.truncator.run()
+    assert not caplog.records
+    blocked.clock.advance(1)
+    blocked.truncator.run()
+    assert "wait for memory://gone to" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (TruncationPolicy(max_bytes=1 << 30), False),
+        (TruncationPolicy(max_age=1e10), False),
+        (TruncationPolicy(max_age=0), True),
+    ],
+)
+def test_what_the_policy_lets_stay_waits_for_nobody(log, state, caplog, policy, said):
+    Blocked(log, state, policy).truncator.run()
+    assert bool(caplog.records) == said
+
+
+def test_what_no_replica_holds_yet_is_not_told_of(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.replicas.remove("there")
+    blocked.truncator.run()
+    assert not caplog.records
+
+
+def test_a_set_that_cannot_be_read_any_more_is_told_once(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.replicas.remove("gone")
+    with open(os.path.join(blocked.replicas.folder, "replicas.json"), "w") as file:
+        file.write("damaged")
+    blocked.truncator.run()
+    blocked.truncator.run()
+    assert len(firsts(log)) == 5
+    assert [record.event for record in caplog.records] == ["not-truncated"]
 
 
 def test_only_what_is_noted_of_the_generation_at_hand_counts(log, tmp_path):
