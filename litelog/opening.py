@@ -146,6 +146,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     try:
         path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
         ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url)
+        place.truncator.attend(os.path.basename(path))
         task.state_folder = os.path.relpath(path, place.state_dir)
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:

@@ -4,7 +4,8 @@ id in all of them, where its files hold none.
 
 <state folder>/<log>/replicas.json               the set, and the id
 <state folder>/<log>/<replica>/replicated.json   what one of them holds
-Whatever cannot be read says that nothing is replicated.
+Whatever cannot be read says that nothing is replicated. A set that cannot be read is made anew, before it is changed,
+of all replicas that have a folder there: also of those that were forgotten, as nobody can tell which they were.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
@@ -20,14 +22,18 @@ from typing import TYPE_CHECKING, Any
 from litelog.checksum import crc32c
 from litelog.durability import sync_folder
 from litelog.errors import LogError
+from litelog.event_fields import fields as event_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+_logger = logging.getLogger(__name__)
 
 VERSION = 1
 
 _SET = "replicas.json"
 _HELD = "replicated.json"
+_STATE = "state.json"
 
 
 class PositionsError(LogError):
@@ -78,43 +84,76 @@ class ReplicaSet:
     def names(self) -> Mapping[str, str] | None:
         """The replicas in the set, each with its URL without credentials; None where the set cannot be read, or was
         never made."""
-        fields = _load(os.path.join(self._folder, _SET))
-        names = fields.get("replicas") if fields is not None else None
-        if not isinstance(names, dict) or not all(isinstance(url, str) for url in names.values()):
-            return None
-        return names
+        read = self._read()
+        return read[0] if read is not None else None
 
     def add(self, name: str, url: str) -> None:
         """Put a replica into the set, durably."""
         if (self.names() or {}).get(name) == url:
             return
         with self._locked():
-            self._save_names({**(self.names() or {}), name: url})
+            names, log = self._read_or_rebuild()
+            self._save({**names, name: url}, log)
 
     def remove(self, name: str) -> None:
         """Take a replica out of the set, durably."""
         with self._locked():
-            self._save_names({other: url for other, url in (self.names() or {}).items() if other != name})
+            names, log = self._read_or_rebuild()
+            self._save({other: url for other, url in names.items() if other != name}, log)
 
     def agree_on_log_id(self, proposed: str) -> str:
         """The log's id, 32 hex digits: what the first replica proposed that had none to go by, durably."""
         with self._locked():
-            agreed = self._log_id()
+            names, agreed = self._read_or_rebuild()
             if agreed is None:
                 agreed = proposed
-                _save(self._folder, _SET, {"replicas": self.names() or {}, "log": agreed})
+                self._save(names, agreed)
             return agreed
 
     def held(self) -> list[Mapping[str, ReplicatedSegment]]:
         """What each replica of the set holds, by file name; empty where there is no set."""
-        return [read_replicated(os.path.join(self._folder, name)) for name in self.names() or ()]
+        return self.held_by(self.names() or ())
 
-    def _log_id(self) -> str | None:
-        found = (_load(os.path.join(self._folder, _SET)) or {}).get("log")
-        return found if isinstance(found, str) else None
+    def held_by(self, names: Iterable[str]) -> list[Mapping[str, ReplicatedSegment]]:
+        """What each of those holds, by file name."""
+        return [read_replicated(os.path.join(self._folder, name)) for name in names]
 
-    def _save_names(self, names: Mapping[str, str]) -> None:
-        _save(self._folder, _SET, {"replicas": names, "log": self._log_id()})
+    def _read(self) -> tuple[dict[str, str], str | None] | None:
+        """The set, and the log's id if one is agreed on; None where they cannot be read."""
+        fields = _load(os.path.join(self._folder, _SET)) or {}
+        names, log = fields.get("replicas"), fields.get("log")
+        if not isinstance(names, dict) or not all(isinstance(url, str) for url in names.values()):
+            return None
+        return names, log if isinstance(log, str) else None
+
+    def _read_or_rebuild(self) -> tuple[dict[str, str], str | None]:
+        """The same; where they cannot be read, of the replicas' folders. Who is in the set is waited for: one too many
+        keeps the log, one too few loses it. A replica whose URL is not known is called as its folder is."""
+        read = self._read()
+        if read is not None:
+            return read
+        names = {name: name for name in self._replica_folders()}
+        known = {(_load(os.path.join(self._folder, name, _STATE)) or {}).get("log") for name in names} - {None, ""}
+        log = known.pop() if len(known) == 1 else None
+        if os.path.lexists(os.path.join(self._folder, _SET)):
+            _logger.warning(
+                "%s: cannot be read, and is made anew: all replicas with a folder beside it are waited for, until they "
+                "are forgotten: %s",
+                os.path.join(self._folder, _SET),
+                ", ".join(names) or "none",
+                extra=event_fields("not-truncated"),
+            )
+        return names, log if isinstance(log, str) else None
+
+    def _replica_folders(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        except OSError as error:
+            raise PositionsError(f"{self._folder}: cannot be looked into: {error.strerror}") from error
+
+    def _save(self, names: Mapping[str, str], log: str | None) -> None:
+        _save(self._folder, _SET, {"replicas": names, "log": log})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

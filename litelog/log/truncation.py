@@ -64,6 +64,15 @@ class LocalSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A log segment that the policy would let go, and that some replicas hold."""
+
+    file: str
+    lacking: tuple[int, ...]
+    """Which ones do not, as they were given."""
+
+
+@dataclass(frozen=True, slots=True)
 class Truncated:
     """What a truncation did."""
 
@@ -73,6 +82,8 @@ class Truncated:
     """Why the next one stays though it was to go; None where none was."""
     next: int | None = None
     """When the next one goes by its age, microseconds since 1970; None where none will, as far as replicas hold it."""
+    waiting: Waiting | None = None
+    """What the policy would let go next; None where nothing of it is for want of a replica."""
 
 
 def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, now: int) -> int:
@@ -111,6 +122,12 @@ def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
     return noted
 
 
+def _shipped(name: str, size: int, held: Sequence[Mapping[str, ReplicatedSegment]]) -> list[int | None]:
+    """When each replica had got all of a log segment; None where one has not."""
+    known = [replica.get(name) for replica in held]
+    return [one.shipped if one is not None and one.length == size else None for one in known]
+
+
 class Truncation:
     """Truncates one log. From any thread and process: one at a time."""
 
@@ -137,7 +154,10 @@ class Truncation:
                 segments = note_empty(segments)
             count = max(self._left_over(segments), plan_truncation(segments, policy, now))
             done = self._remove(segments, count, held)
-            return done if done.kept is not None else replace(done, next=when_older(segments[count:], policy))
+            if done.kept is not None:
+                return done
+            waiting = self._find_waiting(segments[count:], held, policy, now)
+            return replace(done, next=when_older(segments[count:], policy), waiting=waiting)
 
     def before(self, held: Sequence[Mapping[str, ReplicatedSegment]], sequence: int) -> Truncated:
         """Truncate all log segments that hold nothing from ``sequence`` on. Raises as ``by_policy``."""
@@ -151,9 +171,28 @@ class Truncation:
 
     def _describe(self, name: str, held: Sequence[Mapping[str, ReplicatedSegment]]) -> LocalSegment:
         size = os.stat(os.path.join(self._folder, name)).st_size
-        known = [replica.get(name) for replica in held]
-        shipped = [segment.shipped for segment in known if segment is not None and segment.length == size]
+        shipped = [at for at in _shipped(name, size, held) if at is not None]
         return LocalSegment(name, size, max(shipped) if shipped and len(shipped) == len(held) else None)
+
+    def _find_waiting(
+        self,
+        segments: Sequence[LocalSegment],
+        held: Sequence[Mapping[str, ReplicatedSegment]],
+        policy: TruncationPolicy,
+        now: int,
+    ) -> Waiting | None:
+        """The first log segment that is not empty, if the policy would let it go were it in each replica as it is in
+        some."""
+        while segments and not segments[0].size:
+            segments = segments[1:]
+        if not segments or segments[0].shipped is not None:
+            return None
+        first = segments[0]
+        shipped = _shipped(first.name, first.size, held)
+        latest = max((at for at in shipped if at is not None), default=None)
+        if not plan_truncation([replace(first, shipped=latest), *segments[1:]], policy, now):
+            return None
+        return Waiting(first.name, tuple(number for number, at in enumerate(shipped) if at is None))
 
     def _left_over(self, segments: Sequence[LocalSegment]) -> int:
         """How many a truncation that was interrupted had still to remove."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog.claim import Claim, Relation
-from litelog.errors import ForeignClaimError, NothingToRestoreError, SourceMissingError
+from litelog.errors import ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
 from litelog.event_fields import fields
-from litelog.layout import Fencing
+from litelog.layout import CLAIMS, Fencing
 from litelog.log.place import Place
 from litelog.position import Position, generation, new_generation
 from litelog.reading.generation_choice import find_latest
@@ -55,6 +55,10 @@ class _OutrunError(Exception):
     """The predecessor went on, or the log was rewound, since they were looked at: it does not hold that end."""
 
 
+class _OwnClaimError(Exception):
+    """The epoch has a claim that this owner made earlier, and that the listing did not show: its mount came late."""
+
+
 class Owner:
     """One daemon's standing with one replica. Every step can be done again after a crash or a failed request."""
 
@@ -83,6 +87,8 @@ class Owner:
         self._identity = LogIdentity(source, client, clock, random)
         self._unfit = ""
         self._fencing = fencing
+        self._epoch_met = FIRST_EPOCH - 1
+        """The newest epoch that turned out to have a claim of ours already."""
         self._unsettled: ReplicaState | None = None
         self._opened: Opened | None = None
         self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
@@ -151,9 +157,11 @@ class Owner:
         began.
         """
         if self._unsettled is not None:
-            return self._settle(self._unsettled)
+            return self._settle(self._unsettled, reason, start_file, forked=forked)
         owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
         names = self._client.claims()
+        if (names[-1].epoch if names else FIRST_EPOCH - 1) < self._epoch_met:
+            raise StoreError("list", CLAIMS, f"does not show the claim of epoch {self._epoch_met}, which is there")
         newest = [read_claim(self._client, name) for name in names if name.epoch == names[-1].epoch]
         latest = self._find_latest()
         known = state.log if state is not None else ""
@@ -175,7 +183,7 @@ class Owner:
             place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
-        return self._settle(state)
+        return self._settle(state, reason, start_file, forked=forked)
 
     # --- steps
 
@@ -187,12 +195,18 @@ class Owner:
             return None
         return claim, find_tip(self._client, claim)
 
-    def _settle(self, state: ReplicaState) -> ReplicaState:
-        """Create the claim, close what is below, seal, write the first snapshot; whatever of it was done before."""
+    def _settle(
+        self, state: ReplicaState, reason: str | None = None, begin_file: str = "", *, forked: bool = False
+    ) -> ReplicaState:
+        """Create the claim, close what is below, seal, write the first snapshot; whatever of it was done before. The
+        rest: what it ``begin``s anew with where the claim was made of a listing that lacked one of ours."""
         opened, self._opened = self._opened, None
         self._unsettled = state
         if opened is None or opened.state != state:
-            opened = self._open(state)
+            try:
+                opened = self._open(state)
+            except _OwnClaimError:
+                return self.begin(replace(state, claim=None), reason, begin_file, forked=forked)
         claim, predecessor = opened.claim, opened.predecessor
         diverged = claim.relation is Relation.DIVERGED
         start_file = state.place.file if diverged else ""
@@ -232,7 +246,10 @@ class Owner:
         except LostRaceError:
             self._unsettled = None
             self._folder.save(replace(state, claim=None))
-            raise
+            if read_claim(self._client, claim.name).owner != claim.owner:
+                raise
+            self._epoch_met = claim.epoch
+            raise _OwnClaimError from None
         names = self._client.claims()
         if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refusal said that it is late
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))

@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, LockedError
-from litelog.event_fields import fields
+from litelog.event_fields import fields, is_worth_saying
 from litelog.log.disk import LocalDisk
 from litelog.log.replicated import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import Truncation
 from litelog.shipping.pruning import MICROSECONDS, CautiousTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from litelog.clock import Clock
     from litelog.log.replicated import ReplicaSet
-    from litelog.log.truncation import TruncationPolicy
+    from litelog.log.truncation import TruncationPolicy, Waiting
     from litelog.shipping.pair import Source
     from litelog.snapshot import Snapshot
     from litelog.snapshot_entries import SnapshotEntry
@@ -32,6 +32,10 @@ LOCKED_SECONDS = 10.0
 
 RETRY_SECONDS = 600.0
 """How soon a log is looked at again that could not be truncated."""
+
+PATIENCE_SECONDS = 4 * 3600.0
+"""How long a replica that is replicated to may lack what others hold, before that is told: it holds something more with
+each of its snapshots only."""
 
 
 class ReplicatedNotes:
@@ -87,6 +91,10 @@ class LogTruncator:
         self._clock = clock
         self._truncation = Truncation(source.folder, source.format, clock, LocalDisk(), replicas.folder)
         self._told = ""
+        self._attended: set[str] = set()
+        self._waited: tuple[str, ...] = ()
+        self._waited_since = 0.0
+        self._waits = 0
         self._due = clock.monotonic() if self.has_age else None
         self.on_due: Callable[[], None] = _do_nothing
         """Called, from any thread, when ``due`` may have changed."""
@@ -100,6 +108,10 @@ class LogTruncator:
     def due(self) -> float | None:
         """When to ``run`` next though no replica has come further, in monotonic seconds; None for not at all."""
         return self._due
+
+    def attend(self, name: str) -> None:
+        """That replica of the set is replicated to here, so what it lacks is on its way."""
+        self._attended.add(name)
 
     def note_newer(self) -> None:
         """A newer log segment is there, so that another one may go that is old enough: it is looked at soon."""
@@ -124,7 +136,11 @@ class LogTruncator:
 
     def _truncate(self, policy: TruncationPolicy) -> None:
         now = self._time.now()
-        done = self._truncation.by_policy(self._replicas.held(), policy, now)
+        names = self._replicas.names()
+        if names is None:
+            self._tell(f"{self._folder}: not truncated: which replicas it waits for is not known until a restart")
+            return
+        done = self._truncation.by_policy(self._replicas.held_by(names), policy, now)
         if done.next is not None:
             self._due = self._clock.monotonic() + max(1.0, (done.next - now) / MICROSECONDS)
         if done.removed:
@@ -132,6 +148,35 @@ class LogTruncator:
             _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1], extra=extra)
         if done.kept is not None:
             self._tell(f"{self._folder}: not truncated further: {done.kept}")
+
+        self._tell_waiting(done.waiting, names)
+
+    def _tell_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
+        """A log that waits for a replica which is gone grows without limit."""
+        if waiting is None:
+            self._waited = ()
+            return
+        lacking = [list(names)[number] for number in waiting.lacking]
+        absent = [name for name in lacking if name not in self._attended]
+        waited = tuple(absent) or (waiting.file, *lacking)
+        if waited != self._waited:
+            self._waited, self._waited_since, self._waits = waited, self._clock.monotonic(), 0
+        if not absent and self._clock.monotonic() - self._waited_since < PATIENCE_SECONDS:
+            return
+        self._waits += 1
+        if is_worth_saying(self._waits):
+            urls = [names[name] for name in absent or lacking]
+            _logger.warning(
+                "%s: not truncated (%d times in a row): %s and what is behind it wait for %s to hold them, too; "
+                "what will not come back is waited for no more after: litelog forget %s %s",
+                self._folder,
+                self._waits,
+                waiting.file,
+                ", ".join(urls),
+                self._folder,
+                urls[0],
+                extra=fields("not-truncated", log=self._folder, file=waiting.file, failures=self._waits),
+            )
 
     def _tell(self, message: str) -> None:
         if message != self._told:

@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,7 @@ from litelog.errors import (
     FencedError,
     ForeignClaimError,
     LockedError,
+    NotFoundError,
     OtherLogError,
     SourceMissingError,
     StoreError,
@@ -27,6 +29,12 @@ from tests.independent_reader import objects, read_replica
 from tests.stores import CountingStore, Fault, FaultyStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from litelog.object_store import ByteRange, ObjectInfo
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", "lines", "raw"], indirect=True)
 
@@ -286,6 +294,113 @@ def test_whoever_loses_the_race_for_an_epoch_stops(log: LogBuilder, store: Memor
     daemon.restart()
     with pytest.raises(ForeignClaimError):
         daemon.sync()
+
+
+class LateMount(CountingStore):
+    """A folder before its file system is mounted: empty, and not to be written to. ``mounts_in``: how many requests
+    it takes until it is; ``hides``: what listings do not show even then."""
+
+    mounts_in = 10**9
+    hides = False
+
+    def put(self, key: str, body: object, *, create_only: bool = True) -> None:
+        if not self._is_mounted():
+            raise StoreError("put", key, "read-only")
+        super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        if not self._is_mounted():
+            raise NotFoundError(key)
+        return super().open(key, byte_range)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return super().list(prefix, start_after) if self._is_mounted() and not self.hides else iter(())
+
+    def _is_mounted(self) -> bool:
+        self.mounts_in -= 1
+        return self.mounts_in < 0
+
+
+def late(log: LogBuilder, store: MemoryStore, state: str) -> tuple[Daemon, LateMount]:
+    """A daemon that has shipped there, started again before the mount."""
+    mount = LateMount(store)
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.close()
+    log.append(1)
+    return Daemon(log, mount, state), mount
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_owner_whose_mount_comes_late_is_not_fenced_by_its_own_claim(
+    log: LogBuilder, store: MemoryStore, state: str, restarted: bool
+) -> None:
+    daemon, mount = late(log, store, state)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="read-only"):
+            daemon.sync()
+    if restarted:
+        daemon.restart()
+    mount.mounts_in = 0
+    daemon.sync()
+    old, new = read_replica(store).values()
+    assert old.terminal is not None
+    assert (new.claim["relation"], new.claim["predecessor"]) == ("continues", old.claim["generation"])
+    assert new.files() == log.files()
+
+
+def test_a_mount_that_comes_at_any_moment_fences_nobody(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    daemon, _ = late(log, store, state)
+    daemon.close()
+    for requests in range(8):
+        copied = MemoryStore("test")
+        for key, body in objects(store).items():
+            copied.put(key, [body])
+        copy_state(state, f"{state}.{requests}")
+        mount = LateMount(copied)
+        daemon = Daemon(log, mount, f"{state}.{requests}")
+        mount.mounts_in = requests
+        try:
+            daemon.sync()
+        except StoreError:
+            daemon.sync()
+        assert list(read_replica(copied).values())[-1].files() == log.files()
+
+
+def test_another_owner_that_claimed_while_the_mount_was_away_still_fences(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon, mount = late(log, store, state)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
+    before = objects(store)
+    mount.mounts_in = 0
+    for _ in range(2):
+        with pytest.raises(SucceededError):
+            daemon.sync()
+        daemon.restart()
+    with pytest.raises(ForeignClaimError):
+        daemon.owner.begin(replace(daemon.folder.load(), claim=None), None)  # type: ignore[type-var]
+    assert objects(store) == before
+    daemon.restart(takeover=True)
+    daemon.sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+def test_a_claim_of_its_own_that_no_listing_shows_is_looked_for_again_later(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon, mount = late(log, store, state)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    mount.mounts_in, mount.hides = 0, True
+    for _ in range(2):
+        with pytest.raises(StoreError, match="does not show the claim of epoch 1"):
+            daemon.sync()
+    mount.hides = False
+    daemon.sync()
+    assert len(read_replica(store)) == 2
 
 
 def test_a_first_snapshot_that_is_another_one_is_corruption(log: LogBuilder, store: MemoryStore, state: str) -> None:

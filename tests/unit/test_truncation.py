@@ -27,7 +27,7 @@ from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, p
 from litelog.log.writer import LogWriter
 from litelog.shipping.pair import Source
 from litelog.shipping.settings import Settings
-from litelog.shipping.truncating import LogTruncator, ReplicatedNotes
+from litelog.shipping.truncating import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
 from litelog.snapshot import Snapshot
 from litelog.snapshot_entries import SnapshotEntry
 from replica_clients.memory import MemoryStore
@@ -224,6 +224,50 @@ def test_a_replica_that_was_forgotten_does_not_count(log, state):
         assert writer.truncate(50, state_dir=state).removed == ()
         ReplicaSet(log_state_folder(state, log)).remove("gone")
         assert len(writer.truncate(50, state_dir=state).removed) == 3
+
+
+@pytest.mark.parametrize("damage", ["flipped", "empty", "foreign", "missing"])
+def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_added(log, state, damage, caplog):
+    replica(log, state, "a")
+    replica(log, state, "b", s0={"crc": 1})
+    folder = log_state_folder(state, log)
+    path = os.path.join(folder, "replicas.json")
+    with open(path, "rb") as file:
+        body = file.read()
+    spoilt = {"flipped": body.replace(b"memory://r", b"memory://s", 1), "empty": b"", "foreign": b"[]"}
+    os.unlink(path)
+    if damage in spoilt:
+        with open(path, "wb") as file:
+            file.write(spoilt[damage])
+    replicas = ReplicaSet(folder)
+    assert replicas.names() is None
+    replicas.add("a", "memory://r")
+    assert replicas.names() == {"a": "memory://r", "b": "b"}
+    assert ("is made anew" in caplog.text) == (damage in spoilt)
+    with LogWriter(log) as writer:
+        assert writer.truncate(50, state_dir=state).removed == ()
+        replicas.remove("b")
+        assert len(writer.truncate(50, state_dir=state).removed) == 3
+
+
+def test_a_set_that_cannot_be_read_is_made_anew_with_the_id_that_its_replicas_ship(tmp_path):
+    place = log_state_folder(str(tmp_path / "state"), str(tmp_path / "log"))
+    log = make_log(tmp_path / "log", "lines")
+    log.roll(2)
+    replicas = ReplicaSet(place)
+    source = Source(log.folder, log.format, replicas.agree_on_log_id)
+    replicas.add("a", "memory://a")
+    daemon = Daemon(log, MemoryStore("a"), os.path.join(place, "a"), source=source)
+    daemon.sync()
+    daemon.close()
+    agreed = daemon.claims[-1].log
+    with open(os.path.join(place, "replicas.json"), "w") as file:
+        file.write("damaged")
+    assert replicas.agree_on_log_id("b" * 32) == agreed
+    with open(os.path.join(place, "replicas.json"), "w") as file:
+        file.write("damaged")
+    replicas.add("b", "memory://b")
+    assert replicas.agree_on_log_id("b" * 32) == agreed
 
 
 def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log, state):
@@ -443,6 +487,79 @@ def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
     assert firsts(log) == [10, 20, 30, 40]
     assert len(caplog.records) == 1
     assert "holds other bytes" in caplog.text
+
+
+class Blocked:
+    """A log that the policy would truncate, of which ``there`` holds all and ``gone`` nothing."""
+
+    def __init__(self, log: str, state: str, policy: TruncationPolicy = SMALL) -> None:
+        from litelog.formats.litelog import LitelogFormat
+
+        self.clock = ManualClock()
+        self.replicas = ReplicaSet(log_state_folder(state, log))
+        replica(log, state, "there")
+        self.replicas.add("gone", "memory://gone")
+        self.truncator = LogTruncator(Source(log, LitelogFormat()), self.replicas, policy, self.clock)
+        self.truncator.attend("there")
+
+
+def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(log, state, caplog):
+    blocked = Blocked(log, state)
+    for _ in range(9):
+        blocked.truncator.run()
+    assert len(firsts(log)) == 5
+    assert [record.failures for record in caplog.records] == [1, 2, 4, 8]
+    assert {record.event for record in caplog.records} == {"not-truncated"}
+    assert "00000000000000000000.log" in caplog.text
+    assert "wait for memory://gone to" in caplog.text
+    assert f"litelog forget {log} memory://gone" in caplog.text
+    blocked.replicas.remove("gone")
+    caplog.clear()
+    blocked.truncator.run()
+    assert (firsts(log), [record for record in caplog.records if record.levelno >= logging.WARNING]) == ([30, 40], [])
+
+
+def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.truncator.attend("gone")
+    blocked.truncator.run()
+    blocked.clock.advance(PATIENCE_SECONDS - 1)
+    blocked.truncator.run()
+    assert not caplog.records
+    blocked.clock.advance(1)
+    blocked.truncator.run()
+    assert "wait for memory://gone to" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (TruncationPolicy(max_bytes=1 << 30), False),
+        (TruncationPolicy(max_age=1e10), False),
+        (TruncationPolicy(max_age=0), True),
+    ],
+)
+def test_what_the_policy_lets_stay_waits_for_nobody(log, state, caplog, policy, said):
+    Blocked(log, state, policy).truncator.run()
+    assert bool(caplog.records) == said
+
+
+def test_what_no_replica_holds_yet_is_not_told_of(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.replicas.remove("there")
+    blocked.truncator.run()
+    assert not caplog.records
+
+
+def test_a_set_that_cannot_be_read_any_more_is_told_once(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.replicas.remove("gone")
+    with open(os.path.join(blocked.replicas.folder, "replicas.json"), "w") as file:
+        file.write("damaged")
+    blocked.truncator.run()
+    blocked.truncator.run()
+    assert len(firsts(log)) == 5
+    assert [record.event for record in caplog.records] == ["not-truncated"]
 
 
 def test_only_what_is_noted_of_the_generation_at_hand_counts(log, tmp_path):

@@ -26,6 +26,7 @@ from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 HOUR = 3600.0
@@ -178,6 +179,47 @@ def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
         truncations.serve(idle.clock.monotonic())
     truncations.shutdown(wait=True)
     assert idle.gone() == 1
+
+
+def test_a_running_daemon_tells_of_a_replica_that_was_dropped_and_not_forgotten_even_if_its_set_is_damaged(
+    tmp_path, caplog
+):
+    log = make_log(tmp_path / "log", "lines")
+    for _ in range(2):
+        log.roll(2)
+    state, pause = str(tmp_path / "state"), threading.Event()
+    urls = [f"file://{tmp_path}/{name}" for name in "ab"]
+    replicas = ReplicaSet(log_state_folder(state, log.folder))
+
+    def run(urls: list[str], until: Callable[[], bool]) -> None:
+        entry = {"path": log.folder, "format": "lines", "pattern": "app.*", "truncate": {"max_bytes": 0}}
+        entry["replicas"] = [{"url": url, "snapshot_segments": 1} for url in urls]
+        replicator = Replicator(make_config("here", {"logs": [entry]}), state_dir=state, host="test")
+        thread = threading.Thread(target=replicator.run)
+        thread.start()
+        try:
+            assert any(until() or pause.wait(0.05) for _ in range(WAIT_SECONDS * 20))
+        finally:
+            replicator.stop()
+            thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "not-truncated"]
+
+    run(urls, lambda: sum(map(bool, replicas.held())) == 2)
+    assert told() == []
+    for damaged in (False, True):
+        if damaged:
+            with open(os.path.join(replicas.folder, "replicas.json"), "w") as file:
+                file.write("damaged")
+        caplog.clear()
+        for _ in range(4):
+            log.roll(2)
+        run(urls[:1], lambda: any("wait for" in message and "forget" in message for message in told()))
+        assert sorted(log.files()) == sorted(log.texts)[1:]  # but for what the other one holds, too
+        assert len(replicas.held()) == 2
+    run(urls, lambda: len(os.listdir(log.folder)) == 2)
 
 
 def test_a_running_daemon_truncates_an_idle_log(tmp_path):
