@@ -32,7 +32,7 @@ EVENTS = {
     "pruned": "What retention frees was deleted.",
     "prune-failed": "Pruning failed; it is tried again.",
     "truncated": "Log segments that every replica has were removed at the source.",
-    "not-truncated": "Truncation failed; it is tried again.",
+    "not-truncated": "Truncation failed, or waits for a replica; it is tried again.",
     # verification
     "verified": "All of a replica was verified.",
     "anomaly": "Verification found something that was not known before.",
