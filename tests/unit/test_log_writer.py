@@ -653,9 +653,11 @@ def test_segments_that_do_not_follow_are_refused(tmp_path: Path) -> None:
     (tmp_path / f"{5:020d}.log").write_bytes(b"")
     with pytest.raises(SequenceGapError):
         LogWriter(str(tmp_path))
-    (tmp_path / f"{5:020d}.log").write_bytes(b"something else altogether")
-    with pytest.raises(WrongFormatError):
-        LogWriter(str(tmp_path))
+    for other in (b"something else altogether", bytes(8) + b"\0\0\0\x3a\0\0\0\0\x02" + bytes(60)):
+        (tmp_path / f"{5:020d}.log").write_bytes(other)
+        with pytest.raises(WrongFormatError):
+            LogWriter(str(tmp_path))
+        assert (tmp_path / f"{5:020d}.log").read_bytes() == other
 
 
 def test_a_damaged_header_with_commits_behind_is_refused(tmp_path: Path) -> None:
