@@ -56,9 +56,9 @@ def generations(place: str, config_file: str | None, as_json: bool) -> None:
     The lag is how long before the newest shipped bytes its own last ones were shipped. LOG_DIR, the folder of a
     configured log, stands for its replicas.
     """
-    from litelog_cli.listing import describe_generations
+    from litelog_cli.listing import describe_generations, require_any
 
-    for url, client in each_replica(place, config_file):
+    for url, client in each_replica(place, config_file, require_any):
         found = describe_generations(client)
         if as_json:
             for facts in found:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.errors import NothingToRestoreError
 from litelog.position import Generation, generation
 from litelog_cli.configured import find_sources
-from litelog_cli.places import opened_replica
+from litelog_cli.logging_setup import say
+from litelog_cli.places import is_replica, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,13 +30,43 @@ replica_config_option = click.option(
 )
 
 
-def each_replica(place: str, config_file: str | None) -> Iterator[tuple[str | None, ReplicaClient]]:
+def each_replica(
+    place: str, config_file: str | None, require: Callable[[ReplicaClient], object] | None = None
+) -> Iterator[tuple[str | None, ReplicaClient]]:
     """The replicas that ``place`` names, each open until the next one is asked for, and its URL where there are
-    several."""
+    several.
+
+    Of several, those that hold nothing to list are named on standard error; NothingToRestoreError if all are so.
+    ``require`` raises it for such a one: else one without the generation that the verb's ``--generation`` names.
+    """
+    require = _require_generation if require is None else require
     replicas = find_sources((place,), config_file).replicas
+    passed_over = 0
     for replica in replicas:
         with opened_replica(replica.url, replica.options) as client:
+            try:
+                if len(replicas) > 1 or _may_be_log(replica.url, place):
+                    require(client)
+            except NothingToRestoreError as error:
+                if len(replicas) == 1:
+                    raise NothingToRestoreError(
+                        f"{error}; if it is a log, name its configuration (--config)"
+                    ) from error
+                passed_over += 1
+                if passed_over == len(replicas):
+                    raise
+                say(f"litelog: passed over {error}", "passed-over", level=logging.WARNING)
+                continue
             yield (client.url if len(replicas) > 1 else None), client
+
+
+def _may_be_log(url: str, place: str) -> bool:
+    """Whether ``place`` is a folder on this machine that holds no replica, and that no configuration knows."""
+    return url == place and not is_replica(place) and os.path.isdir(place)
+
+
+def _require_generation(client: ReplicaClient) -> None:
+    choose_claim(client, click.get_current_context().params.get("name"))
 
 
 def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:

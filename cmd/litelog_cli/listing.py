@@ -72,6 +72,12 @@ def describe_generations(client: ReplicaClient) -> list[GenerationFacts]:
     ]
 
 
+def require_any(client: ReplicaClient) -> None:
+    """Raise NothingToRestoreError if no generation is claimed or holds objects. A listing or two."""
+    if not client.claims() and not client.generations():
+        raise NothingToRestoreError(f"{client.url}: holds no generation")
+
+
 def ratio(length: int, size: int) -> float | None:
     """Bytes of the log for each that is stored, two digits behind the point; None where nothing is stored."""
     return round(length / size, 2) if size else None

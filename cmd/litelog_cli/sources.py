@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from litelog.registry import open_stored_format
@@ -63,44 +64,57 @@ def replica_batches(
 
     client = stack.enter_context(opened_replica(replica.url, replica.options))
     sequence = start.value if start.kind is Kind.SEQUENCE else None
-    if start.kind in (Kind.LAST, Kind.END) and (reached := _next_sequence(client, name)) is not None:
-        sequence = max(0, reached - 1) if start.kind is Kind.LAST else reached
+    if start.kind in (Kind.LAST, Kind.END) and (last := _last_commit(client, name)) is not None:
+        sequence = last[0] if start.kind is Kind.LAST else last[1]
     reader = ReplicaReader(
         client,
         generation=name,
         start=sequence,
         start_time=start.value if start.kind is Kind.TIME else None,
+        end=end.value if end is not None and end.kind is Kind.SEQUENCE else None,
         follow=follow,
         formats=lambda format_name: open_stored_format(format_name, pattern),
     )
     batches = stack.enter_context(reader).batches()
-    return batches if end is None else _until(batches, end)
+    return _until(batches, end.value) if end is not None and end.kind is Kind.TIME else batches
 
 
-def _next_sequence(client: ReplicaClient, name: Generation | None) -> int | None:
-    """The sequence behind the last record; None if there is none. A few headers at most, at the end."""
+def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, int] | None:
+    """The last record's sequence, and the one behind it; None if there is none. Of bytes that are sequences, what a
+    reader of the log gives last. A few headers at most, at the end."""
+    from litelog.formats.raw import RawFormat
+    from litelog.log.piece import PIECE_BYTES
     from litelog.reading.generation_choice import find_claim, open_latest
     from litelog.reading.pieces import list_pieces
     from litelog.reading.wal_search import read_header
 
     pieces = open_latest(client) if name is None else list_pieces(client, find_claim(client, name))
     headers = (read_header(client, info.position) for info in reversed(pieces.wal))
-    reached = next((header.next for header in headers if header.next is not None), None)
+    shipped = ((each.index, each.first, each.offset, each.next) for each in headers)
+    sealed = ((each.index, each.first, 0, each.next) for each in reversed(pieces.base.entries))
+    runs = chain(shipped, sealed)
+    index, first, offset, reached = next((run for run in runs if run[3] is not None), (0, None, 0, None))
     if reached is None:
-        reached = next((entry.next for entry in reversed(pieces.base.entries) if entry.next is not None), None)
-    return reached
+        return None
+    if pieces.base.claim.format != RawFormat.name:
+        return max(0, reached - 1), reached
+    begin = None if first is None else first - offset  # of its file: readers begin there, and take pieces
+    while begin is None:
+        of, first, offset, after = next(runs, (0, 0, 0, 0))
+        if after is not None and after < reached and of != index:
+            begin = after  # what lies between was never shipped piece by piece
+        elif first is not None:
+            begin = first - offset
+    return begin + max(0, reached - 1 - begin) // PIECE_BYTES * PIECE_BYTES, reached
 
 
-def _until(batches: Iterator[Columns], end: Start) -> Iterator[Columns]:
+def _until(batches: Iterator[Columns], time: int) -> Iterator[Columns]:
     for columns in batches:
-        if end.kind is Kind.SEQUENCE:
-            stop = columns.find(end.value)
-        elif columns.timestamps is None:
-            stop = len(columns)
-        else:
-            late = columns.timestamps >= end.value
-            stop = int(late.argmax()) if late.any() else len(columns)
+        stop = len(columns)
+        if columns.timestamps is not None:
+            late = columns.timestamps >= time
+            stop = int(late.argmax()) if late.any() else stop
         if stop:
             yield columns.slice(0, stop)
-        if stop < len(columns) or (end.kind is Kind.SEQUENCE and int(columns.sequences[-1]) + 1 >= end.value):
+        if stop < len(columns):
             return

@@ -24,6 +24,7 @@ SEGMENT_HEADER_BYTES = 64
 
 _HEADER = struct.Struct("<8sHHI16sQq12sI")
 _CHECKED_BYTES = SEGMENT_HEADER_BYTES - 4
+_FIXED = struct.pack("<HHI", VERSION, 0, SEGMENT_HEADER_BYTES)  # what follows the magic
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class SegmentHeader:
             raise ValueError(f"{len(head)} bytes are no header")
         magic, version, flags, length, log_id, first, created, zeros, stored = _HEADER.unpack_from(head)
         checksum = crc32c(head[:_CHECKED_BYTES])
-        if magic != MAGIC and not MAGIC.startswith(magic.rstrip(b"\0")):
+        if _is_foreign(head):
             raise WrongFormatError(name, "litelog", f"it starts with {magic!r}, not {MAGIC!r}")
         if checksum != stored:
             raise ValueError(f"its checksum is {stored:08x}, expected {checksum:08x}")
@@ -67,7 +68,7 @@ def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> Segm
     head = bytes(data[:SEGMENT_HEADER_BYTES])
     if is_zero(data):
         return Walk([], 0, sequence, epoch, Tail.ZEROS if head else Tail.NOTHING)
-    if not MAGIC.startswith(head[: len(MAGIC)].rstrip(b"\0")):
+    if _is_foreign(head):
         raise WrongFormatError(name, "litelog", f"it starts with {head[: len(MAGIC)]!r}, not {MAGIC!r}")
     if len(head) < SEGMENT_HEADER_BYTES:
         damage = Damage(0, "length of the header", SEGMENT_HEADER_BYTES, len(head))
@@ -84,6 +85,16 @@ def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> Segm
     if header.first_sequence != sequence:
         raise CorruptCommitError(name, 0, "first sequence in the header", sequence, header.first_sequence)
     return header
+
+
+def _is_foreign(head: memoryview | bytes) -> bool:
+    """Whether another format's log segment begins with ``head``. Ours may be there in part, with zeros behind; behind
+    zeros there is nothing of it, but for damage: others begin so (Kafka's, with its first offset)."""
+    magic = bytes(head[: len(MAGIC)]).rstrip(b"\0")
+    if magic or len(head) < SEGMENT_HEADER_BYTES:
+        return not MAGIC.startswith(magic)
+    rest = bytes(head[len(MAGIC) : SEGMENT_HEADER_BYTES])
+    return any(rest) and not rest.startswith(_FIXED)
 
 
 def _is_prefix(head: bytes, sequence: int) -> bool:

@@ -72,6 +72,7 @@ class GroupCommit:
         self._resolvable: deque[Pending] = deque()
         self._closing = False
         self._poison: BaseException | None = None
+        self._told = False
         self._thread: threading.Thread | None = None
         self._tick: Callable[[], None] | None = None
         self._tick_seconds: float | None = None
@@ -103,7 +104,7 @@ class GroupCommit:
             while not pending.done:
                 self._write_group()
         if pending.error is not None:
-            raise self._poisoned()
+            raise self._tell()
 
     def flush(self) -> None:
         """Write all that is queued. To be called with the pen held; PoisonedError where writing failed."""
@@ -120,7 +121,7 @@ class GroupCommit:
             except BaseException as error:
                 self._fail(error)
                 if isinstance(error, OSError):
-                    raise self._poisoned() from error
+                    raise self._tell() from error
                 raise
         with self.changed:
             self.changed.notify_all()
@@ -146,7 +147,12 @@ class GroupCommit:
     def require_sound(self) -> None:
         """Raise PoisonedError if an earlier write failed."""
         if self._poison is not None:
-            raise self._poisoned()
+            raise self._tell()
+
+    def require_told(self) -> None:
+        """Raise PoisonedError if a write or sync failed and no caller got to know: a future may never be looked at."""
+        if not self._told:
+            self.require_sound()
 
     def close(self) -> bool:
         """Take no more appends, write what is queued, resolve all futures. False if it was closed before."""
@@ -170,6 +176,11 @@ class GroupCommit:
         if self._closing:
             raise ClosedError(f"{self._name}: the writer is closed")
 
+    def _tell(self) -> PoisonedError:
+        """To be raised to a caller."""
+        self._told = True
+        return self._poisoned()
+
     def _poisoned(self) -> PoisonedError:
         error = PoisonedError(
             f"{self._name}: a write or sync failed ({self._poison}); what is durable is not known: open the log anew"
@@ -189,7 +200,8 @@ class GroupCommit:
         if not group:
             return False
         try:
-            self.require_sound()
+            if self._poison is not None:
+                raise self._poisoned()
             self._write(group)
         except BaseException as error:
             self._settle(group, size, error)

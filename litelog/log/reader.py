@@ -216,15 +216,21 @@ class LogReader:
         return max(1, min(PIECE_BYTES, left))
 
     def _find_start(self) -> bool:
-        place = self._seek()
-        if place is None:
-            return False
-        try:
-            segment = self._names.open(place.name)
-        except FileNotFoundError:
-            return False  # deleted since: look again
-        self._cursor.place(segment, place.offset, place.expect)
-        return True
+        """Place the cursor, and look again where a log segment is removed meanwhile. False while there is no commit."""
+        while not self._closed:
+            names = self._names.all()
+            try:
+                place = self._seek()
+                if place is not None:
+                    self._cursor.place(self._names.open(place.name), place.offset, place.expect)
+                    return True
+            except FileNotFoundError:
+                continue
+            if self._names.all() == names:
+                if self._start in ("latest", "end"):
+                    self._start = "earliest"  # it was empty when asked: all that comes is new
+                return False
+        return False
 
     def _seek(self) -> StartPlace | None:
         if self._start_time is not None:
@@ -234,9 +240,7 @@ class LogReader:
         if self._start == "earliest":
             return self._seeker.earliest()
         place = self._seeker.last()
-        if place is None:
-            self._start = "earliest"  # it was empty when asked: all that comes is new
-        elif self._skip_to is None:
+        if place is not None and self._skip_to is None:
             self._skip_to = self._last_sequence(place) + (self._start == "end")
         return place
 

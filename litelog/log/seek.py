@@ -36,7 +36,10 @@ class StartPlace:
 
 
 class Seeker:
-    """Finds places in one log. Reads only; looks up nothing that it does not check."""
+    """Finds places in one log. Reads only; looks up nothing that it does not check.
+
+    FileNotFoundError, and places in log segments that are gone, where some are removed meanwhile: look again.
+    """
 
     def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering) -> None:
         """``numbering``: of the records, where they do not carry their numbers."""

@@ -181,7 +181,7 @@ class LogWriter:
     def close(self) -> None:
         """Write and sync what is queued, resolve all futures, and let the log go. Idempotent.
 
-        Raises PoisonedError if the last writes failed.
+        Raises PoisonedError if a write or sync failed and no call has raised that yet: one in the background did.
         """
         if not self._group.close():
             return
@@ -191,6 +191,7 @@ class LogWriter:
         finally:
             self._tail.close()
             self._unlock()
+        self._group.require_told()
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from litelog.clock import SystemClock
 from litelog.errors import (
     ConfigError,
@@ -16,6 +18,8 @@ from litelog.errors import (
     PrunedError,
     ReplicaGapError,
 )
+from litelog.formats.columns import Columns
+from litelog.formats.raw import RawFormat
 from litelog.position import Position, generation
 from litelog.reading.generation_choice import find_claim, find_latest, open_latest
 from litelog.reading.pieces import list_pieces
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.formats.columns import Columns
     from litelog.position import Generation
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
@@ -65,6 +68,7 @@ class ReplicaReader:
         generation: Generation | None = None,
         start: int | None = None,
         start_time: int | None = None,
+        end: int | None = None,
         follow: bool = False,
         poll_interval: float = 1.0,
         look_seconds: float = LOOK_SECONDS,
@@ -75,15 +79,17 @@ class ReplicaReader:
 
         ``start``: the first record with that sequence or a higher one. ``start_time``: the first record with that time
         or a later one (microseconds since 1970); in a format without timestamps, the first one shipped then or later,
-        as far as that is known. Neither: the oldest record. ``poll_interval`` in seconds. After ``look_seconds``
-        without news, or behind the head, a follower makes sure that it stands at the end and not at a hole. ``stop``
-        ends a follower as ``close`` does. ``formats`` gives the log format of a name.
+        as far as that is known. Neither: the oldest record. ``end``: the first sequence not to be given. In format
+        ``raw``, whose sequences count bytes, both may lie within what was shipped at once. ``poll_interval`` in
+        seconds. After ``look_seconds`` without news, or behind the head, a follower makes sure that it stands at the
+        end and not at a hole. ``stop`` ends a follower as ``close`` does. ``formats`` gives the log format of a name.
         """
         if start is not None and start_time is not None:
             raise ConfigError("start at a sequence or at a time, not at both")
         self._client = client
         self._named = generation
         self._filter = StartFilter(start, start_time)
+        self._end, self._ended = end, False
         self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
         self._stop, self._closed = stop, threading.Event()
         self._formats = formats
@@ -121,10 +127,10 @@ class ReplicaReader:
         executor = ThreadPoolExecutor(AHEAD_JOBS, "read")
         try:
             for batch in self._read(executor):
-                columns = self._filter.cut(batch.columns, batch.shipped)
+                columns = self._cut(batch)
                 if len(columns):
                     yield columns
-                if self._is_stopped():
+                if self._ended or self._is_stopped():
                     return
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -154,6 +160,20 @@ class ReplicaReader:
                 return
             head = now
             self._wait()
+
+    def _cut(self, batch: ShippedBatch) -> Columns:
+        """Only what lies between start and end."""
+        columns, is_raw = batch.columns, isinstance(self._format, RawFormat)
+        if is_raw:
+            for sequence in (self._filter.sequence, self._end):
+                columns = columns if sequence is None else _split_bytes(columns, sequence)
+        columns = self._filter.cut(columns, batch.shipped)
+        if self._end is None or not len(columns):
+            return columns
+        stop = columns.find(self._end)
+        reached = int(columns.sequences[-1]) + (int(columns.value_lengths[-1]) if is_raw else 1)
+        self._ended = stop < len(columns) or reached >= self._end
+        return columns.slice(0, stop)
 
     # --- finding a place
 
@@ -305,3 +325,19 @@ class ReplicaReader:
 
     def _is_stopped(self) -> bool:
         return self._closed.is_set() or (self._stop is not None and self._stop.is_set())
+
+
+def _split_bytes(columns: Columns, sequence: int) -> Columns:
+    """The same bytes, of format ``raw``, in two commits where ``sequence`` lies within one."""
+    number = columns.find(sequence) - 1
+    if number < 0:
+        return columns
+    head = sequence - int(columns.sequences[number])
+    start, length = int(columns.value_starts[number]), int(columns.value_lengths[number])
+    if not 0 < head < length:
+        return columns
+    lengths = np.insert(columns.value_lengths, number + 1, length - head)
+    lengths[number] = head
+    sequences = np.insert(columns.sequences, number + 1, sequence)
+    starts = np.insert(columns.value_starts, number + 1, start + head)
+    return Columns(columns.data, sequences, None, None, None, starts, lengths)

@@ -91,8 +91,8 @@ def plan_restore(
 
 
 def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pieces, tuple[CorruptObjectError, ...]]:
-    """What the generation holds, and what is damaged of that: also where no snapshot is whole. ``around``: even where
-    sealed segments do not tell what it described."""
+    """What the generation holds, and what is damaged of that: also where no snapshot is whole, or there. ``around``:
+    even where sealed segments do not tell what it described."""
     try:
         held = list_pieces(client, claim)
     except UnknownVersionError:
@@ -105,8 +105,28 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
                 raise
         base = Base(claim, None, "")
         return Pieces(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (error,)
+    if (lost := _lost_snapshot(client, held)) is not None:
+        try:
+            return rebuild(client, claim, lost), (lost,)
+        except CorruptObjectError:
+            if not around:
+                raise
     damage = held.base.damage
     return held, () if damage is None else (damage,)
+
+
+def _lost_snapshot(client: ReplicaClient, held: Pieces) -> CorruptObjectError | None:
+    """What to say of a generation whose sealed segments show that it had a snapshot, where none is there.
+
+    Those before its claim's first index go up before the first snapshot does: alone they may just be on their way.
+    """
+    claim = held.base.claim
+    if held.base.snapshot is not None:
+        return None
+    indexes = [info.index for info in client.sealed_segments(generation(claim.generation))]
+    if not indexes or (missing_snapshot(held.base, held.wal) is None and len(indexes) < claim.first):
+        return None
+    return CorruptObjectError(snapshot_key(generation(claim.generation), claim.first), "is missing")
 
 
 def _fill_in(

@@ -220,3 +220,27 @@ def test_a_replica_knows_its_format(litelog: Command) -> None:
     litelog("replicate", "--once", "log", "replica")
     done = litelog("cat", "--format", "raw", "replica")
     assert (done.code, "a replica knows its format" in done.err) == (ExitCode.USAGE, True)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_raw_bytes_of_a_replica_begin_and_stop_where_those_of_the_log_do(litelog: Command, sealed: bool) -> None:
+    folder = litelog.folder / "app"
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"app-{number}").write_bytes(b"".join(b"%d:%08d," % (number, at) for at in range(27273))[:300_000])
+    files = ("--format", "raw", "--pattern", "app-*")
+    litelog("replicate", "--once", *files, "app", "replica")
+    if sealed:
+        (folder / "app-2").write_bytes(b"and a little more")
+        litelog("replicate", "--once", *files, "app", "replica")
+    for arguments in (
+        ["--from", "350000"],
+        ["--from", "10", "--to", "20"],
+        ["--from", "299990", "--to", "300010"],
+        ["--to", "20"],
+        ["--from", "latest"],
+        ["--from", "end"],
+    ):
+        expected = litelog("cat", "--json", *files, *arguments, "app")
+        done = litelog("cat", "--json", "--pattern", "app-*", *arguments, "replica")
+        assert (done.code, done.lines) == (ExitCode.DONE, expected.lines), (arguments, done.err)

@@ -187,6 +187,48 @@ def test_a_configured_logs_folder_stands_for_its_replicas(litelog: Command, verb
     assert table.count("/one:") == table.count("/two:") == 1
 
 
+def configure(litelog: Command, *replicas: str) -> None:
+    """In ``litelog.yml``: ``log``, with these replicas."""
+    urls = "".join(f"      - url: {litelog.folder}/{replica}\n" for replica in replicas)
+    (litelog.folder / "litelog.yml").write_text(f"logs:\n  - path: {litelog.folder}/log\n    replicas:\n{urls}")
+
+
+@pytest.mark.parametrize("verb", ["generations", "snapshots", "wal"])
+def test_a_replica_that_holds_nothing_does_not_hide_the_others(litelog: Command, verb: str) -> None:
+    litelog.lines(10)
+    assert litelog("replicate", "--once", "--state-dir", "kept", "log", "good").code == 0
+    configure(litelog, "empty", "good", "bare")
+    done = litelog(verb, "--config", "litelog.yml", "--json", "log")
+    assert done.code == ExitCode.DONE, done.err
+    assert {line["replica"].rpartition("/")[2] for line in done.lines} == {"good"}
+    for empty in ("empty", "bare"):
+        assert f"{litelog.folder}/{empty}: holds no " in done.err
+    configure(litelog, "empty", "bare")
+    done = litelog(verb, "--config", "litelog.yml", "--json", "log")
+    assert (done.code, done.out) == (ExitCode.NOTHING_TO_RESTORE, "")
+
+
+def test_a_generation_is_listed_of_the_replica_that_has_it(litelog: Command) -> None:
+    litelog.lines(10)
+    for replica in ("one", "two"):
+        assert litelog("replicate", "--once", "--state-dir", f"state-{replica}", "log", replica).code == 0
+    configure(litelog, "one", "two")
+    (facts,) = litelog("generations", "--json", "two").lines
+    done = litelog("wal", "--config", "litelog.yml", "--json", "--generation", facts["generation"], "log")
+    assert done.code == ExitCode.DONE, done.err
+    assert {line["replica"].rpartition("/")[2] for line in done.lines} == {"two"}
+
+
+@pytest.mark.parametrize("verb", ["generations", "snapshots", "wal"])
+def test_a_log_without_its_configuration_is_told_of_it(litelog: Command, verb: str) -> None:
+    litelog.lines(1)
+    done = litelog(verb, "log")
+    assert done.code == ExitCode.NOTHING_TO_RESTORE
+    assert "holds no " in done.err
+    assert "--config" in done.err
+    assert "--config" not in litelog(verb, "nowhere").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

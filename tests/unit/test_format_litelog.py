@@ -24,6 +24,7 @@ from litelog.formats.litelog import (
     encode_commit,
     segment_name,
 )
+from litelog.formats.segment_header import MAGIC
 
 FORMAT: LogFormat = LitelogFormat()
 LOG_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -419,6 +420,30 @@ def test_another_formats_log_segment_is_refused() -> None:
             assert FORMAT.scan(NAME, memoryview(head), 0, BEGINNING).commits == 0
     with pytest.raises(WrongFormatError):
         FORMAT.scan("x.log", memoryview(small_log()[0]), 0, BEGINNING)
+
+
+KAFKA_BATCH = bytes.fromhex(
+    "0000000000000000 0000003a 00000000 02 e99b8dd8 0000 00000000 0000019aa8b3c4d5 0000019aa8b3c4d5"
+    "ffffffffffffffff ffff ffffffff 00000001 10 00 00 00 01 04 6869 00 00"
+)
+
+
+@pytest.mark.parametrize("behind", [0, 1, 100_000])
+def test_a_log_segment_that_begins_with_zeros_is_refused_for_what_follows(behind: int) -> None:
+    data = KAFKA_BATCH + bytes(behind)
+    assert len(KAFKA_BATCH) >= SEGMENT_HEADER_BYTES
+    with pytest.raises(WrongFormatError, match="it starts with"):
+        FORMAT.scan(NAME, memoryview(data), 0, BEGINNING)
+    with pytest.raises(WrongFormatError, match="it starts with"):
+        FORMAT.log_id(NAME, memoryview(data))
+
+
+def test_zeros_where_our_magic_was_are_damage() -> None:
+    data, _ = small_log()
+    for zeros in (len(MAGIC), SEGMENT_HEADER_BYTES):
+        damaged = memoryview(bytes(zeros) + bytes(data[zeros:]))
+        with pytest.raises(CorruptCommitError):
+            FORMAT.scan(NAME, damaged, 0, BEGINNING)
 
 
 def test_a_header_of_another_version_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,11 @@ from litelog.log.writer import LogWriter
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from litelog.log.reader import Start
+    from litelog.log.source import OpenSegment
 
 PATIENCE_SECONDS = 30.0
 """Only a failing test waits this long."""
@@ -142,6 +146,92 @@ def test_below_the_first_available_is_truncated_with_what_is(log: Path, tmp_path
     assert (caught.value.asked, caught.value.first_available) == (2, available)
     assert sequences(tmp_path) == list(range(available, 60))
     assert sequences(tmp_path, start=available) == list(range(available, 60))
+
+
+class VanishingNames(SegmentNames):
+    """Log segments that are removed just before the first of them is opened once more than ``opens`` times."""
+
+    opens = 0
+    gone: Sequence[str] = ()
+    arrives: Path | None = None
+    """A log segment that comes in their place."""
+
+    def open(self, name: str) -> OpenSegment:
+        if self.gone and name == self.gone[0]:
+            self.opens -= 1
+            if self.opens < 0:
+                for each in self.gone:
+                    os.unlink(os.path.join(self._folder, each))
+                if self.arrives is not None:
+                    self.arrives.rename(os.path.join(self._folder, self.arrives.name))
+                self.gone = ()
+        return super().open(name)
+
+
+def vanishing(reader: LogReader, count: int, opens: int) -> VanishingNames:
+    """Have ``reader`` lose the first ``count`` log segments while it looks for its start."""
+    names = VanishingNames(reader.folder, reader._format, SystemClock())
+    names.gone, names.opens = names.all()[:count], opens
+    reader._names = reader._cursor._names = reader._seeker._names = reader._numbering._names = names
+    return names
+
+
+@pytest.mark.parametrize("opens", [0, 1])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_left_of_a_log_that_is_truncated_meanwhile_is_read(
+    log: Path, tmp_path: Path, opens: int, count: int
+) -> None:
+    shutil.copytree(log, tmp_path, dirs_exist_ok=True)
+    first = int(list_segments(str(tmp_path))[count].removesuffix(".log"))
+    with LogReader(str(tmp_path)) as reader:
+        vanishing(reader, count, opens)
+        assert [record.sequence for record in reader] == list(range(first, 60))
+
+
+@pytest.mark.parametrize("opens", [0, 1, 2])
+def test_a_start_that_is_truncated_meanwhile_is_told(log: Path, tmp_path: Path, opens: int) -> None:
+    shutil.copytree(log, tmp_path, dirs_exist_ok=True)
+    first = int(list_segments(str(tmp_path))[1].removesuffix(".log"))
+    with LogReader(str(tmp_path), start=2) as reader:
+        vanishing(reader, 1, opens)
+        with pytest.raises(TruncatedError) as caught:
+            reader.read()
+    assert (caught.value.asked, caught.value.first_available) == (2, first)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_log_whose_listing_is_gone_altogether_is_listed_anew(log: Path, tmp_path: Path, start: str) -> None:
+    folder = tmp_path / "log"
+    shutil.copytree(log, folder)
+    newest = list_segments(str(folder))[-1]
+    (folder / newest).rename(tmp_path / newest)
+    with LogReader(str(folder), start=start) as reader:  # type: ignore[arg-type]
+        names = vanishing(reader, 100, 0)
+        names.gone = names.all() if start == "earliest" else names.all()[::-1]
+        names.arrives = tmp_path / newest
+        expected = list(range(int(newest.removesuffix(".log")), 60))
+        assert [record.sequence for record in reader] == (expected if start == "earliest" else expected[-1:])
+
+
+@pytest.mark.parametrize(
+    ("start", "opens", "expected"),
+    [
+        ("earliest", 0, [b"1", b"2"]),
+        ("earliest", 1, [b"1", b"2"]),
+        ("latest", 0, [b"2"]),
+        (0, 0, [b"1", b"2"]),
+        (0, 1, [b"1", b"2"]),
+        (1, 0, [b"2"]),
+    ],
+)
+def test_files_that_vanish_while_they_are_counted_are_counted_anew(
+    tmp_path: Path, start: int | Start, opens: int, expected: list[bytes]
+) -> None:
+    for number in range(3):
+        (tmp_path / f"a.{number}").write_bytes(b"%d\n" % number)
+    with LogReader(str(tmp_path), LinesFormat("a.*"), start=start) as reader:
+        vanishing(reader, 1, opens)
+        assert [record.value for record in reader] == expected
 
 
 def test_wrong_questions_are_refused(log: Path) -> None:

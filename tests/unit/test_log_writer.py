@@ -507,6 +507,39 @@ def test_a_failed_sync_at_close_is_reported(tmp_path: Path) -> None:
     LogWriter(str(tmp_path)).close()
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_sync_that_failed_in_the_background_is_reported_at_close(tmp_path: Path, asynchronous: bool) -> None:
+    disk = FailingDisk()
+    writer = LogWriter(str(tmp_path), disk=disk, fsync="interval", fsync_interval=0.01)
+    with writer._group.pen:  # no sync comes between
+        appended = writer.append_async(b"x") if asynchronous else writer.append(b"x")
+        disk.fail_sync = True
+    with writer._group.changed:
+        assert writer._group.changed.wait_for(lambda: writer._group.poisoned, PATIENCE_SECONDS)
+    assert appended
+    with pytest.raises(PoisonedError):
+        writer.close()
+    writer.close()
+    LogWriter(str(tmp_path)).close()
+
+
+def test_a_failure_that_only_a_future_tells_is_reported_at_close(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    writer = LogWriter(str(tmp_path), disk=disk)
+    disk.fail_sync = True
+    assert isinstance(writer.append_async(b"lost").exception(PATIENCE_SECONDS), PoisonedError)
+    with pytest.raises(PoisonedError):
+        writer.close()
+
+
+def test_a_failure_that_was_raised_is_not_reported_again_at_close(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    with LogWriter(str(tmp_path), disk=disk) as writer:
+        disk.fail_sync = True
+        with pytest.raises(PoisonedError):
+            writer.append(b"lost")
+
+
 def test_a_failed_roll_poisons_and_reopening_goes_on(tmp_path: Path) -> None:
     disk = FailingDisk()
     writer = LogWriter(str(tmp_path), disk=disk)
@@ -620,9 +653,11 @@ def test_segments_that_do_not_follow_are_refused(tmp_path: Path) -> None:
     (tmp_path / f"{5:020d}.log").write_bytes(b"")
     with pytest.raises(SequenceGapError):
         LogWriter(str(tmp_path))
-    (tmp_path / f"{5:020d}.log").write_bytes(b"something else altogether")
-    with pytest.raises(WrongFormatError):
-        LogWriter(str(tmp_path))
+    for other in (b"something else altogether", bytes(8) + b"\0\0\0\x3a\0\0\0\0\x02" + bytes(60)):
+        (tmp_path / f"{5:020d}.log").write_bytes(other)
+        with pytest.raises(WrongFormatError):
+            LogWriter(str(tmp_path))
+        assert (tmp_path / f"{5:020d}.log").read_bytes() == other
 
 
 def test_a_damaged_header_with_commits_behind_is_refused(tmp_path: Path) -> None:

@@ -86,6 +86,22 @@ def test_any_start_in_any_pieces_gives_the_rest(shape, data):
     assert sequences(builder.client, start=start) == list(range(start, total))
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_raw_bytes_begin_and_end_anywhere(sealed):
+    builder = ReplicaBuilder(RawFormat())
+    built = builder.add()
+    for data, name, final in ((b"one", "a", False), (b"fifteen", "a", True), (b"two", "b", False)):
+        built.ship(data, name, final=final)
+    if sealed:
+        built.snapshot(1)
+    whole = b"onefifteentwo"
+    for start in range(len(whole) + 2):
+        for end in (None, start + 1, start + 3, len(whole)):
+            reader = reader_of(builder.client, start=start, end=end, formats=lambda _: RawFormat())
+            found = b"".join(record.value for batch in reader.batches() for record in batch.records())
+            assert found == whole[start : len(whole) if end is None else end], (start, end)
+
+
 def test_a_start_costs_headers_and_not_the_whole_log():
     builder = ReplicaBuilder()
     built = builder.add()

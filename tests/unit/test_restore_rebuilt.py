@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.errors import CorruptionError, CorruptObjectError, LitelogError
-from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key
+from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NothingToRestoreError
+from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
@@ -65,6 +65,10 @@ def without_snapshots(builder: ReplicaBuilder) -> dict[str, bytes]:
     return {key: b"x" if parse_snapshot(key) else body for key, body in builder.objects().items()}
 
 
+def deleted_snapshots(builder: ReplicaBuilder) -> dict[str, bytes]:
+    return {key: body for key, body in builder.objects().items() if not parse_snapshot(key)}
+
+
 def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], list[str]]:
     client = client_of(objects)
     result = restore(client, find_plan(client, Target(), FORMAT), str(folder), log_format=FORMAT)
@@ -91,6 +95,39 @@ def test_all_of_it_comes_back_and_the_damage_is_named(make, tmp_path):
     found, mended = outcome(objects, tmp_path / "out")
     assert found == EXPECTED
     assert mended == [max(key for key in objects if parse_snapshot(key))]
+
+
+@pytest.mark.parametrize("make", [pruned, first_contact, nothing_behind])
+def test_snapshots_that_were_deleted_are_made_up_for_as_damaged_ones_are(make, tmp_path):
+    builder = make()
+    found, mended = outcome(deleted_snapshots(builder), tmp_path / "out")
+    assert found == EXPECTED
+    assert mended == [snapshot_key(builder.generations[0].name, builder.generations[0].claim.first)]
+
+
+def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp_path):
+    builder = nothing_behind()
+    objects = {key: body for key, body in deleted_snapshots(builder).items() if not parse_wal(key)}
+    target = Target(generation=builder.generations[0].name)
+    with pytest.raises(CorruptObjectError, match="sealed segments of indexes 0 to 3 and no WAL segments"):
+        find_plan(client_of(objects), target, FORMAT)
+
+
+def test_a_first_contact_that_was_broken_off_before_its_snapshot_is_nothing_yet():
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=3), start=False)
+    built.seal_unshipped(0, LOG[0])
+    with pytest.raises(NothingToRestoreError, match="holds nothing yet"):
+        find_plan(builder.client, Target(generation=built.name), FORMAT)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_told(tmp_path, lost):
+    builder = pruned()
+    objects = deleted_snapshots(builder)
+    del objects[sealed_key(builder.generations[0].name, lost)]
+    with pytest.raises(CorruptObjectError, match="is missing; and no other snapshot"):
+        outcome(objects, tmp_path / "out")
 
 
 def test_each_commit_can_be_restored_to(tmp_path):
