@@ -227,6 +227,8 @@ class SegmentNames:
     def sync_folder(self) -> None:
         try:
             sync_folder(self._folder)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise SourceMissingError(self._folder, "no such folder") from error
         except OSError as error:
             raise SourceSyncError(f"{self._folder}: cannot be synced: {error}") from error
 
