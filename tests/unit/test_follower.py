@@ -797,6 +797,20 @@ def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
     follower.close()
 
 
+@pytest.mark.parametrize("left", ["nothing", "a file"])
+def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
+    log: LogBuilder, clock: ManualClock, left: str
+) -> None:
+    names = SegmentNames(log.folder, log.format, clock)
+    log.roll(2)
+    assert names.all()
+    os.rename(log.folder, f"{log.folder}-moved")
+    if left == "a file":
+        Path(log.folder).touch()
+    with pytest.raises(SourceMissingError, match="no such folder"):
+        names.sync_folder()
+
+
 def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:
     """The kernel tells of lost bytes once; whoever asks again hears that all is well."""
     log.roll(1)
