@@ -80,6 +80,7 @@ EVENTS = {
     "malformed": "A commit was left out, as mode says.",
     "malformed-total": "How many a task left out.",
     "store-failed": "A stream's request failed; it is tried again.",
+    "task-failed": "A task of Spark's raised what the command ends with.",
     "published": "What was written became visible.",
     "not-discarded": "What was written in vain could not be removed.",
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
+from litelog.event_fields import fields
 from litelog.quantities import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
@@ -291,7 +292,8 @@ class _Session:
         self._closing.close()
         told = find_told(str(error)) if isinstance(error, Exception) and not isinstance(error, LitelogError) else None
         if told is not None:
-            _logger.debug("%s: raised by a task of Spark's", self._job, exc_info=error)
+            said = "%s: raised by a task of Spark's"
+            _logger.debug(said, self._job, exc_info=error, extra=fields("task-failed", job=self._job))
             raise told from None
 
 
