@@ -245,7 +245,8 @@ class Roster:
         found, watched = self._find()
         if found or self._unsettled:
             self._bring_in_line()
-        self._note_not_replicated()
+        else:
+            self._note_not_replicated()
         with self._course.changed:
             self._looked_at = begun
             intervals = [folder.poll_interval for folder in self._config.folders if folder.watch]

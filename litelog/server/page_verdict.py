@@ -83,11 +83,9 @@ class Verdict:
 
 def rank(reason: Reason) -> int:
     """What to tell first: that nothing here is to be believed, what is missing here, then the worst."""
-    return (
-        -1
-        if reason.log is None or reason.kind == NOT_REPLICATED
-        else RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
-    )
+    if reason.log is None or reason.kind == NOT_REPLICATED:
+        return -1
+    return RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
 
 
 def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], State]:

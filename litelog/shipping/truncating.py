@@ -148,7 +148,6 @@ class LogTruncator:
             _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1], extra=extra)
         if done.kept is not None:
             self._tell(f"{self._folder}: not truncated further: {done.kept}")
-
         self._tell_waiting(done.waiting, names)
 
     def _tell_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
