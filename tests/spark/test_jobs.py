@@ -24,6 +24,7 @@ from litelog.spark.jobs.manifest import read_manifest
 from tests.spark.conftest import JVM
 from tests.spark.test_writer import expected, rows
 from tests.unit.replica_builder import make_log
+from tests.unit.spark_reading import table_sequences
 from tests.unit.test_spark_jobs import Replica
 
 if TYPE_CHECKING:
@@ -34,18 +35,6 @@ TASK_BYTES = 16 << 10
 
 WAIT_SECONDS = 60
 """How long a task waits for what a test says is told meanwhile."""
-
-
-def sequences(target: Path) -> list[int]:
-    """Those in all files that lie in the folders of a table, as anybody reads them who knows nothing of manifests."""
-    from pyarrow import parquet
-
-    found: list[int] = []
-    for folder, _, names in os.walk(target):
-        for name in names:
-            if name.endswith(".parquet"):
-                found += parquet.ParquetFile(os.path.join(folder, name)).read(["sequence"])["sequence"].to_pylist()
-    return sorted(found)
 
 
 def records(frame: Any) -> list[tuple[int, bytes | None, bytes]]:
@@ -69,7 +58,7 @@ def test_export_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
         (row.sequence, row.key and bytes(row.key), bytes(row.value)) for row in exported(spark, str(target)).collect()
     )
     assert table == wanted
-    assert sequences(target) == list(range(2500))
+    assert table_sequences(target) == list(range(2500))
     assert [name for name in os.listdir(target) if not name.startswith("_")] == ["date=2023-11-14"]
     with pytest.raises(ConfigError, match="partition_by"):
         export(spark, url, str(target), partition_by="hour")
@@ -119,7 +108,7 @@ def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
     schema = "user STRING, amount DOUBLE"
     with pytest.raises(Exception, match="sequence 2: its value is no JSON object"):
         export(spark, url, str(tmp_path / "strict"), schema=schema)
-    assert sequences(tmp_path / "strict") == []
+    assert table_sequences(tmp_path / "strict") == []
     export(spark, url, str(tmp_path / "table"), schema=schema, lenient=True)
     found = exported(spark, str(tmp_path / "table")).orderBy("sequence").select("sequence", "user", "amount").collect()
     assert [tuple(row) for row in found] == [(0, "a", 1.5), (1, "b", None), (2, None, None), (3, None, 2.0)]
@@ -157,7 +146,7 @@ def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
     assert held.version() == 0
     files = [os.path.relpath(path.removeprefix("file://"), target) for path in held.file_uris()]
     assert sorted(files) == sorted(file for file in _files(target) if not file.startswith("_"))
-    assert sequences(target) == list(range(300))
+    assert table_sequences(target) == list(range(300))
 
 
 def test_iceberg_holds_each_run_once(spark: Any, tmp_path: Path, iceberg: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from litelog.spark.schema import log_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from litelog.spark.partitions import Plan
 
@@ -53,3 +55,15 @@ def values(url: str, plan_made: Plan | None = None, **options: object) -> list[b
 
 def _spelled(url: str, options: Mapping[str, object]) -> dict[str, str]:
     return {"path": url, **{name.lower(): str(value) for name, value in options.items()}}
+
+
+def table_sequences(target: str | Path) -> list[int]:
+    """Those in all files that lie in the folders of a table, as anybody reads them who knows nothing of manifests."""
+    from pyarrow import parquet
+
+    found: list[int] = []
+    for folder, _, names in os.walk(target):
+        for name in names:
+            if name.endswith(".parquet"):
+                found += parquet.ParquetFile(os.path.join(folder, name)).read(["sequence"])["sequence"].to_pylist()
+    return sorted(found)

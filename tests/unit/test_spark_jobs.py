@@ -15,6 +15,7 @@ from litelog.registry import open_store
 from litelog.spark.jobs import export, exported, hybrid, verify
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.unit.spark_reading import table_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,18 +78,6 @@ class Replica:
         return self
 
 
-def sequences(target: str) -> list[int]:
-    """Those in all files in the folders of a table."""
-    from pyarrow import parquet
-
-    found: list[int] = []
-    for folder, _, names in os.walk(target):
-        for name in names:
-            if name.endswith(".parquet"):
-                found += parquet.ParquetFile(os.path.join(folder, name)).read(["sequence"])["sequence"].to_pylist()
-    return sorted(found)
-
-
 def newest_bounds(target: str) -> tuple[int, ...]:
     store = open_store(target)
     return read_manifest(store, list_runs(store)[1][-1]).plan.bounds
@@ -123,7 +112,7 @@ def test_what_retention_removed_is_no_export(replica: Replica, target: str, died
     done = export(Tasks(), replica.url, target, options={"failOnDataLoss": False})
     assert (done.first, done.next, done.rows) == (3, 10, 7)
     assert (newest_bounds(target)[0], newest_bounds(target)[-1]) == (3, 10)
-    assert sequences(target) == [0, 1, *range(3, 10)]
+    assert table_sequences(target) == [0, 1, *range(3, 10)]
     assert export(Tasks(), replica.url, target).runs == 0
 
 
@@ -133,7 +122,7 @@ def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: Replica, 
     replica.generation.stand_for_sealed(log[0])
     replica.generation.ship_segment(log[1], final=None)
     assert export(Tasks(), replica.url, target).first == 0
-    assert sequences(target) == list(range(5))
+    assert table_sequences(target) == list(range(5))
 
 
 # --- options
@@ -161,7 +150,7 @@ def test_a_table_begins_where_its_first_export_says(replica: Replica, target: st
     with pytest.raises(ConfigError, match="this table begins with 5"):
         export(Tasks(), replica.url, target, options={"startingSequence": 10})
     assert export(Tasks(), replica.url, target, options={"startingSequence": 5}).rows == 6
-    assert sequences(target) == list(range(5, 14))
+    assert table_sequences(target) == list(range(5, 14))
 
 
 def test_an_option_that_is_not_known_is_named(replica: Replica, target: str) -> None:
@@ -192,7 +181,7 @@ def test_a_first_export_that_failed_pins_nothing(replica: Replica, target: str) 
     replica.grow(5)
     with pytest.raises(KilledError):
         export(Tasks(killed=True), replica.url, target, partition_by="hour")
-    assert sequences(target) == list(range(5))
+    assert table_sequences(target) == list(range(5))
 
     class Overtaken(Tasks):
         def collect(self) -> list[Any]:
@@ -209,7 +198,7 @@ def test_a_first_export_that_failed_pins_nothing(replica: Replica, target: str) 
     with pytest.raises(ConfigError, match="partition_by"):
         export(Tasks(), replica.url, target, partition_by="hour")
     assert export(Tasks(), replica.url, target, partition_by="date").rows == 3
-    assert sequences(target) == list(range(8))
+    assert table_sequences(target) == list(range(8))
 
 
 def test_files_of_a_run_that_was_given_up_go_although_that_one_was_killed_as_well(
@@ -226,7 +215,7 @@ def test_files_of_a_run_that_was_given_up_go_although_that_one_was_killed_as_wel
     with open(os.path.join(target, left), "wb") as file:
         file.write(body)  # as if it had died before it removed them
     assert export(Tasks(), replica.url, target).rows == 5
-    assert sequences(target) == list(range(5))
+    assert table_sequences(target) == list(range(5))
 
 
 def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: Replica, target: str) -> None:
