@@ -24,8 +24,8 @@ from litelog.spark.jobs import export, exported
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
 from litelog_cli.spark import spark as group
-from tests.spark.test_jobs import sequences
 from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
+from tests.unit.spark_reading import table_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +109,7 @@ def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path)
     with driver(DRIVER, str(tmp_path), str(TASK_BYTES), output=tmp_path / "output") as wait:
         wait(lambda: list(table.rglob("*.parquet")))
     assert not manifest.exists()
-    assert 0 < len(sequences(table)) < 8000
+    assert 0 < len(table_sequences(table)) < 8000
 
     retried = str(tmp_path / "retried")
     assert "as if the machine had gone" in (tmp_path / "output").read_text()
@@ -129,7 +129,7 @@ def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path)
     write(rows(spark, 100, 1, first=8000), str(tmp_path / "long"))
     done = export(spark, str(tmp_path / "long"), str(table), partition_by="date", task_bytes=16 * TASK_BYTES)
     assert (done.runs, done.next) == (2, 8100)
-    assert sequences(table) == list(range(8100))
+    assert table_sequences(table) == list(range(8100))
     assert exported(spark, str(table)).count() == 8100
 
 
