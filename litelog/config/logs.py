@@ -72,7 +72,7 @@ class EntryConfig(BaseModel):
     takeover: Switch = False
     """Whether to take over a replica whose newest claim is another owner's."""
     poll_interval: Interval = 1.0
-    """Seconds between two looks at the folder; twice that where file-system events wake the daemon."""
+    """Seconds between two looks at the folder; WATCHED_INTERVALS times that where events wake the daemon."""
     truncate: TruncateConfig | None = None
     """What the log itself may lose once every replica has it; None: nothing, and nothing is ever written there."""
 

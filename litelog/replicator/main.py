@@ -265,7 +265,7 @@ class Replicator:
                 now = self._last_turn = self._clock.monotonic()
                 self._on_turn()
                 course.wake_at = math.inf
-                wake_at = min(now + TURN_SECONDS, self._serve(now))
+                wake_at = min(_next_turn(now), self._serve(now))
                 if course.wake_at == math.inf:  # nobody has called meanwhile
                     course.wake_at = wake_at
                     course.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
@@ -340,6 +340,11 @@ class Replicator:
         self._threads.shutdown(wait=not hung)
         self._compressing.shutdown(wait=not hung, cancel_futures=True)
         self._roster.close()
+
+
+def _next_turn(now: float) -> float:
+    """When the main loop looks again where nothing is due: when idle logs are, so that both are one awakening."""
+    return (now // TURN_SECONDS + 1) * TURN_SECONDS
 
 
 def _is_gone(task: ReplicaTask) -> bool:

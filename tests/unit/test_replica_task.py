@@ -39,3 +39,16 @@ def test_a_sync_for_its_size_begins_an_interval() -> None:
     task = make_task()
     ship(task, 10.0)
     assert ship(task, 10.2) == 11.2
+
+
+def test_an_idle_log_is_looked_at_with_others_and_less_often_where_events_tell_of_it() -> None:
+    task = make_task()
+    task.rest(10.3)
+    assert task.due == 11.0
+    task.watched = True
+    task.rest(10.3)
+    assert task.due == 12.0  # a multiple of four intervals
+    task.rest(12.0)
+    assert task.due == 16.0
+    task.rest(16.5, least=30.0)
+    assert task.due == 30.0
