@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from litelog.log.source import OpenSegment
 
 PIECE_BYTES = 1 << 20
-"""How much is read at a time: large enough for columns to pay, small enough for the processor's cache."""
+"""How much is read at a time where the next is somewhere else: a reader that was just placed, for one."""
+
+LARGE_PIECE_BYTES = 4 << 20
+"""How much where all is read, one behind the other: what a piece costs, however small, is spread over more records, for
+half as much again each second; measured."""
 
 MAX_READ_BYTES = MAX_COMMIT_BYTES + (4 << 20)
 """The most that is read at a time: any commit fits, and enough behind a damaged one to judge it."""

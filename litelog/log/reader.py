@@ -14,7 +14,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LogCursor
 from litelog.log.numbering import Numbering
-from litelog.log.piece import PIECE_BYTES
+from litelog.log.piece import LARGE_PIECE_BYTES, PIECE_BYTES
 from litelog.log.replicated import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.source import SegmentNames
@@ -86,6 +86,7 @@ class LogReader:
         self._numbering = Numbering(folder, self._format, self._names, state_folder)
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
         self._seeker = Seeker(folder, self._format, self._names, self._numbering)
+        self._piece_bytes = PIECE_BYTES
         self._skip_to = start if isinstance(start, int) else None
         self._skip_before = start_time
         self._records: Iterator[Record] = iter(())
@@ -209,10 +210,11 @@ class LogReader:
         return None
 
     def _limit(self) -> int:
-        """How much to read: bytes that are sequences are cut before they are read."""
-        if self._end is None or not isinstance(self._format, RawFormat):
-            return PIECE_BYTES
-        left = self._end - (self._cursor.expect.sequence or 0)
+        """How much to read: more as it goes on. Bytes that are sequences are cut before they are read."""
+        if not isinstance(self._format, RawFormat):
+            limit, self._piece_bytes = self._piece_bytes, min(2 * self._piece_bytes, LARGE_PIECE_BYTES)
+            return limit
+        left = PIECE_BYTES if self._end is None else self._end - (self._cursor.expect.sequence or 0)
         return max(1, min(PIECE_BYTES, left))
 
     def _find_start(self) -> bool:

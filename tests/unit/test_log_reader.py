@@ -26,6 +26,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LogCursor
+from litelog.log.piece import LARGE_PIECE_BYTES
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.source import SegmentNames
@@ -64,6 +65,17 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fill(folder)
     assert len(list_segments(str(folder))) > 5
     return folder
+
+
+def test_what_is_read_on_and_on_is_read_in_larger_pieces(tmp_path: Path) -> None:
+    mebibyte, count = 1 << 20, 16
+    with LogWriter(str(tmp_path), fsync="never") as writer:
+        for _ in range(count):
+            writer.append(bytes(mebibyte - 4096))
+    with LogReader(str(tmp_path)) as reader:
+        pieces = [len(columns) for columns in reader.batches()]
+    assert sum(pieces) == count
+    assert pieces[:4] == [1, 2, 4, 4]
 
 
 # --- from, to
@@ -112,7 +124,7 @@ def test_pieces_are_bounded_and_large_commits_come_whole(tmp_path: Path) -> None
         sizes = [(len(columns.data), len(columns)) for columns in reader.batches()]
     assert sum(records for _, records in sizes) == 10_008
     assert max(size for size, _ in sizes) <= 36 << 20
-    assert all(size <= 1 << 20 for size, _ in sizes[4:])
+    assert all(size <= LARGE_PIECE_BYTES for size, _ in sizes[4:])
 
 
 def test_a_reader_goes_on_where_it_stopped(log: Path) -> None:
