@@ -29,6 +29,13 @@ replica_config_option = click.option(
     "--config", "config_file", type=click.Path(), help="The configuration file that has the replica's own options."
 )
 
+place_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(),
+    help="The configuration file that has the log, or the replica's own options.",
+)
+
 
 def each_replica(
     place: str, config_file: str | None, require: Callable[[ReplicaClient], object] | None = None
