@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -63,12 +64,24 @@ class Claim:
         return self.fencing is Fencing.ISOLATED
 
     @property
+    def is_of_spark(self) -> bool:
+        """Whether a Spark writer made it: its generation may hold sealed segments that nobody is to read yet, or ever,
+        and no snapshot."""
+        return self.owner == spark_owner(self.log)
+
+    @property
     def name(self) -> ClaimName:
         return ClaimName(self.epoch, generation(self.generation) if self.is_isolated else None)
 
     @property
     def key(self) -> str:
         return claim_key(*self.name)
+
+
+def spark_owner(log: str) -> str:
+    """The owner id of all Spark writers of a log. Nothing of theirs goes on by itself, so none needs fencing from the
+    next; two at once are kept apart by the claim, which is of one generation."""
+    return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
 
 
 def encode(claim: Claim) -> bytes:

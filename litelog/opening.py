@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from litelog.clock import Clock
     from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.config.models import Location
     from litelog.destination_threads import DestinationThreads
     from litelog.log.place import Place
     from litelog.metered_store import RequestMeter
@@ -99,20 +100,21 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterato
 
 def check_openable(entry: LogConfig | FolderConfig) -> None:
     """ConfigError where a log of that entry could not be opened, whatever is on the disk."""
-    log = entry.named("name") if isinstance(entry, FolderConfig) else entry
-    open_format(log.format, log.pattern)
-    for replica in log.replicas:
-        store = open_store(replica.url, replica.options)
-        try:
-            _require_outside(log.path, store.url)
-        finally:
-            store.close()
+    for _, error in _find_refused(entry):
+        raise error
 
 
 def check_all_openable(config: Config) -> None:
     """``check_openable`` for each entry."""
     for entry in config.logs:
         check_openable(entry)
+
+
+def find_refused(config: Config) -> Iterator[tuple[Location, ConfigError]]:
+    """All that formats and replica clients do not take of a configuration: the key's path, and why."""
+    for number, entry in enumerate(config.logs):
+        for location, error in _find_refused(entry):
+            yield ("logs", number, *location), error
 
 
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
@@ -219,6 +221,23 @@ def _open_store(replica: ReplicaConfig, meter: RequestMeter) -> ObjectStore:
     said = "%s: fencing isolated: nothing stops another daemon that writes there, too"
     _logger.warning(said, store.url, extra=fields("fencing-isolated", replica=store.url))
     return LookingStore(store)
+
+
+def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, ConfigError]]:
+    log = entry.named("name") if isinstance(entry, FolderConfig) else entry
+    try:
+        open_format(log.format, log.pattern)
+    except ConfigError as error:
+        yield ("format",), error
+    for number, replica in enumerate(log.replicas):
+        try:
+            store = open_store(replica.url, replica.options)
+            try:
+                _require_outside(log.path, store.url)
+            finally:
+                store.close()
+        except ConfigError as error:
+            yield ("replicas", number), error
 
 
 def _require_outside(log: str, replica: str) -> None:

@@ -166,11 +166,13 @@ def decode(key: str, body: Buffer) -> WalSegment:
     the length that it states. The bytes are checked as they are decompressed (``WalSegment.pieces``).
     """
     view = memoryview(body)
+    if not view:
+        raise CorruptObjectError(key, "bytes of the object", "a header at least", 0)
     try:
         frames = list(walk_frames(view))
     except FrameError as error:
         raise CorruptObjectError(key, str(error)) from error
-    if not frames or not frames[0].skippable or any(frame.skippable for frame in frames[1:]):
+    if not frames[0].skippable or any(frame.skippable for frame in frames[1:]):
         raise CorruptObjectError(key, "frames are not one header and then data")
     header = decode_header(key, view[: frames[0].end])
     held = sum(frame.size for frame in frames[1:])
@@ -185,8 +187,10 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
     size = int.from_bytes(view[4:8], "little")
     if len(view) < 8 or view[0] & 0xF0 != 0x50 or bytes(view[1:4]) != b"\x2a\x4d\x18":
         raise CorruptObjectError(key, "no header frame")
-    if size > MAX_HEADER_BYTES - 8 or len(view) < 8 + size:
-        raise CorruptObjectError(key, "header is cut off or too long")
+    if size > MAX_HEADER_BYTES - 8:
+        raise CorruptObjectError(key, "header is too long")
+    if len(view) < 8 + size:
+        raise CorruptObjectError(key, "header is cut off")
     text = bytes(view[8 : 8 + size])
     try:
         _check_crc(text)

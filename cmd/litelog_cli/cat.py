@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog_cli.configured import find_log, find_replica
+from litelog_cli.listed import place_config_option
 from litelog_cli.output import format_time, json_bytes
 from litelog_cli.places import GENERATION, is_replica
-from litelog_cli.sources import LocalLog, log_batches, replica_batches
+from litelog_cli.sources import DEFAULT_FORMAT, LocalLog, choose_format, log_batches, replica_batches
 from litelog_cli.start import Kind, Start, parse_start
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 RECORDS_AT_A_TIME = 4096
 """Records that are turned into Python objects at once, so that a batch takes little memory."""
-
-DEFAULT_FORMAT = "litelog"
 
 
 @click.command(
@@ -51,12 +50,7 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 )
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Which generation of a replica.  [default: the latest]")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(),
-    help="The configuration file that has the log, or the replica's own options.",
-)
+@place_config_option
 @click.option("--state-dir", help="Where the log's daemon keeps its state (formats lines and raw that are truncated).")
 def cat(
     place: str,
@@ -106,9 +100,7 @@ def _find_log(
     if config_file is not None or (state_dir is None and format_name not in (None, DEFAULT_FORMAT)):
         configured, config_state = find_log(place, config_file)
         state_dir = state_dir or config_state
-    if configured is not None:
-        format_name, pattern = format_name or configured.format, pattern or configured.pattern
-    return LocalLog(place, format_name or DEFAULT_FORMAT, pattern, state_dir)
+    return LocalLog(place, *choose_format(configured, format_name, pattern), state_dir)
 
 
 def _parse_end(text: str | None, now: datetime) -> Start | None:

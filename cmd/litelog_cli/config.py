@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
-from litelog_cli.config_file import choose_state_dir, config_path, load
+from litelog_cli.config_file import choose_state_dir, config_path, load, load_checked
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
@@ -52,12 +52,9 @@ def check(file: str | None, as_json: bool) -> int:
 
     No replica is asked for anything: litelog check URL does that.
     """
-    from litelog.opening import check_all_openable
-
     path = config_path(file)
     try:
-        found = load(path)
-        check_all_openable(found)
+        found = load_checked(path)
     except ConfigError as error:
         if not as_json:
             raise

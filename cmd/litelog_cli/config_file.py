@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from litelog.errors import ConfigError, InvalidConfigError
 from litelog_cli.environment import variables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from litelog.config import Config
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
@@ -30,6 +34,26 @@ def load(path: str) -> Config:
     from litelog.config import load_config
 
     return load_config(Path(path), variables())
+
+
+def load_checked(path: str) -> Config:
+    """As ``load``, and checked by the formats and replica clients that it names, too."""
+    from litelog.config import load_config
+    from litelog.opening import find_refused
+
+    return load_config(Path(path), variables(), find_refused)
+
+
+@contextmanager
+def telling_lines(path: str) -> Iterator[None]:
+    """What is raised inside of a value in the file that only a format or a client refuses gets its line and key."""
+    try:
+        yield
+    except InvalidConfigError:
+        raise
+    except ConfigError:
+        load_checked(path)
+        raise
 
 
 def choose_state_dir(given: str | None, config: Config | None) -> str:

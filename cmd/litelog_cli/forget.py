@@ -39,6 +39,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)
     folder = log_state_folder(kept_in, log_dir)
     replicas = ReplicaSet(folder)
+    replicas.require_whole()
     names = replicas.names() or {}
     name = _find(kept_in, log_dir, replica_url, dict(names))
     if name is None:

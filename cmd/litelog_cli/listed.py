@@ -29,17 +29,23 @@ replica_config_option = click.option(
     "--config", "config_file", type=click.Path(), help="The configuration file that has the replica's own options."
 )
 
+place_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(),
+    help="The configuration file that has the log, or the replica's own options.",
+)
+
 
 def each_replica(
-    place: str, config_file: str | None, require: Callable[[ReplicaClient], object] | None = None
+    place: str, config_file: str | None, require: Callable[[ReplicaClient], object]
 ) -> Iterator[tuple[str | None, ReplicaClient]]:
     """The replicas that ``place`` names, each open until the next one is asked for, and its URL where there are
     several.
 
     Of several, those that hold nothing to list are named on standard error; NothingToRestoreError if all are so.
-    ``require`` raises it for such a one: else one without the generation that the verb's ``--generation`` names.
+    ``require`` raises it for such a one.
     """
-    require = _require_generation if require is None else require
     replicas = find_sources((place,), config_file).replicas
     passed_over = 0
     for replica in replicas:
@@ -63,10 +69,6 @@ def each_replica(
 def _may_be_log(url: str, place: str) -> bool:
     """Whether ``place`` is a folder on this machine that holds no replica, and that no configuration knows."""
     return url == place and not is_replica(place) and os.path.isdir(place)
-
-
-def _require_generation(client: ReplicaClient) -> None:
-    choose_claim(client, click.get_current_context().params.get("name"))
 
 
 def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:

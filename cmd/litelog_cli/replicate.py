@@ -17,7 +17,7 @@ from litelog.errors import FinalSyncError, LitelogError
 from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog_cli.child import FORWARDED, Child
-from litelog_cli.config_file import choose_state_dir, config_path, read_config
+from litelog_cli.config_file import choose_state_dir, config_path, read_config, telling_lines
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
 from litelog_cli.progress import quiet_option, watching_progress
@@ -115,7 +115,8 @@ def replicate(
         config = _config_of_file(config_file)
     read = None if log_dir is not None else lambda: _taking_over(_config_of_file(config_file), takeover)
     kept_in = choose_state_dir(state_dir, config)
-    return _replicate(_taking_over(config, takeover), kept_in, once, command, as_json, quiet or as_json, read)
+    with nullcontext() if read is None else telling_lines(config_path(config_file)):
+        return _replicate(_taking_over(config, takeover), kept_in, once, command, as_json, quiet or as_json, read)
 
 
 def _taking_over(config: Config, takeover: bool) -> Config:

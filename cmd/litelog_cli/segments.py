@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.quantities import format_size
-from litelog_cli.listed import choose_claim
+from litelog_cli.configured import find_log, find_replica
+from litelog_cli.listed import choose_claim, place_config_option
 from litelog_cli.output import format_number, format_time, print_json, print_table
 from litelog_cli.places import GENERATION, is_replica, opened_replica
 from litelog_cli.segment_listing import local_segments, replica_segments
+from litelog_cli.sources import choose_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from litelog.position import Generation
     from litelog_cli.segment_listing import SegmentFacts
-
-DEFAULT_FORMAT = "litelog"
 
 _REPLICA = (
     "index",
@@ -47,14 +47,25 @@ Examples:
   litelog segments --generation 000000010badcafe file:///backup/events
   litelog segments /var/lib/events
   litelog segments --format lines --pattern '*.log' /var/log/app
+  litelog segments --config /etc/litelog.yml /var/log/app
 """
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR")
 @click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
-@click.option("--format", "format_name", help="A log's format; a replica knows its own.  [default: litelog]")
+@click.option(
+    "--format", "format_name", help="A log's format; a replica knows its own.  [default: as configured, or litelog]"
+)
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
+@place_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each log segment.")
-def segments(place: str, name: Generation | None, format_name: str | None, pattern: str | None, as_json: bool) -> None:
+def segments(
+    place: str,
+    name: Generation | None,
+    format_name: str | None,
+    pattern: str | None,
+    config_file: str | None,
+    as_json: bool,
+) -> None:
     """List the log segments of a replica or a log, in order: sequences, sizes, times.
 
     A replica's are sealed as far as its newest snapshot names them; what lies above costs a small request or two for
@@ -63,12 +74,14 @@ def segments(place: str, name: Generation | None, format_name: str | None, patte
     if is_replica(place) or name is not None:
         if format_name is not None or pattern is not None:
             raise click.UsageError("a replica knows its format; --format and --pattern are for logs")
-        with opened_replica(place) as client:
+        replica = find_replica(place, config_file)
+        with opened_replica(replica.url, replica.options) as client:
             _print(replica_segments(client, choose_claim(client, name)), as_json, _REPLICA)
     else:
         from litelog.registry import open_format
 
-        _print(local_segments(place, open_format(format_name or DEFAULT_FORMAT, pattern)), as_json, _LOG)
+        log = find_log(place, config_file)[0] if config_file is not None else None
+        _print(local_segments(place, open_format(*choose_format(log, format_name, pattern))), as_json, _LOG)
 
 
 def _print(found: Iterable[SegmentFacts], as_json: bool, columns: tuple[str, ...]) -> None:

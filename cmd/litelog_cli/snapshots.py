@@ -82,7 +82,7 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
     A snapshot at an index names a sealed segment for each log segment before it, and readers begin with the newest one.
     One small request for each. LOG_DIR, the folder of a configured log, stands for its replicas.
     """
-    for url, client in each_replica(place, config_file):
+    for url, client in each_replica(place, config_file, lambda client: choose_claim(client, name)):
         found = _describe_all(client, choose_claim(client, name))
         if as_json:
             for facts in found:

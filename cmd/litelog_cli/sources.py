@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import ExitStack
 
+    from litelog.config import LogConfig
     from litelog.formats.columns import Columns
     from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
     from litelog_cli.configured import Replica
+
+DEFAULT_FORMAT = "litelog"
 
 _LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
 
@@ -31,6 +34,13 @@ class LocalLog:
     pattern: str | None
     state_dir: str | None
     """Where its daemon keeps its state; None: where daemons do if nobody says."""
+
+
+def choose_format(log: LogConfig | None, format_name: str | None, pattern: str | None) -> tuple[str, str | None]:
+    """A log's format and pattern: as options say, then as it is configured."""
+    if log is not None:
+        format_name, pattern = format_name or log.format, pattern or log.pattern
+    return format_name or DEFAULT_FORMAT, pattern
 
 
 def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None, follow: bool) -> Iterator[Columns]:

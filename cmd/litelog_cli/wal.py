@@ -44,7 +44,7 @@ def wal(place: str, name: Generation | None, headers: bool, config_file: str | N
     after a while: ``litelog segments`` lists what they held. LOG_DIR, the folder of a configured log, stands for its
     replicas.
     """
-    for url, client in each_replica(place, config_file):
+    for url, client in each_replica(place, config_file, lambda client: choose_generation(client, name)):
         found = client.wal_segments(choose_generation(client, name))
         if as_json:
             _print_lines(client, found, headers, {"replica": url} if url else {})

@@ -14,7 +14,7 @@ from litelog.config.models import Config, Location, known_keys, same_places, spe
 from litelog.errors import ConfigError, InvalidConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -28,11 +28,16 @@ MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
 
-def load_config(source: str | os.PathLike[str], environment: Mapping[str, str]) -> Config:
+def load_config(
+    source: str | os.PathLike[str],
+    environment: Mapping[str, str],
+    check: Callable[[Config], Iterable[tuple[Location, ConfigError]]] | None = None,
+) -> Config:
     """The configuration in ``source``: a path (PathLike), or a YAML text (str).
 
-    ``${VAR}`` and ``${VAR:-default}`` in values are taken from ``environment``. Raises ConfigError where the file
-    cannot be read, and InvalidConfigError, which lists every problem with its line, where it does not fit.
+    ``${VAR}`` and ``${VAR:-default}`` in values are taken from ``environment``. ``check`` gives what else is wrong
+    with a configuration that fits, by the key's path. Raises ConfigError where the file cannot be read, and
+    InvalidConfigError, which lists every problem with its line, where it does not fit.
     """
     if isinstance(source, str):
         name, text = "config", source
@@ -55,6 +60,8 @@ def load_config(source: str | os.PathLike[str], environment: Mapping[str, str]) 
             found = error.errors(include_url=False, include_input=False, include_context=False)
             problems += [_describe(document, detail) for detail in found if written(detail["loc"]) not in broken]
         problems += [problem for problem in _repeated(document) if problem.location not in broken]
+    if config is not None and not problems and check is not None:
+        problems += [_refused(document, location, str(error)) for location, error in check(config)]
     if config is None or problems:
         problems.sort(key=lambda problem: (problem.place.line, problem.place.column))
         raise InvalidConfigError(name, [_spell(problem) for problem in problems])
@@ -104,6 +111,13 @@ def _describe(document: Document, detail: ErrorDetails) -> Problem:
     if (shown := document.shown.get(location)) and not SECRET_KEYS.intersection(location):
         message += f" (found {_shorten(shown)!r})"
     return Problem(location, place or Place(1, 1), message)
+
+
+def _refused(document: Document, location: Location, message: str) -> Problem:
+    known = location
+    while known not in document.places:  # a default, which is not written
+        known = known[:-1]
+    return Problem(location, document.places[known], message)
 
 
 def _message(detail: ErrorDetails) -> str:

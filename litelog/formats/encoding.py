@@ -43,6 +43,7 @@ FIXED_BYTES = (4, 8, 12, 16)
 MAX_RECORDS = 0xFFFF  # n is a u16
 MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
 MAX_EPOCH = (1 << 64) - 1
+MAX_TIMESTAMP = (1 << 63) - 1  # and one more below 0
 
 _CHECKSUM = struct.Struct("<I")
 
@@ -79,7 +80,10 @@ def encode_commit(
     if not isinstance(timestamps, int):
         _check_column("timestamps", len(timestamps), count)
         flags |= STAMPED
-        columns.insert(0, struct.pack(f"<{count}q", *timestamps))
+        try:
+            columns.insert(0, struct.pack(f"<{count}q", *timestamps))
+        except struct.error as error:
+            raise ValueError(f"timestamps are whole microseconds of 64 bits: {error}") from error
     stamp = timestamps if isinstance(timestamps, int) else timestamps[0] if count else 0
     value_bytes = sum(lengths)
     data_bytes = value_bytes + sum(map(len, key_data))
@@ -137,6 +141,8 @@ def _frame(
         raise ValueError(f"a commit holds 1 to {MAX_RECORDS} records, not {count}")
     if not 0 <= first <= MAX_SEQUENCE - count or not 0 <= epoch <= MAX_EPOCH:
         raise ValueError(f"sequence {first} or epoch {epoch} out of range")
+    if not -MAX_TIMESTAMP - 1 <= stamp <= MAX_TIMESTAMP:
+        raise ValueError(f"timestamp {stamp} out of range: it is microseconds of 64 bits")
     used = HEADER.size + count * FIXED_BYTES[flags] + data_bytes + CHECKSUM_BYTES
     total = -(-used // 8) * 8
     if total > MAX_COMMIT_BYTES:

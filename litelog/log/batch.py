@@ -241,6 +241,9 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
         if timestamps.null_count:
             raise ValueError("timestamps are there for all records or for none")
         if pa.types.is_timestamp(timestamps.type):
-            timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz)).cast(pa.int64())
-        timestamps = timestamps.to_numpy(zero_copy_only=False)
-    return np.asarray(timestamps, dtype=np.int64)
+            timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz))
+        timestamps = timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    try:
+        return np.asarray(timestamps, dtype=np.int64)
+    except OverflowError as error:
+        raise ValueError(f"timestamps are whole microseconds of 64 bits: {error}") from error

@@ -74,6 +74,8 @@ class LogReader:
         self._format: LogFormat = LitelogFormat() if log_format is None else log_format
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
             raise ConfigError(f"the format {self._format.name} has no timestamps to start or end at")
+        if not isinstance(start, int) and start not in ("earliest", "latest", "end"):
+            raise ConfigError(f"start is a sequence, earliest, latest or end, not {start!r}")
         if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
             raise ConfigError("start at a sequence from 0 on, or at a time, not both")
         self.folder = folder

@@ -87,6 +87,14 @@ class ReplicaSet:
         read = self._read()
         return read[0] if read is not None else None
 
+    def require_whole(self) -> None:
+        """Raise PositionsError where the set is there, and cannot be read."""
+        if self.names() is None and self._is_there():
+            raise PositionsError(
+                f"{os.path.join(self._folder, _SET)}: cannot be read, so nobody can tell which replicas are in it; it "
+                "is made anew, of all that have a folder beside it, when litelog replicate starts for the log"
+            )
+
     def add(self, name: str, url: str) -> None:
         """Put a replica into the set, durably."""
         if (self.names() or {}).get(name) == url:
@@ -135,7 +143,7 @@ class ReplicaSet:
         names = {name: name for name in self._replica_folders()}
         known = {(_load(os.path.join(self._folder, name, _STATE)) or {}).get("log") for name in names} - {None, ""}
         log = known.pop() if len(known) == 1 else None
-        if os.path.lexists(os.path.join(self._folder, _SET)):
+        if self._is_there():
             _logger.warning(
                 "%s: cannot be read, and is made anew: all replicas with a folder beside it are waited for, until they "
                 "are forgotten: %s",
@@ -144,6 +152,9 @@ class ReplicaSet:
                 extra=event_fields("not-truncated"),
             )
         return names, log if isinstance(log, str) else None
+
+    def _is_there(self) -> bool:
+        return os.path.lexists(os.path.join(self._folder, _SET))
 
     def _replica_folders(self) -> list[str]:
         try:

@@ -89,15 +89,18 @@ def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
     return older
 
 
-def find_latest(client: ReplicaClient) -> Claim:
+def find_latest(client: ReplicaClient, *, even_lost: bool = False) -> Claim:
     """The claim of a replica's latest generation. NothingToRestoreError if it holds none; ReplicaGapError if it was
-    ended for a successor whose claim is missing.
+    ended for a successor whose claim is missing. ``even_lost``: rather than an earlier one, that of a generation of
+    which nothing but sealed segments is left, for who says so.
 
     Requests: a listing of claims, a GET for each claim; then a listing and a ranged GET for the newest generation and
     for each that it continues.
     """
     by_generation = read_claims(client)
     lookups = _Lookups(client, by_generation)
+    if even_lost and (lost := _find_lost(by_generation, lookups)) is not None:
+        return lost
     claim = _choose(client, by_generation, lookups)
     lookups.extent(claim)
     return claim
@@ -114,6 +117,16 @@ def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
     lookups = _Lookups(client, by_generation, keep)
     claim = _choose(client, by_generation, lookups)
     return lookups.pieces(claim)
+
+
+def _find_lost(by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim | None:
+    """The claim of the newest generation that was begun, if nothing but sealed segments is left of that."""
+    for _, claim in sorted(by_generation.items(), reverse=True):
+        if lookups.holds_data(claim):
+            return None
+        if lookups.is_lost(claim):
+            return claim
+    return None
 
 
 def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim:
@@ -228,6 +241,13 @@ class _Lookups:
             return True
         sealed = bool(claim.first) and listing.newest is not None and bool(self.pieces(claim).base.entries)
         return sealed or self.extent(claim).has_data
+
+    def is_lost(self, claim: Claim) -> bool:
+        """Whether it has neither a snapshot nor a WAL segment, and sealed segments that come behind these."""
+        listing = self.listing(claim)
+        if listing.snapshots or listing.wal or claim.is_of_spark:
+            return False
+        return next(self._client.sealed_segments(generation(claim.generation), claim.first), None) is not None
 
     def extent(self, claim: Claim) -> Extent:
         if claim.generation not in self._extents:

@@ -28,8 +28,11 @@ def find_plan(client: ReplicaClient, target: Target, log_format: LogFormat) -> R
 
 
 def find_generation(client: ReplicaClient, target: Target) -> Claim:
-    """The claim of the generation that ``target`` means: the one it names, or the latest. It names the format."""
-    return find_latest(client) if target.generation is None else find_claim(client, target.generation)
+    """The claim of the generation that ``target`` means: the one it names, or the latest. It names the format.
+
+    The latest one may be lost but for sealed segments: the plan says so, and no earlier one takes its place unasked.
+    """
+    return find_latest(client, even_lost=True) if target.generation is None else find_claim(client, target.generation)
 
 
 def plan_history(

@@ -38,13 +38,18 @@ def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> 
     sealed = [info.index for info in client.sealed_segments(name)]
     wal = tuple(client.wal_segments(name, Position(name, 0, 0)))
     count = next((at for at, index in enumerate(sealed) if at != index), len(sealed))
-    start = _start(name, claim, count, wal)
+    start = None if _lacks_end(claim, sealed, wal) else _start(name, claim, count, wal)
     if start is None:
         raise _unplannable(damage, claim, sealed, wal)
     entries = _read_entries(client, claim, start)
     facts = (claim.log, claim.format, claim.generation, claim.owner)
     base = Base(claim, Snapshot(*facts, first=0, next=start, created=0, segments=entries), "", damage)
     return Pieces(base, tuple(info for info in wal if info.position >= base.start), None, None)
+
+
+def _lacks_end(claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo]) -> bool:
+    """Whether sealed segments show that WAL segments were shipped, of which none is there."""
+    return not wal and bool(sealed) and sealed[-1] >= claim.first
 
 
 def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegmentInfo]) -> int | None:

@@ -61,7 +61,10 @@ class Handlers:
         """The report."""
         history = request.query_params.get("history", "0") not in ("", "0")
         log = request.query_params.get("log")
-        report = self._report(self._board.read(), history=history, logs=None if log is None else (log,))
+        snapshot = self._board.read()
+        report = self._report(snapshot, history=history, logs=None if log is None else (log,))
+        if log is not None and snapshot.opened and not report.logs and not report.not_replicated:
+            return _error(404, f"{log}: is not replicated here")
         return Response(report.model_dump_json(), media_type="application/json", headers=_NO_STORE)
 
     def metrics(self, request: Request) -> Response:

@@ -31,7 +31,8 @@ Without a token the Host header must name this machine's loopback, the configure
 |---|---|
 | `GET /[?q=TEXT][&from=N]` | the page: whether all is safe, and every log; with `q`, those whose folder, replica or \
 state holds TEXT; behind the first N |
-| `GET /status[?history=1][&log=FOLDER]` | the report below; with the lag of the last hour, and of one log |
+| `GET /status[?history=1][&log=FOLDER]` | the report below; with the lag of the last hour, and of one log: \
+404 where none of that name is replicated; JSON: `error` |
 | `GET /metrics` | the metrics below |
 | `GET /healthz` | 200, or 503 where a replica lags more than `max-lag`, has failed for longer, was frozen, fenced or \
 refused, a log that the configuration means cannot be opened for longer, or a loop has stopped; JSON: `status` (ok or \

@@ -235,9 +235,6 @@ class Replica:
 
     def _begin_anew(self, fork: DivergedError) -> None:
         """The fork is kept in mind until the new generation has begun: the old one may be closed by then."""
-        log, replica = self._source.folder, self._client.url
-        extra = fields("diverged", log=log, replica=replica, position=self.position, reason=fork.reason)
-        _logger.warning("%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, LostSegmentError)
         if self._archive is not None:
@@ -302,13 +299,21 @@ class Replica:
             try:
                 return self._ship(going_on)
             except DivergedError as error:
-                self._fork = error
+                self._note_fork(error)
+        assert self._fork is not None
         self._begin_anew(self._fork)
         try:
             return self._ship(going_on)
         except DivergedError as error:
-            self._fork = error
+            self._note_fork(error)
             raise
+
+    def _note_fork(self, fork: DivergedError) -> None:
+        """Keep a fork in mind, and say so once, however often beginning anew is tried."""
+        self._fork = fork
+        log, replica = self._source.folder, self._client.url
+        extra = fields("diverged", log=log, replica=replica, position=self.position, reason=fork.reason)
+        _logger.warning("%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
 
     def _ship(self, going_on: Callable[[], bool]) -> bool:
         if self._writer is None:

@@ -13,7 +13,6 @@ before anything is claimed.
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import threading
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from litelog.claim import Claim, Relation
+from litelog.claim import Claim, Relation, spark_owner
 from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
@@ -105,7 +104,7 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         except NothingToRestoreError:
             latest = None
         log = _log_of(client, newest)
-        owner = owner_of(log)
+        owner = spark_owner(log)
         _require_ours(client, newest, owner, options)
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
         claim = _make_claim(client, log, owner, epoch, latest, clock, overwrite=overwrite)
@@ -125,12 +124,6 @@ def claim_first(client: ReplicaClient, claim: Claim) -> None:
         create_claim(client, claim)
     except LostRaceError:
         raise OvertakenError(client.url) from None
-
-
-def owner_of(log: str) -> str:
-    """The owner id of all Spark writers of a log. Nothing of theirs goes on by itself, so none needs fencing from the
-    next; two at once are kept apart by the claim, which is of one generation."""
-    return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
 
 
 def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:

@@ -110,6 +110,8 @@ def _kind_of(error: CorruptionError) -> Kind:
     if isinstance(error, UnknownVersionError):
         return Kind.VERSION
     if isinstance(error, CorruptObjectError):
+        if error.what.endswith("cut off"):
+            return Kind.LENGTH
         return next((kind for words, kind in _KINDS if error.what.startswith(words)), Kind.CHECKSUM)
     if isinstance(error, SequenceGapError | ReplicaGapError):
         return Kind.GAP

@@ -125,8 +125,11 @@ class SealedJudge:
             return
         self._findings.counts.sealed_segments += 1
         self._findings.counts.content_bytes += read.content
-        for problem in read.problems:
-            self._anomalies.take(problem)
+        if read.entry is None and named is not None and read.size != named.entry.size:  # its footer was cut off
+            self._other("size", read.size, named.entry.size, read.key, named.by)
+        else:
+            for problem in read.problems:
+                self._anomalies.take(problem)
         if read.entry is not None:
             self._check_identity(read)
             held = generations.get(read.generation)
@@ -151,8 +154,11 @@ class SealedJudge:
         for name in _FIELDS:
             mine, theirs = getattr(made, name), getattr(entry, name)
             if mine != theirs:
-                kind = Kind.LENGTH if name == "size" else Kind.CONFLICT
-                self._anomalies.add(kind, made.key, f"{name} is {mine}, and {theirs} in {by}, which names it")
+                self._other(name, mine, theirs, made.key, by)
+
+    def _other(self, name: str, mine: object, theirs: object, key: str, by: str) -> None:
+        kind = Kind.LENGTH if name == "size" else Kind.CONFLICT
+        self._anomalies.add(kind, key, f"{name} is {mine}, and {theirs} in {by}, which names it")
 
     def _find(self, key: str, entry: SnapshotEntry, generations: Mapping[Generation, Held]) -> None:
         """One that is named and was not listed: a listing may be a moment behind, or retention has removed it."""

@@ -95,6 +95,32 @@ def test_formats_and_clients_that_are_not_there_are_found(litelog: Command, entr
     assert message in done.err
 
 
+def test_what_formats_and_clients_refuse_has_its_line_and_key_too(litelog: Command) -> None:
+    (litelog.folder / "c.yml").write_text(
+        "logs:\n"
+        "  - path: a\n"
+        "    format: nonsense\n"
+        "    replicas:\n"
+        "      - url: one\n"
+        "      - url: two\n"
+        "        options: {colour: red}\n"
+        "  - path: b\n"
+        "    replicas: [{url: b/inside}]\n"
+    )
+    problems = [
+        "line 3, column 13: logs[0].format: no log format 'nonsense'",
+        "line 6, column 9: logs[0].replicas[1]: a file replica takes no options, but was given colour",
+        "line 9, column 16: logs[1].replicas[0]: ",
+    ]
+    for arguments in (["config", "check", "c.yml"], ["replicate", "--once", "--config", "c.yml"]):
+        done = litelog(*arguments)
+        assert done.code == ExitCode.USAGE
+        assert "c.yml: 3 errors in the configuration" in done.err
+        assert [problem for problem in problems if problem not in done.err] == []
+    (said,) = litelog("config", "check", "--json", "c.yml").lines
+    assert (said["fits"], len(said["problems"])) == (False, 3)
+
+
 def test_no_file_is_an_error_that_names_it(litelog: Command) -> None:
     done = litelog("config", "show", "missing.yml")
     assert (done.code, done.err) == (ExitCode.USAGE, "litelog: missing.yml: No such file or directory\n")

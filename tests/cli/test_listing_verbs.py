@@ -169,6 +169,9 @@ def test_segments_of_lines_have_sizes_and_no_sequences(litelog: Command) -> None
         ("app-1.log", 8, False),
         ("app-2.log", 6, False),
     ]
+    configured = "{path: app, format: lines, pattern: 'app-*.log', replicas: [{url: app-backup}]}"
+    (litelog.folder / "litelog.yml").write_text(f"logs: [{configured}]")
+    assert litelog("segments", "--json", "--config", "litelog.yml", "app").lines == lines
 
 
 @pytest.mark.parametrize("verb", ["generations", "snapshots", "wal"])

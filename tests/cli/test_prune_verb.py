@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +20,6 @@ from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Command
 
 DAYS_BEHIND = 10
@@ -190,6 +189,19 @@ def test_a_replica_whose_daemon_is_running_is_not_forgotten(litelog: Command, re
         done = litelog("forget", "log", replica)
     assert (done.code, done.out) == (ExitCode.FENCED, "")
     assert ReplicaSet(log_state_folder(state_dir, log)).names()
+
+
+def test_a_damaged_set_of_replicas_is_said_to_be_and_what_mends_it_does(litelog: Command, replica: str) -> None:
+    folder = Path(log_state_folder(str(litelog.folder / "state" / "litelog"), str(litelog.folder / "log")))
+    (folder / "replicas.json").write_text("{")
+    before = files(folder)
+    done = litelog("forget", "log", replica)
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    assert f"{folder}/replicas.json: cannot be read" in done.err
+    assert "when litelog replicate starts" in done.err
+    assert files(folder) == before
+    assert litelog("replicate", "--once", "log", replica).code == ExitCode.DONE
+    assert "waits for no replica" in litelog("forget", "log", replica).out
 
 
 @pytest.mark.parametrize("arguments", [("nowhere", "file:///nothing"), ("log", "unheard://of"), ("log", "")])

@@ -179,6 +179,8 @@ def test_what_no_commit_can_hold_is_refused() -> None:
         lambda: encode_commit((1 << 63) - 1, 0, 0, [b""]),
         lambda: encode_commit(0, 0, [1, 2], [b""]),
         lambda: encode_commit(0, 0, 0, [b""], []),
+        lambda: encode_commit(0, 0, 1 << 63, [b""]),
+        lambda: encode_commit(0, 0, [0, -(1 << 63) - 1], [b"", b""]),
         lambda: encode_columns(0, 0, 0, np.array([2], np.uint32), b"abc"),
         lambda: encode_columns(0, 0, 0, np.array([3], np.uint32), b"abc", np.array([-2], np.int32), b""),
         lambda: encode_columns(0, 0, 0, np.array([3], np.uint32), b"abc", None, b"k"),

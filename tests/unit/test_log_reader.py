@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -247,9 +247,16 @@ def test_files_that_vanish_while_they_are_counted_are_counted_anew(
 
 
 def test_wrong_questions_are_refused(log: Path) -> None:
-    for wrong in ({"start": -1}, {"start": 3, "start_time": 4}, {"log_format": LinesFormat("*.txt"), "start_time": 4}):
+    wrong_ones: tuple[dict[str, Any], ...] = (
+        {"start": -1},
+        {"start": 3, "start_time": 4},
+        {"log_format": LinesFormat("*.txt"), "start_time": 4},
+        {"start": "bogus"},
+        {"start": None},
+    )
+    for wrong in wrong_ones:
         with pytest.raises(ConfigError):
-            LogReader(str(log), **wrong)  # type: ignore[arg-type]
+            LogReader(str(log), **wrong)
 
 
 # --- damage

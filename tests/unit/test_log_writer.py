@@ -176,6 +176,12 @@ def test_null_values_and_uneven_columns_are_refused_and_nothing_is_written(tmp_p
             lambda: writer.append([b"a", b"b"], timestamps=[1]),
             lambda: writer.append(b"a", keys=[b"k", b"l"]),
             lambda: writer.append([bytes(33 << 20)]),
+            lambda: writer.append(b"a", timestamps=1 << 63),
+            lambda: writer.append([b"a", b"b"], timestamps=[0, -(1 << 63) - 1]),
+            lambda: writer.append([b"a", b"b"], timestamps=np.array([0, 1 << 63], np.uint64)),
+            lambda: writer.append(pa.array([b"a"]), timestamps=1 << 63),
+            lambda: writer.append(pa.array([b"a"]), timestamps=[1 << 63]),
+            lambda: writer.append(pa.array([b"a"]), timestamps=pa.array([1 << 63], pa.uint64())),
         )
         for append in wrong:
             with pytest.raises(ValueError, match=r"."):

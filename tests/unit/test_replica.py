@@ -620,8 +620,8 @@ def test_growth_after_final_begins_a_diverged_generation_that_holds_it(
 
 
 @pytest.mark.parametrize("failing", range(1, 6))
-def test_a_fork_is_kept_in_mind_while_the_store_fails(
-    log: LogBuilder, store: MemoryStore, state: str, failing: int
+def test_a_fork_is_kept_in_mind_while_the_store_fails_and_said_once(
+    log: LogBuilder, store: MemoryStore, state: str, failing: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The new generation's claim or the old one's terminal may be there when a later step fails."""
     lines = make_log(log.folder + ".lines", "lines")
@@ -642,6 +642,9 @@ def test_a_fork_is_kept_in_mind_while_the_store_fails(
     assert len(generations) == 2
     assert generations[1].claim["relation"] == "diverged"
     assert generations[1].files() == lines.files()
+    assert [record.getMessage() for record in caplog.records if "a new generation begins" in record.getMessage()] == [
+        f"{lines.folder}: grew after it was finished; a new generation begins in {store.url}"
+    ]
 
 
 def test_a_log_that_comes_back_while_a_new_generation_begins_is_not_fenced_by_its_own_terminal(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.claim import spark_owner
 from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NothingToRestoreError
 from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.restore.execution import restore
@@ -111,6 +112,38 @@ def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp
     target = Target(generation=builder.generations[0].name)
     with pytest.raises(CorruptObjectError, match="sealed segments of indexes 0 to 3 and no WAL segments"):
         find_plan(client_of(objects), target, FORMAT)
+
+
+@pytest.mark.parametrize("make", [nothing_behind, first_contact])
+def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make):
+    builder = make()
+    if make is first_contact:
+        builder.generations[0].seal(3)
+    objects = {key: body for key, body in deleted_snapshots(builder).items() if not parse_wal(key)}
+    with pytest.raises(CorruptObjectError, match="sealed segments of indexes 0 to 3 and no WAL segments"):
+        find_plan(client_of(objects), Target(), FORMAT)
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_an_earlier_generation_does_not_take_the_place_of_one_that_is_lost_unasked(by_spark):
+    """But for what a Spark write has left that came to nothing: nobody is to read that."""
+    builder = ReplicaBuilder()
+    before = builder.add()
+    before.ship_segment(LOG[0], cuts=[0])
+    claim = builder.claim()
+    lost = builder.add(replace(claim, owner=spark_owner(claim.log)) if by_spark else claim)
+    for index, segment in enumerate(LOG[:2]):
+        lost.ship_segment(segment)
+        lost.seal(index)
+    gone = [key for key in builder.objects() if lost.name in key and not parse_sealed(key)]
+    client = client_of({key: body for key, body in builder.objects().items() if key not in gone})
+    if by_spark:
+        assert find_plan(client, Target(), FORMAT).claim == before.claim
+        return
+    with pytest.raises(CorruptObjectError, match="an earlier generation") as found:
+        find_plan(client, Target(), FORMAT)
+    assert found.value.key == snapshot_key(lost.name, 0)
+    assert find_plan(client, Target(generation=before.name), FORMAT).claim == before.claim
 
 
 def test_a_first_contact_that_was_broken_off_before_its_snapshot_is_nothing_yet():

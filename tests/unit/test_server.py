@@ -230,7 +230,8 @@ def test_the_history_is_told_when_asked_for(tmp_path: Path, log: LogBuilder) -> 
 
         watched.wait_until(lambda: len(samples()) == 1)
         assert set(samples()[0]) == {"seconds_ago", "lag_seconds", "lag_bytes"}
-        assert watched.ask("/status?log=/other").json["logs"] == []
+        other = watched.ask("/status?log=/other")
+        assert (other.status, other.json) == (404, {"error": "/other: is not replicated here"})
 
 
 def test_latency_counts_every_wal_segment(tmp_path: Path, log: LogBuilder) -> None:
