@@ -89,7 +89,7 @@ def _load(places: Sequence[str], config_file: str | None) -> Config | None:
 
 def _only_log(config: Config | None) -> Sources:
     if config is None:
-        raise click.UsageError("nothing to restore from: give a REPLICA_URL, or the LOG_DIR of a configured log")
+        raise click.UsageError("which replica? give a REPLICA_URL, or the LOG_DIR of a configured log")
     if len(config.logs) > 1 or config.folders:
         raise click.UsageError(f"which log? give its folder ({_known(config)})")
     (log,) = config.own_logs

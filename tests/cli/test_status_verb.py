@@ -125,6 +125,14 @@ def configure_folder(litelog: Command, **more: Any) -> None:
     configure(litelog, logs=[entry], **{"max-lag": "1s"})
 
 
+def test_without_a_replica_to_read_it_is_asked_for(litelog: Command) -> None:
+    if Path("/etc/litelog.yml").exists():
+        pytest.skip("this machine has a configuration")
+    done = litelog("status", "--replica")
+    assert done.code == ExitCode.USAGE
+    assert "which replica? give a REPLICA_URL, or the LOG_DIR of a configured log" in done.err
+
+
 def test_a_log_that_is_not_replicated_is_told_wherever_one_looks(litelog: Command) -> None:
     litelog.lines(1, "logs/fine")
     configure_folder(litelog)
