@@ -33,7 +33,8 @@ class EventLines:
     def __init__(self) -> None:
         self._queue: Queue[dict[str, Any] | None] = Queue(MAX_QUEUED_EVENTS)
         self._left_out = 0
-        self._reader_is_gone = False
+        self._failure: OSError | None = None
+        """Why nothing is printed any more: the reader is gone, or what takes the lines is full."""
         self.patience: float | None = None
         """How many seconds what is left may take to be read, at the end; None: as long as it takes."""
         self._thread = Thread(target=self._print_all, name="events")  # it may hang: main() does not wait for it
@@ -84,8 +85,8 @@ class EventLines:
         self._thread.join(self.patience)
         if self._thread.is_alive():
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - whoever flushes the other one hangs
-        if self._reader_is_gone and kind is None:
-            raise BrokenPipeError
+        if self._failure is not None and kind is None:
+            raise self._failure
 
     def _put(self, facts: dict[str, Any]) -> None:
         try:
@@ -98,8 +99,8 @@ class EventLines:
             if self._left_out:
                 facts["left_out_before"], self._left_out = self._left_out, 0
             try:
-                if not self._reader_is_gone:
+                if self._failure is None:
                     print_json(facts)
                     sys.stdout.flush()
-            except BrokenPipeError:
-                self._reader_is_gone = True  # replication goes on all the same
+            except OSError as error:
+                self._failure = error  # replication goes on all the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -185,6 +186,26 @@ def test_no_configuration_at_all_says_where_it_is_looked_for(litelog: Command) -
     done = litelog("replicate")
     assert done.code == ExitCode.USAGE
     assert "/etc/litelog.yml is not there" in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_lines_that_cannot_be_printed_are_an_error_at_the_end(litelog: Command) -> None:
+    litelog.lines(10)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "litelog_cli", "replicate", "--once", "--json", "log", "replica"],
+            cwd=litelog.folder,
+            env=litelog.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == ExitCode.FAILURE
+    assert "litelog: [Errno 28] No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert litelog("cat", "replica").out.count("\n") == 10
 
 
 def test_the_command_lines_own_mistakes_are_told_without_a_line(litelog: Command) -> None:
