@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import FinalSyncError, LitelogError
+from litelog.errors import FinalSyncError, InvalidConfigError, LitelogError
 from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog_cli.child import FORWARDED, Child
@@ -146,7 +146,11 @@ def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, s
     values: dict[str, Any] = {"logs": [log]}
     if "sync-interval" in given:
         values["sync_interval"] = given["sync-interval"]
-    return make_config("command line", values)
+    try:
+        return make_config("command line", values)
+    except InvalidConfigError as error:
+        spelled = [problem.replace("sync_interval:", "--sync-interval:") for problem in error.problems]
+        raise InvalidConfigError("command line", spelled) from None
 
 
 def _config_of_file(config_file: str | None) -> Config:
