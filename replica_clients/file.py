@@ -58,6 +58,8 @@ _WHAT_TO_DO = {
     errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
     errno.ENOTDIR: "a file is in the place of a folder: move it away",
 }
+_NEEDS_HELP = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""What does not pass by itself."""
 
 
 class _NoLinksError(OSError):
@@ -237,7 +239,8 @@ class FileStore:
         if isinstance(error, _NoLinksError):
             return NotOfferedError(operation, key, f"{self.root}: {error.strerror}")
         advice = _WHAT_TO_DO.get(error.errno or 0)
-        return StoreError(operation, key, f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}")
+        reason = f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}"
+        return StoreError(operation, key, reason, retryable=error.errno not in _NEEDS_HELP)
 
 
 def write_whole(file: int, body: Iterable[Buffer]) -> None:

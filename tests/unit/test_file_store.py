@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import weakref
@@ -227,8 +228,24 @@ def as_nobody() -> Iterator[None]:
 
 def test_missing_rights_are_named(tmp_path: Path, as_nobody: None) -> None:
     assert as_nobody is None
-    with pytest.raises(StoreError, match="the right to read and write"):
+    with pytest.raises(StoreError, match="the right to read and write") as refused:
         FileStore(str(tmp_path / "root")).put("a/b", [b"x"])
+    assert not refused.value.retryable  # whoever reads a replica does not wait for them
+
+
+@pytest.mark.parametrize(
+    ("code", "passes"), [(errno.EACCES, False), (errno.EROFS, False), (errno.ENOSPC, True), (errno.EIO, True)]
+)
+def test_what_needs_help_does_not_pass(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, code: int, passes: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(StoreError) as refused:
+        listed(store)
+    assert refused.value.retryable is passes
 
 
 @pytest.mark.parametrize("root", ["", "a\0b"])
