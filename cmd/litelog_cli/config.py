@@ -48,13 +48,18 @@ for a key that is not known, the nearest one.
 @click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: str | None, as_json: bool) -> int:
-    """Check a configuration: its keys and values, and whether formats and replica clients are installed.
+    """Check a configuration: its keys and values, and whether formats, replica clients and what addr takes are
+    installed.
 
     No replica is asked for anything: litelog check URL does that.
     """
+    from litelog.server.serving import require_listenable
+
     path = config_path(file)
     try:
         found = load_checked(path)
+        if found.addr is not None:
+            require_listenable(found.addr, found.token_file)
     except ConfigError as error:
         if not as_json:
             raise

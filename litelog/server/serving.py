@@ -56,6 +56,24 @@ class ServiceSettings:
     """How long a request's line and headers may take to arrive, and so how long a connection may be idle."""
 
 
+def require_listenable(addr: str, token_file: str | None) -> None:
+    """ConfigError where nothing may listen at an address that is configured, whoever has it: what that takes is not
+    installed, or other machines reach it and it has no token."""
+    if addr == OFF:
+        return
+    address = Address.parse(addr)
+    if lacking := _find_lacking(address):
+        raise ConfigError(lacking)
+    if not address.is_local and token_file is None:
+        raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file")
+
+
+def _find_lacking(address: Address) -> str | None:
+    """What is not installed, and how it is; None where all is."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    return f"addr {address}: {', '.join(missing)} not installed; run: {INSTALL}" if missing else None
+
+
 class Service:
     """A context: it listens from when it is made, and answers inside.
 
@@ -114,14 +132,11 @@ class Service:
         if said == OFF:
             return None, None
         address = Address.parse(said or DEFAULT_ADDR)
-        if missing := [name for name in NEEDED if find_spec(name) is None]:
-            lacking = f"addr {address}: {', '.join(missing)} not installed; run: {INSTALL}"
-            if said is not None:
-                raise ConfigError(lacking)
+        if said is not None:
+            require_listenable(said, self._settings.token_file)
+        elif lacking := _find_lacking(address):
             _logger.info("no status over HTTP: %s (or say addr: off)", lacking, extra=fields("not-listening"))
             return None, None
-        if not address.is_local and self._token is None:
-            raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file")
         try:
             return address, listen(address)
         except ListenError as error:

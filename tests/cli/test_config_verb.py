@@ -121,6 +121,15 @@ def test_what_formats_and_clients_refuse_has_its_line_and_key_too(litelog: Comma
     assert (said["fits"], len(said["problems"])) == (False, 3)
 
 
+def test_an_address_for_others_without_a_token_does_not_fit(litelog: Command) -> None:
+    logs = "logs: [{path: a, replicas: [{url: b}]}]\n"
+    (litelog.folder / "c.yml").write_text(logs + "addr: 0.0.0.0:9977\n")
+    done = litelog("config", "check", "c.yml")
+    assert (done.code, "0.0.0.0:9977: other machines can reach it" in done.err) == (ExitCode.USAGE, True)
+    (litelog.folder / "c.yml").write_text(logs + "addr: 0.0.0.0:9977\ntoken-file: /etc/litelog.token\n")
+    assert litelog("config", "check", "c.yml").code == ExitCode.DONE
+
+
 def test_no_file_is_an_error_that_names_it(litelog: Command) -> None:
     done = litelog("config", "show", "missing.yml")
     assert (done.code, done.err) == (ExitCode.USAGE, "litelog: missing.yml: No such file or directory\n")
