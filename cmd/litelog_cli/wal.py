@@ -41,7 +41,7 @@ def wal(place: str, name: Generation | None, headers: bool, config_file: str | N
     """List the WAL segments of a generation, in order.
 
     The index and offset are in hexadecimal digits, as in the objects' names. Those that a snapshot covers are removed
-    after a while: ``litelog segments`` lists what they held. LOG_DIR, the folder of a configured log, stands for its
+    after a while: `litelog segments` lists what they held. LOG_DIR, the folder of a configured log, stands for its
     replicas.
     """
     for url, client in each_replica(place, config_file, lambda client: choose_generation(client, name)):
