@@ -417,6 +417,29 @@ def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_pa
     assert b"".join(body for _, body in sorted(files_in(tmp_path / "out").items())) == b"".join(texts[:commits])
 
 
+@pytest.mark.parametrize(("second", "commits"), [(9, None), (10, 1), (35, 1), (499, 1), (500, 7)])
+def test_a_record_stamped_later_ends_a_restore_to_a_time_though_a_predecessor_holds_it(tmp_path, second, commits):
+    log = [
+        make_segment(0, [1, 1, 1], [10 * SECOND, 500 * SECOND, 20 * SECOND]),
+        make_segment(3, [1, 1], [30 * SECOND, 40 * SECOND]),
+        make_segment(5, [1, 1], [50 * SECOND, 60 * SECOND]),
+    ]
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in log[:2]:
+        built.ship_segment(segment)
+    newer = builder.add(builder.claim(first=2), start=False)
+    newer.start([newer.seal_unshipped(1, log[1])])
+    newer.ship_segment(log[2], final=None)
+    target = Target(timestamp=second * SECOND)
+    if commits is None:
+        with pytest.raises(NothingToRestoreError, match="nothing that early"):
+            find_plan(builder.client, target, FORMAT)
+        return
+    restore_to(builder.client, tmp_path / "out", target)
+    assert files_in(tmp_path / "out") == prefix(log, commits)
+
+
 @pytest.mark.parametrize("commits", range(1, 6))
 def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, commits):
     lines = LinesFormat("*.log")
