@@ -11,7 +11,7 @@ from litelog.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
 from litelog.restore.generation_plan import plan_generation, plan_restore
-from litelog.restore.planned import RestorePlan, Target
+from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
@@ -46,6 +46,8 @@ def plan_history(
         plan = plan_generation(client, claim, target, log_format, donors)
     except NothingToRestoreError as error:
         earlier = _plan_before(client, claim, target, log_format, donors)
+        if earlier is None and isinstance(error, TooEarlyError) and _is_within_first(error, target):
+            earlier = _plan_before(client, claim, Target(index=error.index - 1), log_format, donors)
         if earlier is None:
             raise error from None
         return earlier
@@ -81,6 +83,11 @@ def _prepend(
     if one is None or two is None or one >= two:
         raise CorruptObjectError(claim.key, f"continues {names[0]} with {names[1]}, which does not sort behind it")
     return replace(plan, before=before)
+
+
+def _is_within_first(error: TooEarlyError, target: Target) -> bool:
+    """Whether the target lies in the first commit that a generation holds: all before it is the predecessors'."""
+    return target.sequence is not None and error.sequence is not None and error.sequence <= target.sequence
 
 
 def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...], int]:

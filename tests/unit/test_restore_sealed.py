@@ -440,6 +440,24 @@ def test_a_record_stamped_later_ends_a_restore_to_a_time_though_a_predecessor_ho
     assert files_in(tmp_path / "out") == prefix(log, commits)
 
 
+@pytest.mark.parametrize(("sequence", "commits"), [(5, 2), (6, 2), (7, 2), (8, 3)])
+def test_a_sequence_within_the_first_commit_of_a_generation_ends_with_its_predecessor(tmp_path, sequence, commits):
+    log = make_log([[3, 3], [3, 2]])
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(log[0])
+    newer = builder.add(builder.claim(first=1))
+    newer.ship_segment(log[1], final=None)
+    restore_to(builder.client, tmp_path / "out", Target(sequence=sequence))
+    assert files_in(tmp_path / "out") == prefix(log, commits)
+
+
+def test_what_a_generation_begins_with_is_told_where_a_wal_segment_stands_for_it():
+    builder = ReplicaBuilder()
+    builder.add().stand_for_sealed(make_segment(7, [2, 2]))
+    with pytest.raises(NothingToRestoreError, match="begins with sequence 7, stamped 1970-01-01T00:00:07"):
+        find_plan(builder.client, Target(timestamp=1), FORMAT)
+
+
 @pytest.mark.parametrize("commits", range(1, 6))
 def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, commits):
     lines = LinesFormat("*.log")
