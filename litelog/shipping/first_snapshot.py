@@ -57,9 +57,10 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
         older = [entry for entry in mapped if entry.index < state.base]
     if older and older[-1].index != state.base - 1:
         older = []
+    place = state.place if contact is None else contact.number_on(state.place, older)
     if contact is None or claim.first == state.base:
-        return tuple(older), state.place
-    count, start_file = claim.first - state.base, state.place.file
+        return tuple(older), place
+    count, start_file = claim.first - state.base, place.file
 
     def find_files() -> Sequence[str]:
         names = contact.files.held(start_file)[:count]
@@ -67,7 +68,7 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
             raise UnfitError(start_file)  # it is not there any more
         return names
 
-    sealing = contact.seal(claim, Place(state.base, "", sequence=state.place.sequence), find_files, opened.known)
+    sealing = contact.seal(claim, Place(state.base, "", sequence=place.sequence), find_files, opened.known)
     if sealing.unfit is not None:
         raise sealing.unfit
     return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after
