@@ -33,6 +33,9 @@ MAX_HEADER_BYTES = 16 << 10
 MAX_LENGTH_BYTES = 16 << 20
 """How many bytes of the log one WAL segment carries at most, but for a single commit that is larger."""
 
+LASTING_SEGMENTS = 2
+"""So many WAL segments of each generation are never deleted: the last one, and the terminal behind it."""
+
 
 @dataclass(frozen=True, slots=True)
 class WalHeader:

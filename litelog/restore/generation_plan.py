@@ -16,7 +16,7 @@ from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.replica_client import WalSegmentInfo
 from litelog.restore.cuts import Cutter
 from litelog.restore.lookup import Lookup, ReplicaLookup
-from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, spell_time
+from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, TooEarlyError, spell_time
 from litelog.restore.rebuilding import rebuild
 from litelog.restore.stand_in import StandInLookup
 
@@ -77,7 +77,7 @@ def plan_restore(
     cutter = Cutter(here, base, wal, lookup)
     cut = cutter.cut(target, log_format)
     if cut.end is None or (cut.end.index, cut.end.offset) == (base.first.index, 0):
-        raise NothingToRestoreError(f"{here}: {_first_held(base, wal, lookup)}")
+        raise _too_early(here, base, wal, cutter)
     if 0 < cut.pieces < len(wal):  # what was asked for may end in what is missing
         _require_next(lookup.headers([wal[cut.pieces - 1].position])[0], wal[cut.pieces].position)
     chosen = tuple(wal[: cut.pieces])
@@ -176,18 +176,19 @@ def _require_next(header: WalHeader, position: Position) -> None:
         raise ReplicaGapError(str(header.next_slot), str(position))
 
 
-def _first_held(base: Base, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> str:
+def _too_early(here: str, base: Base, wal: Sequence[WalSegmentInfo], cutter: Cutter) -> TooEarlyError:
     """What to say where the target comes before all that there is."""
     if base.entries:
         entry = base.entries[0]
         first, lowest, shipped = entry.first, entry.lowest, entry.shipped_first
     else:
-        header = lookup.headers([wal[0].position])[0]
+        header = cutter.headers([wal[0].position])[0]
         first, lowest, shipped = header.first, header.lowest, header.shipped
-    if first is None:
-        return "holds no commit yet"
-    stamped = "" if lowest is None else f", stamped {spell_time(lowest)}"
-    return f"nothing that early; it begins with sequence {first}{stamped}, shipped {spell_time(shipped)}"
+    said = "holds no commit yet"
+    if first is not None:
+        stamped = "" if lowest is None else f", stamped {spell_time(lowest)}"
+        said = f"nothing that early; it begins with sequence {first}{stamped}, shipped {spell_time(shipped)}"
+    return TooEarlyError(f"{here}: {said}", base.first.index, first)
 
 
 def _wal_files(

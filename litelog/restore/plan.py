@@ -11,7 +11,7 @@ from litelog.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
 from litelog.restore.generation_plan import plan_generation, plan_restore
-from litelog.restore.planned import RestorePlan, Target
+from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
@@ -49,22 +49,24 @@ def plan_history(
         plan = plan_generation(client, claim, target, log_format, donors)
     except NothingToRestoreError as error:
         earlier = _plan_before(client, claim, target, log_format, donors)
+        if earlier is None and isinstance(error, TooEarlyError) and _is_within_first(error, target):
+            earlier = _plan_before(client, claim, Target(index=error.index - 1), log_format, donors)
         if earlier is None:
             raise error from None
         return earlier
     if not log_format.has_timestamps and target.timestamp is not None and target.timestamp < claim.time:
         # What was sealed anew tells no time before this generation; its predecessor may.
         earlier = _plan_before(client, claim, target, log_format, donors)
-        if earlier is not None and (earlier.end.index + claim.shift, earlier.end.offset) > (
-            plan.end.index,
-            plan.end.offset,
-        ):
+        if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
-    return _prepend(client, plan, log_format, donors)
+    return _prepend(client, plan, target, log_format, donors)
 
 
-def _prepend(client: ReplicaClient, plan: RestorePlan, log_format: LogFormat, donors: Donors | None) -> RestorePlan:
-    """``plan`` behind the log segments that only its predecessors hold."""
+def _prepend(
+    client: ReplicaClient, plan: RestorePlan, target: Target, log_format: LogFormat, donors: Donors | None
+) -> RestorePlan:
+    """``plan`` behind the log segments that only its predecessors hold; what these hold up to ``target``, if that lies
+    in them: record timestamps may jump back, so that a later one comes before all of this generation's."""
     claim = plan.claim
     last = plan.base.first.index - 1
     if last < max(claim.shift, 0):
@@ -72,11 +74,29 @@ def _prepend(client: ReplicaClient, plan: RestorePlan, log_format: LogFormat, do
     before = _plan_before(client, claim, Target(index=last), log_format, donors)
     if before is None:
         return plan
+    if log_format.has_timestamps and target.timestamp is not None:
+        cut = _plan_before(client, claim, target, log_format, donors)
+        if cut is None:
+            begins = before.parts[0].claim.generation
+            raise NothingToRestoreError(f"{client.url}: generation {begins}: nothing that early")
+        if _reach(cut, log_format) < _reach(before, log_format):
+            return cut
     names = before.files[-1].name, plan.files[0].name
     one, two = (log_format.segment_order(name) for name in names)
     if one is None or two is None or one >= two:
         raise CorruptObjectError(claim.key, f"continues {names[0]} with {names[1]}, which does not sort behind it")
     return replace(plan, before=before)
+
+
+def _is_within_first(error: TooEarlyError, target: Target) -> bool:
+    """Whether the target lies in the first commit that a generation holds: all before it is the predecessors'."""
+    return target.sequence is not None and error.sequence is not None and error.sequence <= target.sequence
+
+
+def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...], int]:
+    """How far a plan comes, in the log's own terms: each generation counts indexes by itself."""
+    file = plan.files[-1]
+    return log_format.segment_order(file.name) or (), file.size
 
 
 def _plan_before(

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, CorruptObjectError
+from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
@@ -34,6 +34,17 @@ class Target:
         bounds = [name for name in ("index", "sequence", "timestamp") if getattr(self, name) is not None]
         if len(bounds) > 1:
             raise ConfigError(f"a restore goes up to one bound, not to {' and '.join(bounds)} at once")
+
+
+class TooEarlyError(NothingToRestoreError):
+    """A target comes before all that a generation holds."""
+
+    def __init__(self, message: str, index: int, sequence: int | None) -> None:
+        self.index = index
+        """Where the generation begins."""
+        self.sequence = sequence
+        """The first one that it holds; None if it holds no record."""
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)

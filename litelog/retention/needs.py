@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.position import Position
 from litelog.retention.removal import Kind, Removal, Why
+from litelog.wal_segment import LASTING_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -112,7 +113,7 @@ class Needs:
             for number, wal in enumerate(held.wal):
                 at = wal.position
                 upto = start + bisect_right(firsts, at.index) - 1 if firsts else before
-                upto = ALWAYS if number >= len(held.wal) - 2 else upto
+                upto = ALWAYS if number >= len(held.wal) - LASTING_SEGMENTS else upto
                 yield Removal(Kind.WAL, wal.size, held.name, at.index, at), upto
 
     def _named(self) -> dict[tuple[Generation, int], int]:

@@ -13,7 +13,7 @@ or before it, as before. The cut is the newest snapshot that leaves what the pol
 
 What goes, goes oldest first: WAL segments, then snapshots, then what only those named. So whatever is left when that is
 interrupted, no snapshot that is there names what is not, and the one that a generation's chain begins with is there as
-long as the WAL segment behind it.
+long as the WAL segment behind it, but where that is one of those that never go: the last one, and the terminal.
 """
 
 from __future__ import annotations

@@ -144,6 +144,14 @@ class FirstContact:
             raise outcome.error
         return self._check(outcome.made, start.expectation)
 
+    def number_on(self, place: Place, older: Sequence[SnapshotEntry], number: int | None) -> Place:
+        """``place``, where a log begins behind ``older``, which its source has dropped: its records are numbered on
+        from those, or from ``number``, where nothing at the source tells their numbers (any more)."""
+        follows = next((entry.next for entry in reversed(older) if entry.next is not None), number or 0)
+        if self._format.self_numbered or follows <= (place.sequence or 0):
+            return place
+        return replace(place, sequence=follows)
+
     def is_begun(self, claim: Claim, start: Place) -> bool:
         """Whether the generation has a WAL segment of the log segment that begins at ``start``: a listing."""
         since = Position(generation(claim.generation), start.index, 0)

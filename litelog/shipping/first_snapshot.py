@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from litelog import snapshot
 from litelog.claim import Relation
-from litelog.errors import CorruptObjectError, ExistsError
+from litelog.errors import CorruptionError, CorruptObjectError, ExistsError
 from litelog.log.place import Place
-from litelog.position import generation
+from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_search import read_header
 from litelog.shipping.finished_files import UnfitError
 from litelog.shipping.snapshots import find_snapshot
 from litelog.snapshot import Snapshot
@@ -36,12 +37,26 @@ class Opened:
     predecessor: Tip | None
     known: Sequence[SnapshotEntry]
     """What the predecessor's newest snapshot names."""
+    number: int | None = None
+    """That of the log's first record, where the predecessor's WAL segments tell it and the source does not."""
 
 
 def find_known(client: ReplicaClient, claim: Claim) -> Sequence[SnapshotEntry]:
     """What the newest snapshot of a claim's predecessor names: a listing and a GET."""
     found = find_snapshot(client, generation(claim.predecessor)) if claim.predecessor is not None else None
     return found.segments if found is not None else ()
+
+
+def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
+    """The number of the first record of the log segment that has index ``base``, as the first WAL segment that the
+    claim's predecessor shipped of it says; None where that is not there (any more): a GET."""
+    index = base - claim.shift
+    if claim.predecessor is None or claim.relation is not Relation.CONTINUES or index < 0:
+        return None
+    try:
+        return read_header(client, Position(generation(claim.predecessor), index, 0)).first
+    except CorruptionError:
+        return None
 
 
 def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[SnapshotEntry, ...], Place]:
@@ -57,9 +72,10 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
         older = [entry for entry in mapped if entry.index < state.base]
     if older and older[-1].index != state.base - 1:
         older = []
+    place = state.place if contact is None else contact.number_on(state.place, older, opened.number)
     if contact is None or claim.first == state.base:
-        return tuple(older), state.place
-    count, start_file = claim.first - state.base, state.place.file
+        return tuple(older), place
+    count, start_file = claim.first - state.base, place.file
 
     def find_files() -> Sequence[str]:
         names = contact.files.held(start_file)[:count]
@@ -67,7 +83,7 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
             raise UnfitError(start_file)  # it is not there any more
         return names
 
-    sealing = contact.seal(claim, Place(state.base, "", sequence=state.place.sequence), find_files, opened.known)
+    sealing = contact.seal(claim, Place(state.base, "", sequence=place.sequence), find_files, opened.known)
     if sealing.unfit is not None:
         raise sealing.unfit
     return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after

@@ -27,7 +27,7 @@ from litelog.shipping.fencing import (
     require_newest,
 )
 from litelog.shipping.finished_files import UnfitError
-from litelog.shipping.first_snapshot import Opened, find_known, seal_first, write_first_snapshot
+from litelog.shipping.first_snapshot import Opened, find_known, find_number, seal_first, write_first_snapshot
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.replica_state import ReplicaState
 from litelog.shipping.sealer import TakenError
@@ -256,7 +256,9 @@ class Owner:
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         tips = close_below(self._client, claim, below, self._clock)
         known = find_known(self._client, claim) if self.contact is not None and claim.first > 0 else ()
-        return Opened(state, claim, self._predecessor_tip(claim, tips), known)
+        is_told = self._source.format.self_numbered or state.place.sequence is not None
+        number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
+        return Opened(state, claim, self._predecessor_tip(claim, tips), known, number)
 
     def _tell(self, claim: Claim) -> None:
         log, replica, name = self._source.folder, self._client.url, claim.generation

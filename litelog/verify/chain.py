@@ -159,8 +159,10 @@ class Chain:
         return True
 
     def _is_pruned(self, position: Position) -> bool:
-        """Whether all before ``position`` may have been deleted: a snapshot describes it."""
-        return position <= Position(self._name, self._subject.covered, 0)
+        """Whether all before ``position`` may have been deleted: a snapshot describes it, or nothing of the generation
+        can be restored any more."""
+        may_begin_anywhere = self._subject.let_go and self._state.last is None
+        return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:
         """Take what is listed now, and not before: a store may list a moment behind. Whether it tells."""

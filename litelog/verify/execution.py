@@ -31,7 +31,7 @@ from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.survey import Held, read_whole, survey, wal_between
 from litelog.verify.wal_checks import Subject, Tools
 from litelog.verify.wal_read import WalReader
-from litelog.wal_segment import digest
+from litelog.wal_segment import LASTING_SEGMENTS, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -160,6 +160,7 @@ class _Verification:
             is_unread=partial(sealed.is_unread, name),
             refute=sealed.refute,
             refresh=partial(self._snapshots.refresh, base, name),
+            let_go=self._was_let_go(held, claims, started),
         )
         chain = Chain(subject, self._tools)
         try:
@@ -180,6 +181,14 @@ class _Verification:
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
         return GenerationReport.of(held, claim, base, extent)
+
+    def _was_let_go(self, held: Held, claims: Claims, started: int) -> bool:
+        """Whether a generation looks as one that retention took: before all that is restorable, with the WAL segments
+        left that always stay."""
+        if held.snapshots or held.wal_segments > LASTING_SEGMENTS or epoch_of(held.name) >= started:
+            return False
+        older = (name for name, base in self._bases.items() if base.listed and name not in claims.isolated)
+        return held.name < min(older, default=held.name) or held.name in claims.isolated
 
     def _listed(self, held: Held) -> Iterator[tuple[Position, int]]:
         return wal_between(self._store, Position(held.name, 0, 0), None)

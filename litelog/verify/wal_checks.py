@@ -80,6 +80,8 @@ class Subject:
     """Says what speaks against a sealed segment; False where a snapshot names it: then that is a conflict."""
     refresh: Callable[[], None]
     """Lists the snapshots again, into ``base``."""
+    let_go: bool = False
+    """Whether retention took it, as far as that can be told: but for the WAL segments that always stay."""
 
     @property
     def first(self) -> int:
@@ -150,7 +152,10 @@ class WalChecks:
             self._subject.refresh()
             if self._subject.covered == self._subject.first:
                 what = f"is missing; {read.key} was written behind it"
-                self._anomalies.add(Kind.MISSING, snapshot_key(self._name, self._subject.first), what)
+                if self._subject.let_go:
+                    what += ", as retention leaves it"
+                key = snapshot_key(self._name, self._subject.first)
+                self._anomalies.add(Kind.MISSING, key, what, harmful=not self._subject.let_go)
         if state.digest is not None and header.previous != state.digest:
             what = f"names {header.previous or 'nothing'} as the object before it, and {state.key} is {state.digest}"
             self._anomalies.add(Kind.CHAIN, read.key, what)

@@ -13,6 +13,8 @@ from litelog.errors import CorruptionError, FencedError, StoreError
 from litelog.layout import parse_sealed, parse_wal
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
 from replica_clients.memory import MemoryStore
@@ -166,6 +168,36 @@ def test_what_the_source_has_dropped_stays_in_the_history(log: LogBuilder, state
     log.roll(1)
     other.sync()
     assert held(store) == everything | log.files()
+
+
+@pytest.mark.parametrize("rolled", [0, 1, 2])
+@pytest.mark.parametrize("gone", [1, 2])
+@pytest.mark.parametrize("name", ["lines", "raw"])
+def test_records_are_numbered_on_where_nothing_at_the_source_tells_their_numbers(
+    name: str, gone: int, rolled: int, state: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The state is lost with the tombstone, and the oldest log segments are gone: a snapshot names the first one."""
+    log, store = make_log(tmp_path / "log", name), MemoryStore("test")
+    log.roll(3)
+    log.roll(2)
+    first = start(log, store, state, clock)
+    first.sync()
+    log.roll(2)
+    first.sync()
+    everything = log.files()
+    for file in sorted(everything)[:gone]:
+        log.delete(file)
+    for _ in range(rolled):
+        log.roll(1)
+    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other.sync()
+    assert other.claims[0].relation == "continues"
+    client = ObjectReplicaClient(store)
+    plan = find_plan(client, Target(), log.format)
+    restored = restore(client, plan, str(tmp_path / "out"), log_format=log.format)
+    assert make_log(tmp_path / "out", name).files() == everything | log.files()
+    data = b"".join((everything | log.files()).values())
+    assert restored.next == (data.count(b"\n") if name == "lines" else len(data))
 
 
 def test_a_gap_is_met_where_it_is_and_nothing_before_it_is_lost(

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.layout import parse_sealed, parse_snapshot
+from litelog.layout import parse_sealed, parse_snapshot, snapshot_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import find_snapshot
+from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock
@@ -177,3 +178,48 @@ def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log, tmp_path):
         daemon.replica.archive.poke()
     assert {info.key for info in inner.list("")} == there
     assert store.total() - requests <= 4  # the last snapshot
+
+
+def rewind(log: LogBuilder) -> None:
+    """The log loses its last commit, and goes on with another one: a generation ends."""
+    size = len(log.commit())
+    log.next -= 2
+    log.epoch += 1
+    log.truncate(len(log.texts[log.name]) - size)
+    log.append(1)
+
+
+@pytest.mark.parametrize("appended", [0, 3])
+def test_a_generation_that_retention_took_is_no_anomaly(log, store, tmp_path, appended):
+    daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=1))
+    log.roll(2)
+    daemon.sync()
+    for _ in range(appended):
+        log.append(1)
+        daemon.sync()
+    rewind(log)
+    first = generation(daemon.generation)
+    live(daemon, 6)
+    assert daemon.generation != first
+    client = ObjectReplicaClient(store)
+    assert (len(list(client.snapshots(first))), len(list(client.wal_segments(first)))) == (0, 2)
+    report = verify(store, formats=lambda _: log.format)
+    assert report.harmful == 0, report.anomalies
+    named = [(str(anomaly.kind), anomaly.key) for anomaly in report.anomalies]
+    assert named == ([] if appended else [("missing", snapshot_key(first, 0))])
+
+
+def test_a_snapshot_that_retention_did_not_take_is_missed(log, store, tmp_path):
+    daemon = start(log, store, tmp_path, RetentionPolicy())
+    log.roll(2)
+    daemon.sync()
+    for _ in range(2):
+        rewind(log)
+        daemon.sync()
+    first, middle, newest = ObjectReplicaClient(store).generations()
+    for name, harmful in ((first, False), (middle, True), (newest, True)):
+        body = b"".join(store.open(snapshot_key(name, 0)))
+        store.delete([snapshot_key(name, 0)])
+        report = verify(store, formats=lambda _: log.format)
+        assert [(anomaly.key, anomaly.harmful) for anomaly in report.anomalies] == [(snapshot_key(name, 0), harmful)]
+        store.put(snapshot_key(name, 0), [body])

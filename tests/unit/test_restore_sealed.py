@@ -417,6 +417,47 @@ def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_pa
     assert b"".join(body for _, body in sorted(files_in(tmp_path / "out").items())) == b"".join(texts[:commits])
 
 
+@pytest.mark.parametrize(("second", "commits"), [(9, None), (10, 1), (35, 1), (499, 1), (500, 7)])
+def test_a_record_stamped_later_ends_a_restore_to_a_time_though_a_predecessor_holds_it(tmp_path, second, commits):
+    log = [
+        make_segment(0, [1, 1, 1], [10 * SECOND, 500 * SECOND, 20 * SECOND]),
+        make_segment(3, [1, 1], [30 * SECOND, 40 * SECOND]),
+        make_segment(5, [1, 1], [50 * SECOND, 60 * SECOND]),
+    ]
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in log[:2]:
+        built.ship_segment(segment)
+    newer = builder.add(builder.claim(first=2), start=False)
+    newer.start([newer.seal_unshipped(1, log[1])])
+    newer.ship_segment(log[2], final=None)
+    target = Target(timestamp=second * SECOND)
+    if commits is None:
+        with pytest.raises(NothingToRestoreError, match="nothing that early"):
+            find_plan(builder.client, target, FORMAT)
+        return
+    restore_to(builder.client, tmp_path / "out", target)
+    assert files_in(tmp_path / "out") == prefix(log, commits)
+
+
+@pytest.mark.parametrize(("sequence", "commits"), [(5, 2), (6, 2), (7, 2), (8, 3)])
+def test_a_sequence_within_the_first_commit_of_a_generation_ends_with_its_predecessor(tmp_path, sequence, commits):
+    log = make_log([[3, 3], [3, 2]])
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(log[0])
+    newer = builder.add(builder.claim(first=1))
+    newer.ship_segment(log[1], final=None)
+    restore_to(builder.client, tmp_path / "out", Target(sequence=sequence))
+    assert files_in(tmp_path / "out") == prefix(log, commits)
+
+
+def test_what_a_generation_begins_with_is_told_where_a_wal_segment_stands_for_it():
+    builder = ReplicaBuilder()
+    builder.add().stand_for_sealed(make_segment(7, [2, 2]))
+    with pytest.raises(NothingToRestoreError, match="begins with sequence 7, stamped 1970-01-01T00:00:07"):
+        find_plan(builder.client, Target(timestamp=1), FORMAT)
+
+
 @pytest.mark.parametrize("commits", range(1, 6))
 def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, commits):
     lines = LinesFormat("*.log")
