@@ -99,7 +99,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     given = spell_options(options)
     reading = parse_options({**given, "path": url})
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
-    values = None if schema is None else arrow_schema_of(schema, taken)
+    values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
     settings = ExportSettings(_partition(partition_by), values, lenient)
     reason = "an export covers all of a log, run by run: it can only begin later, with startingSequence"
     require_unbounded(reading.range, reason, but="startingSequence")
