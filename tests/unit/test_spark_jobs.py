@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 from litelog.errors import ConfigError, TruncatedError
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
-from litelog.spark.jobs import export, exported, hybrid, verify
+from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
@@ -140,6 +140,15 @@ def test_bounds_that_a_next_run_could_not_hold_to_are_refused(
     replica.grow(5)
     with pytest.raises(ConfigError, match=name):
         export(Tasks(), replica.url, target, options={name: value})
+    assert not os.path.exists(target)
+
+
+def test_rows_for_what_is_malformed_are_no_records(replica: Replica, target: str) -> None:
+    replica.grow(5)
+    jobs: list[Callable[..., Any]] = [export, hybrid, lambda spark, url, _, **given: stats(spark, url, **given)]
+    for job in jobs:
+        with pytest.raises(ConfigError, match=r"PERMISSIVE.*DROPMALFORMED leaves it out"):
+            job(Tasks(), replica.url, target, options={"mode": "permissive"})
     assert not os.path.exists(target)
 
 
