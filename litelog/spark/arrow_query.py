@@ -85,10 +85,12 @@ def expressions(columns: Sequence[str] | Mapping[str, Any] | None) -> tuple[tupl
     return tuple((name, compute.field(of) if isinstance(of, str) else of) for name, of in columns.items())
 
 
-def fields_of(*parts: Any) -> set[str]:
-    """The columns of a log that expressions may name: at least those that they do."""
-    words = {word for part in parts if part is not None for word in _WORD.findall(str(part))}
-    return {word for word in words if word in TYPES}
+def fields_of(*parts: Any, corrupt: str | None = None) -> set[str]:
+    """The columns of a log that expressions may name: at least those that they do. ``corrupt``: the one, if there is
+    any, for what is malformed."""
+    texts = [str(part) for part in parts if part is not None]
+    found = {word for text in texts for word in _WORD.findall(text) if word in TYPES}
+    return found | ({corrupt} if corrupt is not None and any(corrupt in text for text in texts) else set())
 
 
 def parse_aggregates(aggregate: Mapping[str, tuple[str, str]]) -> tuple[Aggregate, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.errors import ConfigError
 from litelog.spark.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
 from litelog.spark.conditions import expression_of, narrow, parse_conditions, require_bound
-from litelog.spark.options import parse_options
+from litelog.spark.options import Mode, parse_options
 from litelog.spark.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.spelling import spell_options
 
@@ -61,10 +61,12 @@ def read(
 
     projection = expressions(columns)
     places = find_places(parsed)
-    names = _names(columns, projection, expression, aggregates, group_by)
+    corrupt = parsed.corrupt_column if parsed.mode is Mode.PERMISSIVE else None
+    names = _names(columns, projection, expression, aggregates, group_by, corrupt)
     stamped = has_timestamps(parsed, places)
     if expression is not None and stamped:
-        bounds = time_bounds(expression, arrow_schema(log_columns(parsed, has_timestamps=True, names=[*TYPES])))
+        known_to_arrow = log_columns(parsed, has_timestamps=True, names=[*TYPES, *([corrupt] if corrupt else [])])
+        bounds = time_bounds(expression, arrow_schema(known_to_arrow))
         parsed = replace(parsed, range=parsed.range.within_times(bounds))
     known = log_columns(
         parsed,
@@ -113,17 +115,23 @@ def _finish(frame: Any, query: Query) -> Any:
 
 
 def _names(
-    columns: Any, projection: Sequence[tuple[str, Any]], where: Any, aggregates: Sequence[Any], group_by: Sequence[str]
+    columns: Any,
+    projection: Sequence[tuple[str, Any]],
+    where: Any,
+    aggregates: Sequence[Any],
+    group_by: Sequence[str],
+    corrupt: str | None,
 ) -> list[str] | None:
-    """The columns to read; None for all."""
+    """The columns to read; None for all. ``corrupt``: as ``fields_of`` takes it."""
     if projection:
-        wanted = fields_of(where, *(made for _, made in projection))
+        wanted = fields_of(where, *(made for _, made in projection), corrupt=corrupt)
     elif aggregates:
-        wanted = fields_of(where) | {one.column for one in aggregates if one.column != "*"} | set(group_by)
+        wanted = {one.column for one in aggregates if one.column != "*"} | set(group_by)
+        wanted |= fields_of(where, corrupt=corrupt)
     elif columns is None:
         return None
     else:
-        wanted = set(columns) | fields_of(where)
+        wanted = set(columns) | fields_of(where, corrupt=corrupt)
     ordered = [*dict.fromkeys([*(columns or ()), *RECORD, *sorted(wanted)])]
     return [name for name in ordered if name in wanted] or ["sequence"]
 
