@@ -61,6 +61,16 @@ class OvertakenError(FencedError):
         )
 
 
+class NothingToOverwriteError(ConfigError):
+    """An empty DataFrame was to take the place of a log: a history without a record is none to any reader."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(
+            f"{replica}: an empty DataFrame cannot overwrite a log, which holds what it held: write to a new place, or "
+            "delete the replica"
+        )
+
+
 OVERWRITTEN = "a DataFrame was written over it"
 
 
@@ -93,7 +103,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
     """Claim a generation and end what came before it, so that where the log goes on is known.
 
     ForeignClaimError where another owner's claim is the newest, and takeover was not asked for; ConfigError for a
-    replica of another format; StoreError, OvertakenError.
+    replica of another format, and for an empty DataFrame, as far as that is known, over a log; StoreError,
+    OvertakenError.
     """
     client = open_client(options)
     try:
@@ -104,6 +115,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
             latest = find_latest(client)
         except NothingToRestoreError:
             latest = None
+        if overwrite and latest is not None and options.partition_records and not sum(options.partition_records):
+            raise NothingToOverwriteError(client.url)
         log = _log_of(client, newest)
         owner = owner_of(log)
         _require_ours(client, newest, owner, options)
