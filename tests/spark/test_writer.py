@@ -221,6 +221,15 @@ def test_an_empty_frame_overwrites_nothing_and_says_so(spark: Any, tmp_path: Pat
     require_well(url)
 
 
+def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Path) -> None:
+    """The log there could not be read any more."""
+    log = make_log(tmp_path / "log")
+    log.roll(3)
+    with pytest.raises(Exception, match="is the folder of a log, and no replica"):
+        write(rows(spark, 2, 1), log.folder)
+    assert spark.read.format("litelog").load(log.folder).count() == 3
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [("id", "a column named value"), ("value, id AS sequence", "drop it"), ("value, id AS other", "column other")],
