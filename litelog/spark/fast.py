@@ -45,7 +45,7 @@ def read(
     if expression is not None:
         require_bound(expression, parsed)
     parsed = replace(parsed, range=narrow(parsed.range, conditions))
-    aggregates = parse_aggregates(aggregate or {})
+    aggregates = parse_aggregates(aggregate or {}, group_by)
     if group_by and not aggregates:
         raise ConfigError("group_by goes with aggregate")
     if aggregates and expression is None and not group_by and all(one.column == "*" for one in aggregates):
@@ -53,7 +53,7 @@ def read(
 
         counted = count_records(parsed)
         if counted is not None:
-            literals = [f"CAST({counted} AS BIGINT) AS `{one.name}`" for one in aggregates]
+            literals = [f"CAST({counted} AS BIGINT) AS {_quoted(one.name)}" for one in aggregates]
             return spark.range(1).selectExpr(*literals)
     from litelog.spark.places import find_places  # noqa: PLC0415
     from litelog.spark.planning import has_timestamps, plan  # noqa: PLC0415
@@ -83,9 +83,15 @@ def read(
 
 def _scan(spark: Any, planned: Plan, query: Query) -> Any:
     """What the query makes of each partition, in the order of the partitions."""
+    import pyarrow  # noqa: PLC0415 - an extra
+    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - an extra
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an extra
 
     partitions = planned.partitions
+    try:
+        schema = from_arrow_schema(query.schema())
+    except (pyarrow.ArrowException, PySparkTypeError, TypeError) as error:
+        raise ConfigError(f"columns, aggregate or group_by: {str(error).splitlines()[0]}") from None
 
     def scan(batches: Iterable[Any]) -> Iterator[Any]:
         from litelog.spark.decoding import read_partition  # noqa: PLC0415 - in the worker
@@ -96,7 +102,7 @@ def _scan(spark: Any, planned: Plan, query: Query) -> Any:
 
     count = len(partitions)
     numbers = spark.range(0, count, 1, max(count, 1))
-    return numbers.mapInArrow(scan, from_arrow_schema(query.schema()))
+    return numbers.mapInArrow(scan, schema)
 
 
 def _finish(frame: Any, query: Query) -> Any:
@@ -107,11 +113,16 @@ def _finish(frame: Any, query: Query) -> Any:
 
     merged = []
     for one in query.aggregates:
-        column = getattr(functions, MERGED[one.function])(one.name)
+        column = getattr(functions, MERGED[one.function])(_quoted(one.name))
         if one.function == "count":
             column = functions.coalesce(column, functions.lit(0).cast("bigint"))
         merged.append(column.alias(one.name))
-    return frame.groupBy(*query.group_by).agg(*merged)
+    return frame.groupBy(*map(_quoted, query.group_by)).agg(*merged)
+
+
+def _quoted(name: str) -> str:
+    """A column's name as Spark's SQL has it, whatever it is made of."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _names(
