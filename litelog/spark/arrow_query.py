@@ -85,16 +85,25 @@ def expressions(columns: Sequence[str] | Mapping[str, Any] | None) -> tuple[tupl
     return tuple((name, compute.field(of) if isinstance(of, str) else of) for name, of in columns.items())
 
 
-def fields_of(*parts: Any) -> set[str]:
-    """The columns of a log that expressions may name: at least those that they do."""
-    words = {word for part in parts if part is not None for word in _WORD.findall(str(part))}
-    return {word for word in words if word in TYPES}
+def fields_of(*parts: Any, corrupt: str | None = None) -> set[str]:
+    """The columns of a log that expressions may name: at least those that they do. ``corrupt``: the one, if there is
+    any, for what is malformed."""
+    texts = [str(part) for part in parts if part is not None]
+    found = {word for text in texts for word in _WORD.findall(text) if word in TYPES}
+    return found | ({corrupt} if corrupt is not None and any(corrupt in text for text in texts) else set())
 
 
-def parse_aggregates(aggregate: Mapping[str, tuple[str, str]]) -> tuple[Aggregate, ...]:
-    """``{name: (column, function)}`` as aggregates. ConfigError for a function that tasks cannot begin."""
+def parse_aggregates(aggregate: Mapping[str, Any], group_by: Sequence[str]) -> tuple[Aggregate, ...]:
+    """``{name: (column, function)}`` as aggregates. ConfigError for a function that tasks cannot begin, and for two
+    columns of the result with one name, in whatever capitals."""
     found = []
-    for name, (column, function) in aggregate.items():
+    names = [name.lower() for name in (*group_by, *aggregate)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"aggregate and group_by name a column {twice[0]!r} twice")
+    for name, given in aggregate.items():
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ConfigError(f"aggregate {name}: {given!r} is not (column, function)")
+        column, function = given
         if function not in MERGED:
             raise ConfigError(f"aggregate {name}: {function!r} must be one of {', '.join(MERGED)}")
         if column == ALL and function != "count":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.errors import ConfigError
 from litelog.spark.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
 from litelog.spark.conditions import expression_of, narrow, parse_conditions, require_bound
-from litelog.spark.options import parse_options
+from litelog.spark.options import Mode, parse_options
 from litelog.spark.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.spelling import spell_options
 
@@ -45,7 +45,7 @@ def read(
     if expression is not None:
         require_bound(expression, parsed)
     parsed = replace(parsed, range=narrow(parsed.range, conditions))
-    aggregates = parse_aggregates(aggregate or {})
+    aggregates = parse_aggregates(aggregate or {}, group_by)
     if group_by and not aggregates:
         raise ConfigError("group_by goes with aggregate")
     if aggregates and expression is None and not group_by and all(one.column == "*" for one in aggregates):
@@ -53,7 +53,7 @@ def read(
 
         counted = count_records(parsed)
         if counted is not None:
-            literals = [f"CAST({counted} AS BIGINT) AS `{one.name}`" for one in aggregates]
+            literals = [f"CAST({counted} AS BIGINT) AS {_quoted(one.name)}" for one in aggregates]
             return spark.range(1).selectExpr(*literals)
     from litelog.spark.places import find_places  # noqa: PLC0415
     from litelog.spark.planning import has_timestamps, plan  # noqa: PLC0415
@@ -61,10 +61,12 @@ def read(
 
     projection = expressions(columns)
     places = find_places(parsed)
-    names = _names(columns, projection, expression, aggregates, group_by)
+    corrupt = parsed.corrupt_column if parsed.mode is Mode.PERMISSIVE else None
+    names = _names(columns, projection, expression, aggregates, group_by, corrupt)
     stamped = has_timestamps(parsed, places)
     if expression is not None and stamped:
-        bounds = time_bounds(expression, arrow_schema(log_columns(parsed, has_timestamps=True, names=[*TYPES])))
+        known_to_arrow = log_columns(parsed, has_timestamps=True, names=[*TYPES, *([corrupt] if corrupt else [])])
+        bounds = time_bounds(expression, arrow_schema(known_to_arrow))
         parsed = replace(parsed, range=parsed.range.within_times(bounds))
     known = log_columns(
         parsed,
@@ -81,9 +83,15 @@ def read(
 
 def _scan(spark: Any, planned: Plan, query: Query) -> Any:
     """What the query makes of each partition, in the order of the partitions."""
+    import pyarrow  # noqa: PLC0415 - an extra
+    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - an extra
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an extra
 
     partitions = planned.partitions
+    try:
+        schema = from_arrow_schema(query.schema())
+    except (pyarrow.ArrowException, PySparkTypeError, TypeError) as error:
+        raise ConfigError(f"columns, aggregate or group_by: {str(error).splitlines()[0]}") from None
 
     def scan(batches: Iterable[Any]) -> Iterator[Any]:
         from litelog.spark.decoding import read_partition  # noqa: PLC0415 - in the worker
@@ -94,7 +102,7 @@ def _scan(spark: Any, planned: Plan, query: Query) -> Any:
 
     count = len(partitions)
     numbers = spark.range(0, count, 1, max(count, 1))
-    return numbers.mapInArrow(scan, from_arrow_schema(query.schema()))
+    return numbers.mapInArrow(scan, schema)
 
 
 def _finish(frame: Any, query: Query) -> Any:
@@ -105,25 +113,36 @@ def _finish(frame: Any, query: Query) -> Any:
 
     merged = []
     for one in query.aggregates:
-        column = getattr(functions, MERGED[one.function])(one.name)
+        column = getattr(functions, MERGED[one.function])(_quoted(one.name))
         if one.function == "count":
             column = functions.coalesce(column, functions.lit(0).cast("bigint"))
         merged.append(column.alias(one.name))
-    return frame.groupBy(*query.group_by).agg(*merged)
+    return frame.groupBy(*map(_quoted, query.group_by)).agg(*merged)
+
+
+def _quoted(name: str) -> str:
+    """A column's name as Spark's SQL has it, whatever it is made of."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _names(
-    columns: Any, projection: Sequence[tuple[str, Any]], where: Any, aggregates: Sequence[Any], group_by: Sequence[str]
+    columns: Any,
+    projection: Sequence[tuple[str, Any]],
+    where: Any,
+    aggregates: Sequence[Any],
+    group_by: Sequence[str],
+    corrupt: str | None,
 ) -> list[str] | None:
-    """The columns to read; None for all."""
+    """The columns to read; None for all. ``corrupt``: as ``fields_of`` takes it."""
     if projection:
-        wanted = fields_of(where, *(made for _, made in projection))
+        wanted = fields_of(where, *(made for _, made in projection), corrupt=corrupt)
     elif aggregates:
-        wanted = fields_of(where) | {one.column for one in aggregates if one.column != "*"} | set(group_by)
+        wanted = {one.column for one in aggregates if one.column != "*"} | set(group_by)
+        wanted |= fields_of(where, corrupt=corrupt)
     elif columns is None:
         return None
     else:
-        wanted = set(columns) | fields_of(where)
+        wanted = set(columns) | fields_of(where, corrupt=corrupt)
     ordered = [*dict.fromkeys([*(columns or ()), *RECORD, *sorted(wanted)])]
     return [name for name in ordered if name in wanted] or ["sequence"]
 

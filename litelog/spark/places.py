@@ -51,7 +51,10 @@ def find_places(options: ReadOptions) -> list[Place]:
         if not found:
             raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
         urls += found
-    places = [Place(url, folder=_log_folder(url, options)) for url in dict.fromkeys(urls)]
+    each: dict[tuple[str, str], str] = {}
+    for url in urls:
+        each.setdefault(_identity(url), url)
+    places = [Place(url, folder=_log_folder(url, options)) for url in each.values()]
     several, remote = options.has_several, all(place.folder is None for place in places)
     wanted = options.format if remote else None  # beside folders it is of these
     return [
@@ -152,6 +155,14 @@ def _replicas(store: ObjectStore, pattern: str) -> Iterator[str]:
 def _fits(parts: Sequence[str], pattern: str) -> bool:
     wanted = pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def _identity(url: str) -> tuple[str, str]:
+    """The same for each way to spell a place."""
+    if scheme_of(url) == "file":
+        return "file", "/".join(_parts(url))
+    head, _, query = url.partition("?")
+    return head.rstrip("/"), query
 
 
 def full_name(place: Place) -> str:

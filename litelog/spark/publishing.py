@@ -30,7 +30,7 @@ from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.wal_bytes import WalBytes, list_index, read_segment
 from litelog.snapshot import Snapshot
 from litelog.snapshot_entries import SnapshotEntry, make_entry
-from litelog.spark.write_plan import claim_first
+from litelog.spark.write_plan import NothingToOverwriteError, claim_first
 from litelog.spark.written import Carrier, put_sealed, renumbered
 
 if TYPE_CHECKING:
@@ -62,10 +62,13 @@ def publish(
 ) -> Published | None:
     """Make what the tasks wrote readable: their entries by partition, in order. None where nothing was written.
 
-    OvertakenError where somebody else has claimed the replica meanwhile; StoreError, CorruptionError.
+    NothingToOverwriteError where that was to take the place of a log; OvertakenError where somebody else has claimed
+    the replica meanwhile; StoreError, CorruptionError.
     """
     entries = [entry for partition in written for entry in partition]
     if not entries:
+        if plan.claim.relation is Relation.DIVERGED:
+            raise NothingToOverwriteError(client.url)
         return None
     generation_before = generation(plan.claim.generation)
     first_index, older_count = _shape(client, plan)

@@ -18,7 +18,7 @@ PROBES = 32
 
 def time_bounds(where: Any, schema: Any) -> Range:
     """Between which timestamps all records lie that a pyarrow Expression over ``schema`` may hold for; no bound where
-    Arrow finds none. For columns whose timestamps are never null."""
+    Arrow finds none, or where timestamps may be null, as the schema says, and it may hold for such a row."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
@@ -30,6 +30,8 @@ def time_bounds(where: Any, schema: Any) -> Range:
     def none_since(times: Sequence[int]) -> list[bool]:
         return _never(where, [field >= pyarrow.scalar(-time, kind) for time in times], schema)
 
+    if schema.field("timestamp").nullable and not _never(where, [field.is_null()], schema)[0]:
+        return Range()
     before, behind = _search(none_until), _search(none_since)
     since = None if before is None else min(before + 1, HIGHEST)
     return Range(since=since, until=None if behind is None else -behind)

@@ -13,6 +13,7 @@ before anything is claimed.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from dataclasses import dataclass, field, replace
@@ -21,17 +22,19 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.claim import Claim, Relation, spark_owner
+from litelog.clock import SystemClock
 from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.layout import Fencing
+from litelog.log.source import SegmentNames
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation, new_generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import open_sealed
-from litelog.registry import open_store
+from litelog.registry import local_folder, open_store
 from litelog.retrying_store import RetryingStore
 from litelog.sealed_frames import decode_run
 from litelog.shipping.fencing import LostRaceError, close_below, create_claim, require_fencing
@@ -57,6 +60,16 @@ class OvertakenError(FencedError):
         super().__init__(
             f"{replica}: another write or a daemon began while this one ran; nothing of this one is in the log: "
             "write again, one at a time"
+        )
+
+
+class NothingToOverwriteError(ConfigError):
+    """An empty DataFrame was to take the place of a log: a history without a record is none to any reader."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(
+            f"{replica}: an empty DataFrame cannot overwrite a log, which holds what it held: write to a new place, or "
+            "delete the replica"
         )
 
 
@@ -92,17 +105,22 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
     """Claim a generation and end what came before it, so that where the log goes on is known.
 
     ForeignClaimError where another owner's claim is the newest, and takeover was not asked for; ConfigError for a
-    replica of another format; StoreError, OvertakenError.
+    replica of another format, and for an empty DataFrame, as far as that is known, over a log; StoreError,
+    OvertakenError.
     """
     client = open_client(options)
     try:
         require_fencing(client, Fencing.REQUIRED)
         names = client.claims()
+        if not names:
+            _require_no_log(client.url)
         newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
         try:
             latest = find_latest(client)
         except NothingToRestoreError:
             latest = None
+        if overwrite and latest is not None and options.partition_records and not sum(options.partition_records):
+            raise NothingToOverwriteError(client.url)
         log = _log_of(client, newest)
         owner = spark_owner(log)
         _require_ours(client, newest, owner, options)
@@ -116,6 +134,15 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         client.close()
     carrier = Carrier(log, owner, claim.generation, commit_epoch, clock.now())
     return WritePlan(options, claim, continued, carrier, following, _starts(following, options.partition_records))
+
+
+def _require_no_log(url: str) -> None:
+    """ConfigError for the folder of a log: with a replica in it, nobody would read the log that is there."""
+    folder = local_folder(url)
+    if folder is None or not os.path.isdir(folder):
+        return
+    if SegmentNames(folder, LitelogFormat(), SystemClock(), reports=False).all():
+        raise ConfigError(f"{folder}: is the folder of a log, and no replica, which Spark writes: choose another place")
 
 
 def claim_first(client: ReplicaClient, claim: Claim) -> None:

@@ -37,7 +37,7 @@ def write(
     kept = frame.persist() if count_first else frame
     try:
         if count_first:
-            given["partitionRecords"] = json.dumps(count_partitions(kept))
+            given["partitionRecords"] = json.dumps(count_partitions(kept) or [0])
         kept.write.format("litelog").mode("overwrite" if overwrite else "append").options(**given).save(url)
     finally:
         if count_first:

@@ -138,13 +138,59 @@ def test_counts_come_from_metadata(spark: Any, url: str, tmp_path: Path) -> None
     assert count_records(parse_options({"path": bare, "startingtimestamp": "2023-11-14"})) is None
 
 
+def test_what_is_malformed_is_asked_for_as_every_column(spark: Any, url: str, tmp_path: Path) -> None:
+    import shutil
+
+    from pyarrow import compute
+
+    bad = tmp_path / "bad"
+    shutil.copytree(url, bad)
+    damaged = sorted(bad.rglob("*.segment.lz4"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:100] + b"?" + damaged.read_bytes()[101:])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "what is wrong"}
+    field = compute.field("what is wrong")
+    everything = read(spark, str(bad), options=options).where("`what is wrong` IS NOT NULL").collect()
+    assert len(everything) == 1
+    for where in (field.is_valid(), compute.field("timestamp").is_null()):
+        found = read(spark, str(bad), where=where, options=options).collect()
+        assert [tuple(row) for row in found] == [tuple(row) for row in everything]
+        assert read(spark, str(bad), columns=["offset"], where=where, options=options).count() == 1
+        counted = read(spark, str(bad), where=where, aggregate={"n": ("*", "count")}, options=options)
+        assert [row.n for row in counted.collect()] == [1]
+    told = read(spark, str(bad), columns={"said": field}, where=field.is_valid(), options=options).collect()
+    assert [row.said for row in told] == [everything[0]["what is wrong"]]
+
+
 def test_what_makes_no_sense_is_told(spark: Any, url: str) -> None:
+    from pyarrow import compute
+
     with pytest.raises(ConfigError, match="median"):
         read(spark, url, aggregate={"m": ("sequence", "median")})
     with pytest.raises(ConfigError, match="no column 'other'"):
         read(spark, url, columns=["other"])
     with pytest.raises(ConfigError, match="group_by goes with aggregate"):
         read(spark, url, group_by=["key"])
+    size = compute.binary_length(compute.field("value"))
+    mistakes: list[tuple[str, dict[str, Any]]] = [
+        (r"sum.*binary", {"aggregate": {"n": ("value", "sum")}}),
+        (r"'count' is not \(column, function\)", {"aggregate": {"n": "count"}}),
+        ("name a column 'key' twice", {"aggregate": {"KEY": ("*", "count")}, "group_by": ["key"]}),
+        (r"FieldRef\.Name\(other\)", {"columns": {"n": "other"}}),
+        (r"FieldRef\.Name\(key\)", {"columns": {"n": size}, "aggregate": {"m": ("n", "sum")}, "group_by": ["key"]}),
+        ("Expression", {"columns": {"n": 5}}),
+        ("uint64", {"columns": {"n": compute.field("sequence").cast("uint64")}}),
+    ]
+    for said, asked in mistakes:
+        with pytest.raises(ConfigError, match=said):
+            read(spark, url, **asked)
+
+
+def test_a_name_may_hold_any_sign(spark: Any, url: str) -> None:
+    for column in ("*", "value"):  # counted from metadata, and in tasks
+        counted = read(spark, url, aggregate={"a.b `c`": (column, "count")})
+        assert [row["a.b `c`"] for row in counted.collect()] == [COUNT]
+    grouped = read(spark, url, columns={"k.1": "key"}, aggregate={"n": ("*", "count")}, group_by=["k.1"])
+    assert sum(row.n for row in grouped.collect()) == COUNT
 
 
 def test_keys_are_as_often_as_in_the_log(spark: Any, url: str) -> None:

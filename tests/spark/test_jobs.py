@@ -125,7 +125,14 @@ def test_a_schema_names_columns_of_its_own(spark: Any, tmp_path: Path) -> None:
         "a INT, A STRING": "column A,",
         "user STRNG": "is none: .*(?i:strng|type)",
         "INT": "is none: .+",
+        "a MAP<STRING, INT>": "column a is MAP<STRING,INT>, which is not made of JSON",
+        "a STRUCT<b: ARRAY<DATE>>": "column a is STRUCT<B:ARRAY<DATE>>, which is not made of JSON",
+        "a VARIANT": "column a is VARIANT, which is not made of JSON",
+        "a VARCHAR(3)": r"column a is VARCHAR\(3\), which is not made of JSON",
+        "a INTERVAL DAY": "column a is INTERVAL DAY, which is not made of JSON",
     }
+    with pytest.raises(ConfigError, match="column a NOT NULL, and lenient"):
+        export(spark, url, str(target), schema="a INT NOT NULL", lenient=True)
     for schema, said in refused.items():
         with pytest.raises(ConfigError, match=said):
             export(spark, url, str(target), schema=schema, partition_by="date")

@@ -19,6 +19,7 @@ from litelog.spark.writer import make_writer
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
 from tests.servers import s3_server
+from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,6 +204,30 @@ def test_an_empty_frame_adds_nothing(spark: Any, tmp_path: Path) -> None:
     rows(spark, 0, 2).write.format("litelog").mode("append").save(url)
     with pytest.raises(NothingToRestoreError):
         read_replica(url)
+
+
+def test_an_empty_frame_overwrites_nothing_and_says_so(spark: Any, tmp_path: Path) -> None:
+    url = str(tmp_path / "replica")
+    rows(spark, 0, 2).write.format("litelog").mode("overwrite").save(url)
+    write(rows(spark, 100, 2), url)
+    claims = sorted((tmp_path / "replica" / "epochs").iterdir())
+    with pytest.raises(Exception, match="an empty DataFrame cannot overwrite a log"):
+        write(rows(spark, 0, 2), url, overwrite=True)
+    assert sorted((tmp_path / "replica" / "epochs").iterdir()) == claims
+    with pytest.raises(Exception, match="an empty DataFrame cannot overwrite a log"):
+        rows(spark, 0, 2).write.format("litelog").mode("overwrite").save(url)
+    write(rows(spark, 10, 1, first=100), url)
+    require_records(read_replica(url), expected(110))
+    require_well(url)
+
+
+def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Path) -> None:
+    """The log there could not be read any more."""
+    log = make_log(tmp_path / "log")
+    log.roll(3)
+    with pytest.raises(Exception, match="is the folder of a log, and no replica"):
+        write(rows(spark, 2, 1), log.folder)
+    assert spark.read.format("litelog").load(log.folder).count() == 3
 
 
 @pytest.mark.parametrize(

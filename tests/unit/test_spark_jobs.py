@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ pytest.importorskip("pyarrow")
 from litelog.errors import ConfigError, TruncatedError
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
-from litelog.spark.jobs import export, exported, hybrid, verify
+from litelog.spark.jobs import export, exported, hybrid, stats, verify
+from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.unit.spark_reading import table_sequences
@@ -141,6 +143,15 @@ def test_bounds_that_a_next_run_could_not_hold_to_are_refused(
     assert not os.path.exists(target)
 
 
+def test_rows_for_what_is_malformed_are_no_records(replica: Replica, target: str) -> None:
+    replica.grow(5)
+    jobs: list[Callable[..., Any]] = [export, hybrid, lambda spark, url, _, **given: stats(spark, url, **given)]
+    for job in jobs:
+        with pytest.raises(ConfigError, match=r"PERMISSIVE.*DROPMALFORMED leaves it out"):
+            job(Tasks(), replica.url, target, options={"mode": "permissive"})
+    assert not os.path.exists(target)
+
+
 def test_a_table_begins_where_its_first_export_says(replica: Replica, target: str) -> None:
     """Whole log segments may lie before that, or a part of one."""
     replica.grow(4, 4)
@@ -244,3 +255,31 @@ def test_what_is_not_installed_is_said_before_anything_is_written(
     with pytest.raises(ConfigError, match=f"needs {module}"):
         export(Tasks(), replica.url, target, **shape)  # type: ignore[arg-type]
     assert not os.path.exists(target)
+
+
+@pytest.mark.parametrize(
+    ("values", "malformed"),
+    [
+        ([b'{"a": 1}{"a": 2}', b""], [0, 1]),
+        ([b'{"a": ', b'1}{"a": 2}'], [0, 1]),
+        ([b'{"a": 1', b',"b": 2}{"a": 3}', b'{"a": 4}'], [0, 1]),
+        ([b'{"a": 1}', b'{"a": 2}, "value": {}'], [1]),
+        ([b'{"a": 1}', b'{"a": 2}}\n{"value": {"a": 3}', b" "], [1, 2]),
+        ([b'{"a": 1}', b"null", b' {"a": 2}\n\t'], [1]),
+        ([b"null", b'{"a": 2}', b"[1]", b"1"], [0, 2, 3]),
+        ([b'\xef\xbb\xbf{"a": 1}', b'{"a": 2}'], [0]),
+        ([b'{"a": 1, "b": "\xff"}', b'{"a": 2}'], [0]),
+    ],
+)
+def test_each_value_is_one_object_and_no_part_of_one(values: list[bytes], malformed: list[int]) -> None:
+    """Whatever its neighbours are."""
+    from pyarrow import array, binary, int32, schema, string
+
+    wanted = schema([("a", int32()), ("b", string())])
+    given, sequences = array(values, binary()), array(range(len(values)))
+    with pytest.raises(MalformedJsonError, match=f"sequence {malformed[0]}: "):
+        parse_values(given, sequences, wanted, lenient=False)
+    found = parse_values(given, sequences, wanted, lenient=True)
+    assert found.column("a").to_pylist() == [
+        None if number in malformed else json.loads(value)["a"] for number, value in enumerate(values)
+    ]

@@ -176,6 +176,22 @@ def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> Non
         _names({**options, "path": f"{bucket}/nothing/*"})
 
 
+def test_a_log_is_read_once_however_often_it_is_named(
+    proxied: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = make_folder(tmp_path / "logs" / "a"), make_folder(tmp_path / "logs" / "b")
+    log.roll(2)
+    other.roll(3)
+    monkeypatch.chdir(tmp_path)
+    spelled = ["logs/b", log.folder, f"{log.folder}/", f"file://{log.folder}", "logs/./a", str(tmp_path / "logs" / "*")]
+    root = str(tmp_path)[1:]
+    assert _names({"paths": json.dumps(spelled)}) == {f"{root}/logs/b": 3, f"{root}/logs/a": 2}
+    options = _upload(proxied, "once/a", _built().objects())
+    url = options.pop("path")
+    found = _names({**options, "paths": json.dumps([url, f"{url}/", f"{url[:-1]}*"])})
+    assert found == {url.removeprefix("s3a://"): 14}
+
+
 def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> None:
     """Its whole path with a pattern or a list; its last part where it is named alone."""
     pattern, root = str(tmp_path / "*" / "ev"), str(tmp_path)[1:]

@@ -81,3 +81,21 @@ def test_what_never_holds_wants_no_time() -> None:
 def test_both_bounds_hold() -> None:
     assert Range(1, 2, 10, None).within_times(Range(5, 6, 7, 30)) == Range(1, 2, 10, 30)
     assert Range(since=5, until=20).within_times(Range(since=7, until=30)) == Range(since=7, until=20)
+
+
+LATER = COMPARISONS[">="](at(5))
+
+
+@pytest.mark.parametrize(
+    ("where", "since"),
+    [
+        (LATER, 5),
+        (FIELD.is_null(), None),
+        (FIELD.is_null() | LATER, None),
+        (compute.coalesce(FIELD, at(9)) >= at(5), None),
+        (FIELD.is_valid() & LATER, 5),
+    ],
+)
+def test_rows_without_a_time_lie_in_none(where: Any, since: int | None) -> None:
+    """As those for what is malformed, wherever in the log that is."""
+    assert time_bounds(where, SCHEMA) == Range(since=since)

@@ -18,7 +18,7 @@ from litelog.spark.jobs.export_runs import find_begin, find_runs, give_up, remov
 from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport, Target
 from litelog.spark.jobs.json_columns import arrow_schema_of
 from litelog.spark.jobs.manifest import ExportedFile, ExportPlan, Manifest, commit, create_plan
-from litelog.spark.jobs.options import options_of_target, require_unbounded
+from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import (
     cut,
@@ -99,10 +99,11 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     given = spell_options(options)
     reading = parse_options({**given, "path": url})
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
-    values = None if schema is None else arrow_schema_of(schema, taken)
+    values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
     settings = ExportSettings(_partition(partition_by), values, lenient)
     reason = "an export covers all of a log, run by run: it can only begin later, with startingSequence"
     require_unbounded(reading.range, reason, but="startingSequence")
+    require_records(reading.mode)
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
     stop = threading.Event()
     place = Target(replica_url(target), dict(options_of_target(target, target_options, reading.store)))

@@ -11,7 +11,7 @@ from litelog.registry import local_folder, open_store, redact
 from litelog.retrying_store import RetryingStore
 from litelog.spark.fast import read
 from litelog.spark.jobs.manifest import Manifest, list_runs, read_manifest
-from litelog.spark.jobs.options import options_of_target, require_unbounded, store_options
+from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded, store_options
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held, require_continued, require_log
 from litelog.spark.options import parse_options
@@ -92,6 +92,7 @@ def _read_both(
     given = {**spell_options(options), "path": url}
     reading = parse_options(given)
     require_unbounded(reading.range, "a hybrid is all of a log: bound its DataFrame, with where")
+    require_records(reading.mode)
     manifests = read_manifests(target, options_of_target(target, target_options, reading.store))
     last = manifests[-1]
     if last.plan.shape.get("schema") is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import ConfigError, CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
 BLOCK_BYTES = 1 << 30
 """One block for all that is parsed at a time: Arrow would otherwise tell types from the first one."""
+
+UNPARSED = frozenset({"date", "time", "variant", "geometry", "geography"})
+"""Types of Spark's of which Arrow would take a number, or another object, and not the JSON that Spark takes."""
 
 
 class MalformedJsonError(CorruptionError):
@@ -46,22 +50,29 @@ def _parse(pyarrow: Any, values: Any, schema: Any) -> Any:
 
     if not len(values):
         return schema.empty_table()
-    lines = pyarrow.array([values.cast(pyarrow.binary())], pyarrow.list_(pyarrow.binary()))
-    joined = compute.binary_join(lines, b"\n")[0].as_buffer()
-    options = json.ParseOptions(explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore")
-    table = json.read_json(
-        pyarrow.BufferReader(joined), json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES), options
-    )
-    if table.num_rows != len(values):
-        raise pyarrow.ArrowInvalid(f"{len(values)} values hold {table.num_rows} objects")
-    return table.select(schema.names)
+    lines = pyarrow.array([values.cast(pyarrow.string())], pyarrow.list_(pyarrow.string()))  # ArrowInvalid: no UTF-8
+
+    def read(separator: str, wanted: Any, before: bytes = b"", behind: bytes = b"") -> Any:
+        joined = compute.binary_join(lines, separator)[0].as_buffer()
+        text = pyarrow.py_buffer(b"".join([before, joined, behind])) if before else joined
+        options = json.ParseOptions(explicit_schema=wanted, newlines_in_values=True, unexpected_field_behavior="ignore")
+        reading = json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
+        return json.read_json(pyarrow.BufferReader(text), reading, options)
+
+    # Arrow reads one object behind the other, wherever values end, and crashes at a null that comes first. So first
+    # each value is to be one object as the field of another; only what has further fields behind it fails by itself.
+    held = read('}\n{"value":', pyarrow.schema([("value", pyarrow.struct([]))]), b'{"value":', b"}")
+    if held.num_rows != len(values) or held.column(0).null_count:
+        raise pyarrow.ArrowInvalid("it is not one object")
+    return read("\n", schema).select(schema.names)
 
 
-def arrow_schema_of(ddl: str, taken: Collection[str] = ()) -> Any:
+def arrow_schema_of(ddl: str, taken: Collection[str] = (), *, lenient: bool = False) -> Any:
     """The pyarrow.Schema of a schema as Spark writes it: ``user STRING, at TIMESTAMP, amount DOUBLE``.
 
-    ConfigError for one that is none, and for one that names a column twice, or one that the table has besides
-    (``taken``), in whatever capitals: Spark could not read such a table.
+    ConfigError for one that is none, for a type that Arrow does not make of JSON, for NOT NULL where ``lenient`` gives
+    nulls, and for one that names a column twice, or one that the table has besides (``taken``), in whatever capitals:
+    Spark could not read such a table.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
     from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
@@ -77,4 +88,39 @@ def arrow_schema_of(ddl: str, taken: Collection[str] = ()) -> Any:
         if name.lower() in held:
             raise ConfigError(f"schema {ddl!r} names the column {name}, which the table has already: leave it out")
         held.add(name.lower())
+    for field in parsed.fields:
+        if lenient and not field.nullable:
+            raise ConfigError(f"schema {ddl!r} has the column {field.name} NOT NULL, and lenient gives it nulls")
+        _require_parsed(field)
     return to_arrow_schema(parsed, timezone="UTC")
+
+
+def _kinds(data_type: Any) -> Iterator[str]:
+    """The names of a type of Spark's, and of those that it is made of."""
+    yield data_type.typeName()
+    if hasattr(data_type, "elementType"):
+        yield from _kinds(data_type.elementType)
+    for field in getattr(data_type, "fields", ()):
+        yield from _kinds(field.dataType)
+
+
+def _require_parsed(field: Any) -> None:
+    """ConfigError for a type that no JSON becomes, or, as a DATE, not the JSON that says it."""
+    import pyarrow  # noqa: PLC0415 - an extra
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+
+    spelled = str(field.dataType.simpleString())
+    fits = UNPARSED.isdisjoint(_kinds(field.dataType))
+    try:
+        schema = to_arrow_schema(StructType().add(field.name, field.dataType), timezone="UTC")
+        with suppress(pyarrow.ArrowInvalid):  # it lacks what is NOT NULL
+            _parse(pyarrow, pyarrow.array([b"{}"]), schema)
+    except (PySparkException, NotImplementedError):
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"schema: column {field.name} is {spelled.upper()}, which is not made of JSON: "
+            "ask for STRING, or a STRUCT or ARRAY of what is, and cast it in Spark"
+        )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
 from litelog.registry import scheme_of
+from litelog.spark.options import Mode
 from litelog.spark.spelling import spell_options
 from litelog.spark.store_options import read_store_options
 
@@ -44,3 +45,11 @@ def require_unbounded(bounds: Range, reason: str, *, but: str = "") -> None:
     for name, value in named.items():
         if value is not None and name != but:
             raise ConfigError(f"{name}: {reason}")
+
+
+def require_records(mode: Mode) -> None:
+    """ConfigError for the mode that gives rows which are no records."""
+    if mode is Mode.PERMISSIVE:
+        raise ConfigError(
+            "mode=PERMISSIVE gives a row for what is malformed, and a job takes records: DROPMALFORMED leaves it out"
+        )

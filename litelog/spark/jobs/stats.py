@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ReplicaGapError
 from litelog.reading.wal_cursor import describe_sealed
+from litelog.spark.jobs.options import require_records
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held
 from litelog.spark.options import parse_options
@@ -91,6 +92,7 @@ def stats(
 ) -> Stats:
     """The numbers of the replica ``url``. ``options``: as of the data source, which may bound what is counted."""
     reading = parse_options({**spell_options(options), "path": url})
+    require_records(reading.mode)
     held, log_bytes, stored_bytes = _measure(reading)
     partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions)
     spans = held.claim.format == "raw"
