@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog_cli.configured import find_log, find_replica
-from litelog_cli.output import format_time, json_bytes
+from litelog_cli.output import format_time, json_bytes, json_line
 from litelog_cli.places import GENERATION, is_replica
 from litelog_cli.sources import LocalLog, log_batches, replica_batches
 from litelog_cli.start import Kind, Start, parse_start
@@ -140,4 +139,4 @@ def _write_json(columns: Columns) -> None:
             "key": json_bytes(record.key),
             "value": json_bytes(record.value),
         }
-        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_line(fields))

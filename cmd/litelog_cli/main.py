@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import os
 import sys
@@ -138,7 +139,7 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
 def main() -> None:
     """The console script."""
     gc.set_threshold(COLLECTION_THRESHOLD)
-    _open_closed_streams()
+    _prepare_streams()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts one for each processor; nothing here needs them
     code = run(sys.argv[1:])
     gc.freeze()  # what was loaded is not looked through for cycles on the way out
@@ -149,7 +150,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _open_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Take the places of standard streams that are closed, or the next files that are opened would: a log would get
     what is meant for people. What is written to such an output fails; such an error output says nothing."""
     for descriptor, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
@@ -159,6 +160,8 @@ def _open_closed_streams() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest that is free: this one
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names need not be UTF-8
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 

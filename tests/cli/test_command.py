@@ -190,6 +190,31 @@ def test_output_that_is_not_taken_is_told_from_a_full_disk_of_the_log(
     assert done.stderr == f"litelog: standard output: {reason}\n"
 
 
+def test_names_that_are_not_utf_8_are_names(litelog: Command) -> None:
+    log, replica, again = (os.fsdecode(b"%s\xff\xfe" % name) for name in (b"log", b"replica", b"again"))
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    (litelog.folder / "log").rename(litelog.folder / log)
+    (litelog.folder / "replica").rename(litelog.folder / replica)
+    environment = {"PYTHONIOENCODING": "utf-8:strict"}  # as in a locale such as en_US.UTF-8
+    assert len(litelog("cat", log, **environment).out.splitlines()) == 3
+    assert len(litelog("cat", replica, **environment).out.splitlines()) == 3
+    done = litelog("restore", replica, "-o", again, **environment)
+    assert (done.code, "again\\udcff\\udcfe" in done.out) == (ExitCode.DONE, True)
+    done = litelog("restore", "--delta", "--json", replica, "-o", again, **environment)
+    assert (done.code, done.lines[0]["output"]) == (ExitCode.DONE, str(litelog.folder / again))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_whatever_standard_output_takes(litelog: Command, encoding: str) -> None:
+    values = ["caf\u00e9", "\u65e5\u672c", "\U0001f600"]
+    assert litelog("append", "log", text="".join(f"{value}\n" for value in values)).code == ExitCode.DONE
+    arguments = [sys.executable, "-m", "litelog_cli", "cat", "--json", "log"]
+    environment = {**litelog.environment, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(arguments, cwd=litelog.folder, env=environment, capture_output=True, check=True)
+    assert [json.loads(line)["value"] for line in done.stdout.decode(encoding).splitlines()] == values
+
+
 def test_what_is_logged_is_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
     logging_setup.set_up_logging(logging.INFO)
     logging.getLogger("litelog.test").info("two\nlines")
