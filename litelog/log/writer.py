@@ -161,8 +161,8 @@ class LogWriter:
         self._group.guard(self._sync_tail)
 
     def roll(self) -> None:
-        """Start a new log segment, unless the newest is still without a commit."""
-        self._group.guard(self._roll)
+        """Start a new log segment, unless the newest is still without a commit. ClosedError, PoisonedError."""
+        self._group.guard(self._roll, needs_open=True)
 
     def truncate(self, before_sequence: int, *, state_dir: str | None = None) -> Truncated:
         """Remove the log segments that hold nothing from ``before_sequence`` on, as far as every replica has them.
