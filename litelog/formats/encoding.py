@@ -79,7 +79,10 @@ def encode_commit(
     if not isinstance(timestamps, int):
         _check_column("timestamps", len(timestamps), count)
         flags |= STAMPED
-        columns.insert(0, struct.pack(f"<{count}q", *timestamps))
+        try:
+            columns.insert(0, struct.pack(f"<{count}q", *timestamps))
+        except struct.error as error:
+            raise ValueError(f"timestamps are whole microseconds, of 64 bits: {error}") from error
     stamp = timestamps if isinstance(timestamps, int) else timestamps[0] if count else 0
     value_bytes = sum(lengths)
     data_bytes = value_bytes + sum(map(len, key_data))
@@ -137,6 +140,8 @@ def _frame(
         raise ValueError(f"a commit holds 1 to {MAX_RECORDS} records, not {count}")
     if not 0 <= first <= MAX_SEQUENCE - count or not 0 <= epoch <= MAX_EPOCH:
         raise ValueError(f"sequence {first} or epoch {epoch} out of range")
+    if not -(1 << 63) <= stamp < 1 << 63:
+        raise ValueError(f"timestamp {stamp} is out of range")
     used = HEADER.size + count * FIXED_BYTES[flags] + data_bytes + CHECKSUM_BYTES
     total = -(-used // 8) * 8
     if total > MAX_COMMIT_BYTES:
