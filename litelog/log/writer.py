@@ -67,6 +67,8 @@ class LogWriter:
             raise ConfigError(f"on_trailing is trim or error, not {on_trailing!r}")
         if segment_bytes <= 0 or fsync_interval <= 0:
             raise ConfigError("segment_bytes and fsync_interval are more than 0")
+        if not folder:
+            raise ConfigError("a log's folder has a name")
         self.folder = os.path.abspath(folder)
         self._fsync = fsync
         self._clock = SystemClock() if clock is None else clock
