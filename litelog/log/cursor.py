@@ -61,7 +61,8 @@ class LogCursor:
     def next_records(self, limit: int = PIECE_BYTES) -> Columns | None:
         """The next records, from about ``limit`` bytes; None if there are none now.
 
-        Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter).
+        Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter,
+        or is another one).
         """
         while self._segment is not None:
             size = self._segment.size()
@@ -94,13 +95,37 @@ class LogCursor:
                 successor.close()
             return True
         if successor is None:
-            return False
+            return self._reopen_replaced()
         try:
             self._require_clean_tail(None)
         except BaseException:
             successor.close()
             raise
         self.place(successor, 0, self.expect)
+        return True
+
+    def _reopen_replaced(self) -> bool:
+        """Go on in the file that has the name of the one at hand by now, if there is another and it begins the same:
+        of a file that has no name any more nothing will ever come."""
+        assert self._segment is not None
+        name = self._segment.name
+        inode = self._names.inode_of(name)
+        if inode == self._segment.inode:
+            return False
+        if inode is None:
+            older = self._names.before(name)  # logs lose their oldest log segments first
+            if older:
+                raise DivergedError(self.path, f"vanished, while {older[-1]} is there")
+            return False
+        try:
+            segment = self._names.open(name)
+        except FileNotFoundError:
+            return False
+        if not _begin_the_same(segment, self._segment, self._offset):
+            segment.close()
+            raise DivergedError(self.path, "was replaced by a file with other bytes")
+        self._segment.close()
+        self._segment = segment
         return True
 
     def _require_clean_tail(self, cause: Exception | None) -> None:
@@ -151,3 +176,14 @@ class LogCursor:
         if damage is None:
             return CorruptCommitError(self.path, self._offset, "commit", "whole", "cut off")
         return CorruptCommitError(self.path, damage.offset, damage.what, damage.expected, damage.actual)
+
+
+def _begin_the_same(one: OpenSegment, two: OpenSegment, length: int) -> bool:
+    """Whether both hold the same first ``length`` bytes; CRC-32C could not tell commits that end with their own."""
+    offset = 0
+    while offset < length:
+        piece = one.read(offset, min(PIECE_BYTES, length - offset))
+        if not piece or piece != two.read(offset, len(piece)):
+            return False
+        offset += len(piece)
+    return True
