@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.log.piece import MAX_READ_BYTES, PIECE_BYTES, Piece, read_piece
+from litelog.log.place import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
@@ -29,6 +30,7 @@ class LogCursor:
         self._names = names
         self._segment: OpenSegment | None = None
         self._offset = 0
+        self._before = b""
         self.expect = Expectation()
         """What comes next."""
         self.read_from = 0
@@ -51,6 +53,7 @@ class LogCursor:
         """Go to ``offset`` of ``segment``, which belongs to the cursor from here on."""
         self.close()
         self._segment, self._offset, self.expect = segment, offset, expect
+        self._before = b""
 
     def close(self) -> None:
         """Let go of the log segment."""
@@ -62,15 +65,19 @@ class LogCursor:
         """The next records, from about ``limit`` bytes; None if there are none now.
 
         Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter,
-        or is another one).
+        was rewritten, or is another one).
         """
         while self._segment is not None:
             size = self._segment.size()
             if size < self._offset:
                 raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
             piece = read_piece(self._format, self.path, self._segment, self._offset, self.expect, limit)
+            self._check_before()
             if piece is not None and piece.end > self._offset:
                 self.read_from = self._offset
+                if not self._format.self_numbered:
+                    start = max(self._offset, piece.end - LEAST_CHECKED_BYTES)
+                    self._before = self._segment.read(start, piece.end - start)
                 self._offset, self.expect, self.tail = piece.end, piece.expect, None
                 return piece.columns
             self.tail = piece
@@ -79,6 +86,13 @@ class LogCursor:
             if not self._cross(size):
                 return None
         return None
+
+    def _check_before(self) -> None:
+        """That what was read last is still there, where no number tells that another text goes on at this offset."""
+        assert self._segment is not None
+        before = self._before
+        if before and self._segment.read(self._offset - len(before), len(before)) != before:
+            raise DivergedError(self.path, f"was rewritten before offset {self._offset}")
 
     def _cross(self, size: int) -> bool:
         """Go on to the next log segment, if one continues. True too if this one grew beyond ``size`` meanwhile."""

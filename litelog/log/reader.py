@@ -101,7 +101,7 @@ class LogReader:
         """The next records, at least one, about 1 MiB; None at the end, and once closed.
 
         Raises TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, DivergedError (the log segment at
-        hand was cut, replaced by other bytes, or is gone while an older one is there), NotYetAvailableError (only when
+        hand was cut, or has other bytes now, or is gone while an older one is there), NotYetAvailableError (only when
         following: call again later), SourceError.
         """
         with self._busy:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from litelog.formats import LogFormat
     from litelog.log.reader import Start
     from litelog.log.source import OpenSegment
 
@@ -591,6 +592,22 @@ def test_a_follower_of_a_log_that_was_replaced_by_another_is_told(tmp_path: Path
         with LogWriter(str(log), log_id=log_id) as writer:
             writer.append(values)
         with pytest.raises(DivergedError, match="replaced by a file with other bytes"):
+            next(reader)
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")], ids=["lines", "raw"])
+def test_a_follower_of_a_text_that_was_cut_and_written_anew_is_told(tmp_path: Path, log_format: LogFormat) -> None:
+    """Else it would go on amid a line of the new text."""
+    path = tmp_path / "app-1.log"
+    path.write_text("one\ntwo\n")
+    with LogReader(str(tmp_path), log_format, follow=True, block=False) as reader:
+        while True:
+            try:
+                next(reader)
+            except NotYetAvailableError:
+                break
+        path.write_text("another text\nthat is longer\n")
+        with pytest.raises(DivergedError, match="was rewritten before offset 8"):
             next(reader)
 
 
