@@ -56,7 +56,7 @@ def scheme_of(url: str) -> str:
 
 def local_folder(url: str) -> str | None:
     """The folder of a file replica, from the URL that its client goes by; None for a replica elsewhere."""
-    return unquote(url.removeprefix("file://")) if url.startswith("file://") else None
+    return unquote(url.removeprefix("file://"), errors="surrogateescape") if url.startswith("file://") else None
 
 
 def schemes() -> list[str]:

@@ -74,8 +74,8 @@ class WalHeader:
     log segment's bytes, which its sealed segment's footer states as its digest."""
     check_start: int | None = None
     check_digest: str | None = None
-    """SHA-256, hex, of [check_start, offset + length) of the log segment, the end of its last commit: what tells one
-    history from another, which a CRC-32C does not where commits end with their own."""
+    """SHA-256, hex, of [check_start, offset + length) of the log segment, the end of its last commit, or of several
+    small ones: what tells one history from another, which a CRC-32C does not where commits end with their own."""
     successor: str | None = None
     """In a terminal, which ends a generation: the key of its successor's claim."""
 

@@ -75,7 +75,7 @@ def open_store(url: str, options: Mapping[str, object]) -> FileStore:
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/") or parts.query or parts.fragment:
         raise ConfigError(f"{redact(url)}: not a file URL; write file:///folder (%3F for ? and %23 for # in names)")
-    return FileStore(unquote(parts.path))
+    return FileStore(unquote(parts.path, errors="surrogateescape"))
 
 
 class FileStore:
@@ -87,7 +87,7 @@ class FileStore:
         if not root or "\0" in root:
             raise ConfigError(f"not a folder's path: {root!r}")
         self.root = os.path.abspath(root)
-        self.url = f"file://{quote(self.root)}"
+        self.url = f"file://{quote(self.root, errors='surrogateescape')}"
         self._folders = DurableFolders(self.root)
         self._flags = getattr(os, "O_TMPFILE", 0) if unnamed and os.path.isdir("/proc/self/fd") else 0
         self._token = secrets.token_hex(8)

@@ -54,7 +54,7 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     """
     from litelog.log.writer import LogWriter
 
-    separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
+    separator = None if key_separator is None else os.fsencode(key_separator.replace("\\t", "\t"))
     if separator == b"":
         raise click.BadParameter("may not be empty", param_hint="--key-separator")
 

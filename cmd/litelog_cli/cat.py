@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import click
 
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.listed import place_config_option
-from litelog_cli.output import format_time, json_bytes
+from litelog_cli.output import format_time, json_bytes, json_line
 from litelog_cli.places import GENERATION, is_replica
 from litelog_cli.sources import DEFAULT_FORMAT, LocalLog, choose_format, log_batches, replica_batches
 from litelog_cli.start import Kind, Start, parse_start
@@ -132,4 +131,4 @@ def _write_json(columns: Columns) -> None:
             "key": json_bytes(record.key),
             "value": json_bytes(record.value),
         }
-        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_line(fields))

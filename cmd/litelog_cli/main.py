@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import os
 import sys
@@ -138,6 +139,7 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
 def main() -> None:
     """The console script."""
     gc.set_threshold(COLLECTION_THRESHOLD)
+    _prepare_streams()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts one for each processor; nothing here needs them
     code = run(sys.argv[1:])
     gc.freeze()  # what was loaded is not looked through for cycles on the way out
@@ -146,6 +148,22 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _prepare_streams() -> None:
+    """Take the places of standard streams that are closed, or the next files that are opened would: a log would get
+    what is meant for people. What is written to such an output fails; such an error output says nothing."""
+    for descriptor, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest that is free: this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names need not be UTF-8
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # noqa: PLR0911 - one for each kind of end
@@ -167,7 +185,8 @@ def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # n
     except (BrokenPipeError, OutputGoneError):
         return _give_up_output()
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), trace=_verbose(arguments))
+        place = error.filename or _failing_output()
+        return _fail(f"{place}: {error.strerror}" if place else str(error), trace=_verbose(arguments))
     except Exception as error:  # noqa: BLE001 - the last resort: one line for people, the trace for -v
         hint = "" if _verbose(arguments) else " (litelog -v shows where)"
         return _fail(f"unexpected error: {type(error).__name__}: {error}{hint}", trace=_verbose(arguments))
@@ -183,6 +202,15 @@ def _fail(message: str, code: int = ExitCode.FAILURE, *, trace: bool = False) ->
         _give_up_output()
     say(f"litelog: {message}", "failed", level=logging.ERROR, trace=trace, exit_code=int(code))
     return int(code)
+
+
+def _failing_output() -> str | None:
+    """What to call standard output, if it takes no more: a full disk there is not the log's."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return "standard output"
+    return None
 
 
 def _verbose(arguments: Sequence[str]) -> bool:

@@ -20,7 +20,16 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object in one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(value))
+
+
+def json_line(value: Mapping[str, Any]) -> str:
+    """The line, of characters that standard output takes: JSON escapes what it cannot hold in ASCII."""
+    return json.dumps(value, ensure_ascii=not _takes_all()) + "\n"
+
+
+def _takes_all() -> bool:
+    return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> None:

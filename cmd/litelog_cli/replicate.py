@@ -139,7 +139,7 @@ def config_of(log_dir: str | None, replica_urls: tuple[str, ...], config_file: s
 def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, str]) -> Config:
     from litelog.config import make_config
 
-    log: dict[str, Any] = {"path": os.path.abspath(log_dir), "replicas": [{"url": url} for url in urls]}
+    log: dict[str, Any] = {"path": log_dir and os.path.abspath(log_dir), "replicas": [{"url": url} for url in urls]}
     if "fencing" in given:
         log["replicas"] = [{"url": url, "fencing": given["fencing"]} for url in urls]
     log.update({name: given[name] for name in ("format", "pattern") if name in given})

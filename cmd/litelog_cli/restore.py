@@ -107,6 +107,8 @@ def restore(
     """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
     if delta and if_not_exists:
         raise click.UsageError("--delta replaces what --if-not-exists leaves alone; give one of them")
+    if not output:  # a variable that is not set: the working folder is not meant
+        raise click.BadParameter("may not be empty", param_hint="-o")
     target = make_target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
         say(f"litelog: {output}: exists already, nothing to do", "nothing-to-do", output=output)

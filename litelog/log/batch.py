@@ -39,6 +39,8 @@ def batch_of(values: Any, keys: Any, timestamps: Any) -> Batch:
     """``values`` with their keys and timestamps, as LogWriter.append takes them. TypeError, ValueError."""
     if isinstance(values, (bytes, bytearray, memoryview)):
         stamps = timestamps if timestamps is None or isinstance(timestamps, int) else list(timestamps)
+        if isinstance(stamps, list):
+            _check_length("timestamps", stamps, [values])
         return BytesBatch([bytes(values)], None if keys is None else _single_key(keys), stamps)
     if isinstance(values, Columns):
         values = values.to_arrow()
@@ -47,9 +49,10 @@ def batch_of(values: Any, keys: Any, timestamps: Any) -> Batch:
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"values are bytes, a list of bytes or Arrow columns, not {type(values).__name__}")
     if timestamps is not None and not isinstance(timestamps, int):
-        timestamps = timestamps.tolist() if isinstance(timestamps, np.ndarray) else list(timestamps)
+        timestamps = _whole(timestamps).tolist() if isinstance(timestamps, np.ndarray) else list(timestamps)
         _check_length("timestamps", timestamps, values)
     if keys is not None:
+        keys = keys if isinstance(keys, (list, tuple)) else list(keys)
         _check_length("keys", keys, values)
     return BytesBatch(values, keys, timestamps)
 
@@ -192,6 +195,8 @@ def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
         names = values.schema.names
         keys = values.column("key") if keys is None and "key" in names else keys
         timestamps = values.column("timestamp") if timestamps is None and "timestamp" in names else timestamps
+        if "value" not in names:
+            raise ValueError("a batch of records has a column value")
         values = values.column("value")
     places, data, nulls = _bytes_column(pa, values)
     if nulls is not None and nulls.any():
@@ -241,9 +246,17 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
         if timestamps.null_count:
             raise ValueError("timestamps are there for all records or for none")
         if pa.types.is_timestamp(timestamps.type):
-            timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz))
-        timestamps = timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    try:
-        return np.asarray(timestamps, dtype=np.int64)
-    except OverflowError as error:
-        raise ValueError(f"timestamps are whole microseconds of 64 bits: {error}") from error
+            timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz)).cast(pa.int64())
+        elif not pa.types.is_integer(timestamps.type):  # days are integers to NumPy, too
+            raise TypeError(f"timestamps are microseconds, not {timestamps.type}")
+        timestamps = timestamps.to_numpy(zero_copy_only=False)
+    stamps = _whole(np.asarray(timestamps))
+    if stamps.size and int(stamps.max()) >= 1 << 63:
+        raise ValueError(f"timestamp {int(stamps.max())} is out of range")
+    return stamps.astype(np.int64, copy=False)
+
+
+def _whole(stamps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if stamps.size and stamps.dtype.kind not in "iu":  # NumPy would make integers of floats, days and nanoseconds
+        raise TypeError(f"timestamps are whole microseconds, of 64 bits, not {stamps.dtype}")
+    return stamps

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.log.piece import MAX_READ_BYTES, PIECE_BYTES, Piece, read_piece
+from litelog.log.place import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
@@ -29,6 +30,7 @@ class LogCursor:
         self._names = names
         self._segment: OpenSegment | None = None
         self._offset = 0
+        self._before = b""
         self.expect = Expectation()
         """What comes next."""
         self.read_from = 0
@@ -51,6 +53,7 @@ class LogCursor:
         """Go to ``offset`` of ``segment``, which belongs to the cursor from here on."""
         self.close()
         self._segment, self._offset, self.expect = segment, offset, expect
+        self._before = b""
 
     def close(self) -> None:
         """Let go of the log segment."""
@@ -61,15 +64,20 @@ class LogCursor:
     def next_records(self, limit: int = PIECE_BYTES) -> Columns | None:
         """The next records, from about ``limit`` bytes; None if there are none now.
 
-        Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter).
+        Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter,
+        was rewritten, or is another one).
         """
         while self._segment is not None:
             size = self._segment.size()
             if size < self._offset:
                 raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
             piece = read_piece(self._format, self.path, self._segment, self._offset, self.expect, limit)
+            self._check_before()
             if piece is not None and piece.end > self._offset:
                 self.read_from = self._offset
+                if not self._format.self_numbered:
+                    start = max(self._offset, piece.end - LEAST_CHECKED_BYTES)
+                    self._before = self._segment.read(start, piece.end - start)
                 self._offset, self.expect, self.tail = piece.end, piece.expect, None
                 return piece.columns
             self.tail = piece
@@ -78,6 +86,13 @@ class LogCursor:
             if not self._cross(size):
                 return None
         return None
+
+    def _check_before(self) -> None:
+        """That what was read last is still there, where no number tells that another text goes on at this offset."""
+        assert self._segment is not None
+        before = self._before
+        if before and self._segment.read(self._offset - len(before), len(before)) != before:
+            raise DivergedError(self.path, f"was rewritten before offset {self._offset}")
 
     def _cross(self, size: int) -> bool:
         """Go on to the next log segment, if one continues. True too if this one grew beyond ``size`` meanwhile."""
@@ -94,13 +109,37 @@ class LogCursor:
                 successor.close()
             return True
         if successor is None:
-            return False
+            return self._reopen_replaced()
         try:
             self._require_clean_tail(None)
         except BaseException:
             successor.close()
             raise
         self.place(successor, 0, self.expect)
+        return True
+
+    def _reopen_replaced(self) -> bool:
+        """Go on in the file that has the name of the one at hand by now, if there is another and it begins the same:
+        of a file that has no name any more nothing will ever come."""
+        assert self._segment is not None
+        name = self._segment.name
+        inode = self._names.inode_of(name)
+        if inode == self._segment.inode:
+            return False
+        if inode is None:
+            older = self._names.before(name)  # logs lose their oldest log segments first
+            if older:
+                raise DivergedError(self.path, f"vanished, while {older[-1]} is there")
+            return False
+        try:
+            segment = self._names.open(name)
+        except FileNotFoundError:
+            return False
+        if not _begin_the_same(segment, self._segment, self._offset):
+            segment.close()
+            raise DivergedError(self.path, "was replaced by a file with other bytes")
+        self._segment.close()
+        self._segment = segment
         return True
 
     def _require_clean_tail(self, cause: Exception | None) -> None:
@@ -151,3 +190,14 @@ class LogCursor:
         if damage is None:
             return CorruptCommitError(self.path, self._offset, "commit", "whole", "cut off")
         return CorruptCommitError(self.path, damage.offset, damage.what, damage.expected, damage.actual)
+
+
+def _begin_the_same(one: OpenSegment, two: OpenSegment, length: int) -> bool:
+    """Whether both hold the same first ``length`` bytes; CRC-32C could not tell commits that end with their own."""
+    offset = 0
+    while offset < length:
+        piece = one.read(offset, min(PIECE_BYTES, length - offset))
+        if not piece or piece != two.read(offset, len(piece)):
+            return False
+        offset += len(piece)
+    return True

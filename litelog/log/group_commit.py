@@ -112,9 +112,12 @@ class GroupCommit:
             pass
         self.require_sound()
 
-    def guard(self, action: Callable[[], None]) -> None:
-        """Do something to the log with the pen held; poisons it where that fails."""
+    def guard(self, action: Callable[[], None], *, needs_open: bool = False) -> None:
+        """Do something to the log with the pen held; poisons it where that fails. ``needs_open``: ClosedError once it
+        is closed: then another writer may have the log."""
         with self.pen:
+            if needs_open:
+                self.require_open()
             self.flush()
             try:
                 action()

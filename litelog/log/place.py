@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 CHECKED_BYTES = 64 << 10
 """How much of the last commit is compared with the source before each run: enough to tell another history."""
 
+LEAST_CHECKED_BYTES = 1 << 10
+"""How much is compared at least, where so much was read at once: a last line may be empty, or a brace, in any text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -40,8 +43,9 @@ class Place:
     epoch: int = 0
     check_start: int = 0
     check_digest: str = ""
-    """SHA-256, hex, of [check_start, offset), the end of the last commit. (A commit that ends with its own CRC-32C
-    leaves any CRC-32C over it the same, whatever it holds: CRCs tell damage, and not one history from another.)"""
+    """SHA-256, hex, of [check_start, offset), the end of the last commit, or of several small ones. (A commit that ends
+    with its own CRC-32C leaves any CRC-32C over it the same, whatever it holds: CRCs tell damage, and not one history
+    from another.)"""
 
     @property
     def expectation(self) -> Expectation:
@@ -89,13 +93,18 @@ def digest(data: Buffer) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def begin_check(scan: Scan, end: int) -> int:
+    """From where on the bytes up to ``end`` are compared, of which ``scan`` found the last commit."""
+    return max(0, end - CHECKED_BYTES, min(scan.last_commit, end - LEAST_CHECKED_BYTES))
+
+
 def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool, more: bool = False) -> Run:
     """The run from ``place`` to the end of ``scan``, which looked at ``data``."""
     if scan is None or scan.end == place.offset:
         return Run(place, memoryview(b""), None, 0, place, final, more or final)
     data = data[: scan.end - place.offset]
     crc = crc32c(data)
-    check_start = max(scan.last_commit, scan.end - CHECKED_BYTES, place.offset)
+    check_start = max(place.offset, begin_check(scan, scan.end))
     end = Place(
         index=place.index,
         file=place.file,

@@ -102,7 +102,8 @@ class LogReader:
     def read(self) -> Columns | None:
         """The next records, at least one, about 1 MiB; None at the end, and once closed.
 
-        Raises TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, NotYetAvailableError (only when
+        Raises TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, DivergedError (the log segment at
+        hand was cut, or has other bytes now, or is gone while an older one is there), NotYetAvailableError (only when
         following: call again later), SourceError.
         """
         with self._busy:

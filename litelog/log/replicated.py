@@ -66,7 +66,7 @@ def default_state_dir() -> str:
 def log_state_folder(state_dir: str, log: str) -> str:
     """Where the state of a log's replicas lies: by its name for people, by a digest of its path for uniqueness."""
     path = os.path.realpath(log)
-    return os.path.join(state_dir, f"{os.path.basename(path)}-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
+    return os.path.join(state_dir, f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}")
 
 
 class ReplicaSet:

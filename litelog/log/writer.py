@@ -67,6 +67,8 @@ class LogWriter:
             raise ConfigError(f"on_trailing is trim or error, not {on_trailing!r}")
         if segment_bytes <= 0 or fsync_interval <= 0:
             raise ConfigError("segment_bytes and fsync_interval are more than 0")
+        if not folder:
+            raise ConfigError("a log's folder has a name")
         self.folder = os.path.abspath(folder)
         self._fsync = fsync
         self._clock = SystemClock() if clock is None else clock
@@ -161,8 +163,8 @@ class LogWriter:
         self._group.guard(self._sync_tail)
 
     def roll(self) -> None:
-        """Start a new log segment, unless the newest is still without a commit."""
-        self._group.guard(self._roll)
+        """Start a new log segment, unless the newest is still without a commit. ClosedError, PoisonedError."""
+        self._group.guard(self._roll, needs_open=True)
 
     def truncate(self, before_sequence: int, *, state_dir: str | None = None) -> Truncated:
         """Remove the log segments that hold nothing from ``before_sequence`` on, as far as every replica has them.

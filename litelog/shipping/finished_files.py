@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
 from litelog.formats import Expectation, FinishedTail
-from litelog.log.place import CHECKED_BYTES, Place, digest
+from litelog.log.place import Place, begin_check, digest
 from litelog.log.source import GROWTH_BYTES, SegmentNames
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class FinishedFiles:
         try:
             with self._names.open(entry.file) as opened:
                 scan = last or self._scan_end(opened, entry)
-                start = max(scan.last_commit, entry.length - CHECKED_BYTES)
+                start = begin_check(scan, entry.length)
                 checked = digest(opened.read(start, entry.length - start))
         except UNFIT as error:
             raise UnfitError(entry.file) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -58,6 +59,11 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
     pieces = [b"x" * (1 << 20)] * ((MAX_LINE_BYTES >> 20) + 1)
     with pytest.raises(click.ClickException, match="longer than"):
         list(line_batches(reading(pieces), None))
+
+
+def test_a_separator_need_not_be_utf_8(litelog: Command) -> None:
+    done = litelog("append", "--key-separator", os.fsdecode(b"\xa7"), "log", text="a line without\n")
+    assert (done.code, done.out) == (0, "1\n")
 
 
 def test_keys_stand_before_the_first_separator() -> None:

@@ -39,6 +39,27 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
     assert not (litelog.folder / "replica").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("append", ""),
+        ("replicate", "--once", "", "../other"),
+        ("restore", "../replica", "-o", ""),
+        ("restore", "../replica", "-o", "", "--delta"),
+    ],
+)
+def test_an_empty_name_is_not_the_working_folder(litelog: Command, arguments: tuple[str, ...]) -> None:
+    """A variable that is not set."""
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    litelog.folder = litelog.folder / "here"
+    litelog.folder.mkdir()
+    done = litelog(*arguments, text="a line\n")
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert "empty" in done.err or "has a name" in done.err
+    assert not list(litelog.folder.iterdir())
+
+
 @pytest.mark.parametrize("place", ["log", "log/replica", "link/replica"])
 def test_a_replica_inside_its_own_log_is_refused(litelog: Command, place: str) -> None:
     litelog.lines(10)

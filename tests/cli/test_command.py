@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -132,6 +133,86 @@ def test_a_reader_that_went_away_ends_the_command_quietly(litelog: Command) -> N
     process.stdin.close()
     assert process.wait(60) == BROKEN_PIPE
     assert process.stderr.read() == ""
+
+
+CLOSED = ("<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")
+
+
+def in_shell(litelog: Command, redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with its standard streams redirected, or closed."""
+    line = [
+        "sh",
+        "-c",
+        f'unset PYTHONUNBUFFERED; exec "$@" {redirections}',
+        "sh",
+        sys.executable,
+        "-m",
+        "litelog_cli",
+        *arguments,
+    ]
+    return subprocess.run(
+        line, cwd=litelog.folder, env=litelog.environment, input="a\n", capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_closed_standard_streams_stop_no_replication(litelog: Command, closed: str) -> None:
+    litelog.lines(3)
+    done = in_shell(litelog, closed, "replicate", "--once", "log", "replica")
+    assert (done.returncode, done.stdout) == (ExitCode.DONE, "")
+    assert "Traceback" not in done.stderr
+    assert in_shell(litelog, closed, "restore", "replica", "-o", "again").returncode in (0, 1)
+    assert (litelog.folder / "again" / f"{0:020}.log").read_bytes() == (
+        litelog.folder / "log" / f"{0:020}.log"
+    ).read_bytes()
+
+
+def test_a_file_never_takes_the_place_of_a_closed_stream(litelog: Command) -> None:
+    """Else what a program writes to its standard error would be in a log segment, or in a lock file."""
+    litelog.lines(3)
+    program = "python3 -c 'import os; print(*(os.readlink(f\"/proc/self/fd/{n}\") for n in range(3)))'"
+    done = in_shell(litelog, "<&- 2>&-", "replicate", "--exec", program, "log", "replica")
+    assert done.returncode == ExitCode.DONE
+    read, _, said = done.stdout.split()
+    assert (read, said) == (os.devnull, os.devnull)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
+)
+@pytest.mark.parametrize("arguments", [("cat", "log"), ("cat", "--json", "log"), ("append", "log"), ("version",)])
+def test_output_that_is_not_taken_is_told_from_a_full_disk_of_the_log(
+    litelog: Command, redirection: str, reason: str, arguments: tuple[str, ...]
+) -> None:
+    litelog.lines(3)
+    done = in_shell(litelog, redirection, *arguments)
+    assert done.returncode == ExitCode.FAILURE
+    assert done.stderr == f"litelog: standard output: {reason}\n"
+
+
+def test_names_that_are_not_utf_8_are_names(litelog: Command) -> None:
+    log, replica, again = (os.fsdecode(b"%s\xff\xfe" % name) for name in (b"log", b"replica", b"again"))
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    (litelog.folder / "log").rename(litelog.folder / log)
+    (litelog.folder / "replica").rename(litelog.folder / replica)
+    environment = {"PYTHONIOENCODING": "utf-8:strict"}  # as in a locale such as en_US.UTF-8
+    assert len(litelog("cat", log, **environment).out.splitlines()) == 3
+    assert len(litelog("cat", replica, **environment).out.splitlines()) == 3
+    done = litelog("restore", replica, "-o", again, **environment)
+    assert (done.code, "again\\udcff\\udcfe" in done.out) == (ExitCode.DONE, True)
+    done = litelog("restore", "--delta", "--json", replica, "-o", again, **environment)
+    assert (done.code, done.lines[0]["output"]) == (ExitCode.DONE, str(litelog.folder / again))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_whatever_standard_output_takes(litelog: Command, encoding: str) -> None:
+    values = ["caf\u00e9", "\u65e5\u672c", "\U0001f600"]
+    assert litelog("append", "log", text="".join(f"{value}\n" for value in values)).code == ExitCode.DONE
+    arguments = [sys.executable, "-m", "litelog_cli", "cat", "--json", "log"]
+    environment = {**litelog.environment, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(arguments, cwd=litelog.folder, env=environment, capture_output=True, check=True)
+    assert [json.loads(line)["value"] for line in done.stdout.decode(encoding).splitlines()] == values
 
 
 def test_what_is_logged_is_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from litelog.checksum import crc32c
 from litelog.errors import CorruptCommitError, CorruptionError, DivergedError, SourceMissingError, SourceSyncError
+from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
 from litelog.log.follower import Follower, GapError
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
@@ -507,6 +508,23 @@ def test_a_rewritten_last_commit_is_another_history(log: LogBuilder, clock: Manu
     log.overwrite(len(log.texts[log.name]) - 3, b"X")
     with pytest.raises(DivergedError, match="rewritten"):
         follower.next_run(LIMIT)
+
+
+@pytest.mark.parametrize("last", [b"}\n", b"\n"])
+def test_a_text_cut_and_written_anew_is_another_history_whatever_its_lines_end_with(
+    tmp_path: Path, clock: ManualClock, last: bytes
+) -> None:
+    """As copytruncate does it, while a put takes long: the new text is as long before anybody looks."""
+    path = tmp_path / "app-1.log"
+    path.write_bytes(b"first\n" + last)
+    with path.open("rb+") as text:
+        follower = Follower(str(tmp_path), LinesFormat("app-*.log"), Place(0, ""), clock)
+        assert len(drain(follower)) == 1
+        text.truncate(0)
+        text.write(b"other\n" + last + b"more\n")
+        text.flush()
+        with pytest.raises(DivergedError, match="rewritten"):
+            follower.next_run(LIMIT)
 
 
 @ALL_FORMATS

@@ -16,6 +16,7 @@ from litelog.errors import (
     ConfigError,
     CorruptCommitError,
     CorruptionError,
+    DivergedError,
     NotYetAvailableError,
     SequenceGapError,
     SourceMissingError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from litelog.formats import LogFormat
     from litelog.log.reader import Start
     from litelog.log.source import OpenSegment
 
@@ -581,6 +583,66 @@ def test_a_deleted_log_segment_is_read_to_its_end_and_left_for_the_next(tmp_path
         writer.roll()
         writer.append(b"3")
         assert next(reader).value == b"3"
+
+
+@pytest.mark.parametrize("values", [[b"a"], [b"x", b"y"], [b"x", b"y", b"z"]], ids=["shorter", "same size", "longer"])
+def test_a_follower_of_a_log_that_was_replaced_by_another_is_told(tmp_path: Path, values: list[bytes]) -> None:
+    log = tmp_path / "log"
+    with LogWriter(str(log)) as writer:
+        writer.append([b"a", b"b"])
+        log_id = writer.log_id
+    with LogReader(str(log), follow=True, block=False) as reader:
+        assert [next(reader).value, next(reader).value] == [b"a", b"b"]
+        log.rename(tmp_path / "gone")
+        with pytest.raises(NotYetAvailableError):
+            next(reader)
+        with LogWriter(str(log), log_id=log_id) as writer:
+            writer.append(values)
+        with pytest.raises(DivergedError, match="replaced by a file with other bytes"):
+            next(reader)
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")], ids=["lines", "raw"])
+def test_a_follower_of_a_text_that_was_cut_and_written_anew_is_told(tmp_path: Path, log_format: LogFormat) -> None:
+    """Else it would go on amid a line of the new text."""
+    path = tmp_path / "app-1.log"
+    path.write_text("one\ntwo\n")
+    with LogReader(str(tmp_path), log_format, follow=True, block=False) as reader:
+        while True:
+            try:
+                next(reader)
+            except NotYetAvailableError:
+                break
+        path.write_text("another text\nthat is longer\n")
+        with pytest.raises(DivergedError, match="was rewritten before offset 8"):
+            next(reader)
+
+
+def test_a_follower_goes_on_in_a_copy_that_took_its_logs_place(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with LogWriter(str(log)) as writer:
+        writer.append([b"a", b"b"])
+    with LogReader(str(log), follow=True, block=False) as reader:
+        assert [next(reader).value, next(reader).value] == [b"a", b"b"]
+        shutil.copytree(log, tmp_path / "copy")
+        log.rename(tmp_path / "gone")
+        (tmp_path / "copy").rename(log)
+        with pytest.raises(NotYetAvailableError):
+            next(reader)
+        with LogWriter(str(log)) as writer:
+            writer.append(b"c")
+        assert next(reader).value == b"c"
+
+
+def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_is_told(tmp_path: Path) -> None:
+    fill(tmp_path, segment_bytes=500)
+    newest = tmp_path / list_segments(str(tmp_path))[-1]
+    with LogReader(str(tmp_path), follow=True, block=False) as reader:
+        with pytest.raises(NotYetAvailableError):
+            list(reader)
+        newest.unlink()
+        with pytest.raises(DivergedError, match="vanished, while"):
+            next(reader)
 
 
 def test_a_follower_that_fell_behind_truncation_is_told_what_is_left(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -182,6 +182,7 @@ def test_null_values_and_uneven_columns_are_refused_and_nothing_is_written(tmp_p
             lambda: writer.append(pa.array([b"a"]), timestamps=1 << 63),
             lambda: writer.append(pa.array([b"a"]), timestamps=[1 << 63]),
             lambda: writer.append(pa.array([b"a"]), timestamps=pa.array([1 << 63], pa.uint64())),
+            lambda: writer.append(pa.table({"record": [b"a"]})),
         )
         for append in wrong:
             with pytest.raises(ValueError, match=r"."):
@@ -191,6 +192,46 @@ def test_null_values_and_uneven_columns_are_refused_and_nothing_is_written(tmp_p
                 writer.append(other)
         assert writer.append(b"good").first == 0
     assert values_in(tmp_path) == [b"good"]
+
+
+NO_TIMESTAMPS: Sequence[Any] = (
+    1 << 63,
+    -(1 << 63) - 1,
+    [1 << 63],
+    [1.5],
+    np.array([1.5]),
+    np.array(["2026-11-22"], "datetime64[ns]"),
+    pa.array([1.5]),
+    pa.array([(1 << 64) - 1], pa.uint64()),
+    pa.array([20_000], pa.date32()),
+    [1, 2],
+    [],
+)
+"""Of one record: none is a number of microseconds."""
+
+
+@pytest.mark.parametrize("values", [b"a", [b"a"], pa.array([b"a"])], ids=["one", "list", "arrow"])
+@pytest.mark.parametrize("timestamps", NO_TIMESTAMPS, ids=str)
+def test_what_is_no_timestamp_is_refused_and_nothing_is_written(tmp_path: Path, values: Any, timestamps: Any) -> None:
+    with LogWriter(str(tmp_path)) as writer:
+        with pytest.raises((ValueError, TypeError)):
+            writer.append(values, timestamps=timestamps)
+        assert writer.append(b"good", timestamps=5).first == 0
+    assert values_in(tmp_path) == [b"good"]
+
+
+def test_a_closed_writer_does_not_roll_a_log_that_another_one_has(tmp_path: Path) -> None:
+    closed = LogWriter(str(tmp_path))
+    closed.append(b"a")
+    closed.close()
+    with LogWriter(str(tmp_path)) as writer:
+        writer.append(b"b")
+        before = list_segments(str(tmp_path))
+        with pytest.raises(ClosedError):
+            closed.roll()
+        assert list_segments(str(tmp_path)) == before
+    with LogWriter(str(tmp_path)) as writer:
+        assert writer.append(b"c").first == 2
 
 
 def test_a_batch_over_the_limits_becomes_several_commits_in_order(tmp_path: Path) -> None:
@@ -322,6 +363,8 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     for wrong in ({"fsync": "sometimes"}, {"on_trailing": "x"}, {"segment_bytes": 0}, {"fsync_interval": 0}):
         with pytest.raises(ConfigError):
             LogWriter(str(tmp_path), **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        LogWriter("")
 
 
 # --- asynchronous
