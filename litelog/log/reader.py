@@ -100,7 +100,7 @@ class LogReader:
     # --- reading
 
     def read(self) -> Columns | None:
-        """The next records, at least one, about 1 MiB; None at the end, and once closed.
+        """The next records, at least one, of about 1 MiB at first and 4 MiB later; None at the end, and once closed.
 
         Raises TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, DivergedError (the log segment at
         hand was cut, or has other bytes now, or is gone while an older one is there), NotYetAvailableError (only when
