@@ -22,7 +22,10 @@ from litelog.errors import (
     SourceMissingError,
     StoreError,
 )
+from litelog.formats.lines import LinesFormat
+from litelog.formats.raw import RawFormat
 from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, SucceededError
+from litelog.shipping.pair import Source
 from litelog.shipping.replica_state import ReplicaState, StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
@@ -124,6 +127,24 @@ def test_a_takeover_of_a_log_whose_first_segments_are_gone_maps_indexes(
     _, new = read_replica(store).values()
     assert (new.claim["relation"], new.claim["shift"]) == ("continues", 0)
     assert new.claim["first"] == 1
+
+
+def test_a_generation_holds_one_format_whatever_the_configuration_comes_to_say(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.close()
+    before = objects(store)
+    log.append(1)
+    for other in (LinesFormat(), RawFormat()):
+        changed = Daemon(log, store, state, source=Source(log.folder, other))
+        with pytest.raises(OtherLogError, match=f"of format litelog, not one of format {other.name}"):
+            changed.sync()
+        changed.close()
+    assert objects(store) == before
+    Daemon(log, store, state).sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
 
 
 def test_a_lost_state_folder_is_a_foreign_claim(log: LogBuilder, store: MemoryStore, state: str) -> None:
