@@ -110,6 +110,9 @@ class Owner:
             return self.begin(state, None)
         claim = claims.parse(state.claim)
         self._identity.require_format(claim)
+        file = state.place.file or state.place.behind
+        if file and self._source.format.segment_order(file) is None:
+            return self.begin(state, f"{file} is no log segment any more by the configuration's pattern")
         inode = _folder_inode(self._source.folder)
         try:
             if not state.closed:
