@@ -313,6 +313,13 @@ def test_another_range_than_was_asked_for_is_an_error(said: Answer, byte_range: 
         body_of(said, byte_range)
 
 
+@pytest.mark.parametrize("byte_range", [None, ByteRange(2, 3)])
+def test_a_body_whose_length_is_not_told_is_named_as_such(byte_range: ByteRange | None) -> None:
+    chunked = Answer(200 if byte_range is None else 206, b"3\r\n234\r\n0\r\n\r\n", {"Transfer-Encoding": "chunked"})
+    with pytest.raises(StoreError, match="does not say how long it is"):
+        body_of(chunked, byte_range)
+
+
 def test_a_range_that_is_the_whole_object_may_be_answered_with_it() -> None:
     assert body_of(Answer(200, b"0123456789"), ByteRange(0, 10)) == b"0123456789"
     assert body_of(Answer(200, b"0123456789"), ByteRange(0)) == b"0123456789"
