@@ -72,6 +72,13 @@ def test_what_may_pass_is_told_from_what_will_not(status: int, code: str, retrya
     assert code in str(error)
 
 
+def test_the_redirect_of_a_new_bucket_passes() -> None:
+    said = error_answer(307, "TemporaryRedirect", x_amz_bucket_region="eu-west-1")
+    error = failure(said, requests=2)  # the SDK sends it to that region, once
+    assert error.retryable
+    assert "as it is new: it will be" in str(error)
+
+
 def test_answers_are_not_failures() -> None:
     assert isinstance(failure(error_answer(412, "PreconditionFailed")), ExistsError)
     assert isinstance(failure(error_answer(404, "NoSuchKey"), "open"), NotFoundError)
