@@ -41,6 +41,10 @@ NOT_IMPLEMENTED = 501
 _OF_EVERY_LISTING = {"Name", "IsTruncated", "KeyCount"}
 """Of which every store that speaks S3 says some, even of no objects: without any it is no listing."""
 
+UNTOLD_LENGTH = (
+    "the answer does not say how long it is (Content-Length): let no proxy pass it on in chunks, or compressed"
+)
+
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})$")
 
 
@@ -84,7 +88,9 @@ class S3Store:
         length = _body_length(answer, byte_range)
         if length is None:
             answer["Body"].close()
-            raise StoreError("open", key, "the store answers another range than was asked for", retryable=False)
+            untold = "ContentLength" not in answer
+            reason = UNTOLD_LENGTH if untold else "the store answers another range than was asked for"
+            raise StoreError("open", key, reason, retryable=False)
         return cast("BinaryIO", S3Reader(key, answer["Body"], length, self._connection.failures))
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -180,7 +186,7 @@ def _range_header(byte_range: ByteRange) -> str:
 
 
 def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int | None:
-    """How many bytes of the body are what was asked for, from its start; None where it is something else."""
+    """How many bytes of the body are what was asked for, from its start; None where it is something else, or untold."""
     sent: int | None = answer.get("ContentLength")
     if sent is None or byte_range is None:
         return sent

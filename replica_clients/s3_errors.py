@@ -63,7 +63,7 @@ _MAY_PASS = frozenset(
         *("InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException", "OperationAborted"),
         *("ConditionalRequestConflict", "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"),
         *("IncompleteBody", "NoSuchUpload", "InvalidPart", "ExpiredToken", "ExpiredTokenException"),
-        *("TokenRefreshRequired",),
+        *("TokenRefreshRequired", "TemporaryRedirect"),
     }
 )
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
@@ -89,6 +89,7 @@ _WHAT_TO_DO = {
     "AllAccessDisabled": "the bucket is disabled by its provider",
     "InvalidBucketName": "check the bucket in the replica's URL",
     "ConditionalRequestConflict": "another request writes the same key",
+    "TemporaryRedirect": "the bucket's name is not known everywhere yet, as it is new: it will be",
     "BadDigest": "the bytes changed on their way",
     "XAmzContentSHA256Mismatch": "the bytes changed on their way",
     "InvalidStorageClass": "check storage-class",

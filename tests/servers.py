@@ -142,7 +142,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it says. ``length``: the Content-Length, where it is to be another than the body's."""
+    """What it says. ``length``: the Content-Length, where it is to be another than the body's; a body that is said
+    to be chunked has none, and is as it is sent."""
 
     status: int = 200
     body: bytes = b""
@@ -204,7 +205,8 @@ class ScriptedServer:
             def reply(self, said: Answer) -> None:
                 self.send_response_only(said.status)
                 length = len(said.body) if said.length is None else said.length
-                for name, value in {"Content-Length": str(length), **said.headers}.items():
+                lengths = {} if "Transfer-Encoding" in said.headers else {"Content-Length": str(length)}
+                for name, value in {**lengths, **said.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(said.body)

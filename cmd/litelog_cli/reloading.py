@@ -36,6 +36,7 @@ class Reloader:
 
     def __init__(self, replicator: Replicator, read: Callable[[], Config]) -> None:
         self._replicator = replicator
+        self._started_with = replicator.config
         self._read = read
         self._one_at_a_time = threading.Lock()
 
@@ -47,14 +48,15 @@ class Reloader:
         """Read it again, and have it in force unless it is wrong."""
         with self._one_at_a_time:
             try:
-                before, config = self._replicator.config, self._read()
+                config = self._read()
                 if not self._replicator.reload(config):
                     return
             except (LitelogError, OSError, click.ClickException) as error:
                 said = "the configuration was not read again; what was in force stays so: %s"
                 _logger.error(said, error, extra=fields("reload-failed"))
                 return
-            late = [name.replace("_", "-") for name in FIXED if getattr(before, name) != getattr(config, name)]
+            start = self._started_with  # an earlier reload put nothing of these in force
+            late = [name.replace("_", "-") for name in FIXED if getattr(start, name) != getattr(config, name)]
             if late:
                 said = "the configuration's %s: what changed there is in force from the next start on"
                 _logger.warning(said, ", ".join(late), extra=fields("reload-partial", keys=",".join(late)))

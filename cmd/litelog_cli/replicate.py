@@ -257,6 +257,7 @@ class _Session:
                 return self._final_sync_failed(error)
             finally:
                 if self._child is not None and self._child.exit_code is None:
+                    self._say_stopping()  # the main loop turns no more, and the program may take its time
                     self._child.end(self._timeout)
         return 0 if self._child is None else self._child.exit_code or 0
 
@@ -277,8 +278,11 @@ class _Session:
         return code
 
     def _stop(self) -> None:
-        self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
+        self._say_stopping()
         self._replicator.stop()
+
+    def _say_stopping(self) -> None:
+        self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
 
     def _act(self, number: int) -> None:
         with self._starting:

@@ -320,9 +320,13 @@ class Follower:
             segment = self._names.open(place.file)
         except FileNotFoundError:
             return  # gone again: the descriptor still has what it was
+        try:
+            self._names.sync_folder()
+        except BaseException:  # it is compared with what was shipped when this is tried again
+            segment.close()
+            raise
         self._current.close()
         self._current = segment
-        self._names.sync_folder()
         if self._current.size() < place.offset or self._current.checksum(place.offset) != place.crc_total:
             raise DivergedError(self._path, "was replaced by a file with other bytes")
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
-from litelog.durability import sync_folder
+from litelog.durability import OPEN_FOLDER
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
 from litelog.event_fields import fields
 
@@ -225,12 +225,19 @@ class SegmentNames:
         return None
 
     def sync_folder(self) -> None:
+        """Make its names durable. SourceSyncError where that fails, and never where it could not even be tried."""
         try:
-            sync_folder(self._folder)
+            descriptor = os.open(self._folder, OPEN_FOLDER)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise SourceMissingError(self._folder, "no such folder") from error
         except OSError as error:
+            raise SourceError(f"{self._folder}: cannot be opened: {error.strerror}") from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
             raise SourceSyncError(f"{self._folder}: cannot be synced: {error}") from error
+        finally:
+            os.close(descriptor)
 
     def _status(self) -> os.stat_result:
         try:

@@ -106,7 +106,7 @@ class SourceEnd:
         self._clock = clock
         self._looked_at = -math.inf
         self.changing = False
-        """Whether the last look found anything changed."""
+        """Whether the last look found anything changed, or failed."""
 
     def look_if_due(self, now: float, *, busy: bool) -> None:
         """Look, unless that was done a moment ago. ``busy``: a replica is being synced, or has something left."""
@@ -116,13 +116,14 @@ class SourceEnd:
             self.changing = self.look()
 
     def look(self) -> bool:
-        """Ask the file system: the folder, and the log segments that may have grown. Whether anything changed."""
+        """Ask the file system: the folder, and the log segments that may have grown. Whether anything changed, or may
+        have: it is soon looked again then, and no error is told for longer than it is there."""
         try:
             names = self._names.all()
             signature = self._read_sizes(names)
         except (LitelogError, OSError) as error:
             self.error = str(error)
-            return False
+            return True
         self.error = None
         if names == self._listed and signature == self._signature:
             return False

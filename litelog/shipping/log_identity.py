@@ -73,10 +73,7 @@ class LogIdentity:
             here = known or None
         if top is None:
             return here or self._source.agree_on_id(UUID(int=self._random.getrandbits(128), version=4).hex)
-        if top.format != self._source.format.name:
-            raise OtherLogError(
-                self._client.url, f"one of format {self._source.format.name}", f"of format {top.format}"
-            )
+        self.require_format(top)
         if here is None and latest is not None and self.find_shift(latest[1]) is None:
             raise OtherLogError(self._client.url, f"the one in {self._source.folder}", top.log)
         if here is not None and here != top.log:
@@ -84,6 +81,12 @@ class LogIdentity:
         if not self._source.format.has_log_id:
             self._source.agree_on_id(top.log)
         return top.log
+
+    def require_format(self, claim: Claim) -> None:
+        """Raise OtherLogError where what a generation holds is in another format than the source is read as."""
+        here = self._source.format.name
+        if claim.format != here:
+            raise OtherLogError(self._client.url, f"one of format {here}", f"of format {claim.format}")
 
     def _read_id(self) -> str | None:
         source = self._source

@@ -101,29 +101,29 @@ class Owner:
 
         Valid state costs two requests. Raises UnderWayError while what is finished is being sealed; FencedError where
         another owner has taken over, SourceMissingError while there is no log, NotCreateOnlyError where the store
-        cannot fence and has to.
+        cannot fence and has to, OtherLogError where the configuration has come to say another format.
         """
         self.went_on = False
         require_fencing(self._client, self._fencing)
         state = self._folder.load()
         if state is None or state.claim is None or claims.parse(state.claim).fencing is not self._fencing:
             return self.begin(state, None)
+        claim = claims.parse(state.claim)
+        self._identity.require_format(claim)
+        file = state.place.file or state.place.behind
+        if file and self._source.format.segment_order(file) is None:
+            return self.begin(state, f"{file} is no log segment any more by the configuration's pattern")
         inode = _folder_inode(self._source.folder)
         try:
             if not state.closed:
-                require_newest(self._client, claims.parse(state.claim))
+                require_newest(self._client, claim)
                 return self._settle(replace(state, folder_inode=inode))
             stale = None if self.prove(state) else "the replica no longer holds the last WAL segment that was shipped"
-        except SucceededError as error:
-            if error.owner == state.owner:  # the state folder was rolled back
-                return self.begin(state, "the state that was kept is older than the replica")
-            if not self._takeover:
+        except (SucceededError, LostRaceError) as error:  # the race is lost with a claim that a crash kept back
+            rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
+            if not (rolled_back or self._takeover):
                 raise
-            return self.begin(state, None)
-        except LostRaceError:  # with a claim that a crash kept back
-            if not self._takeover:
-                raise
-            return self.begin(state, None)
+            return self.begin(state, "the state that was kept is older than the replica" if rolled_back else None)
         if inode != state.folder_inode:
             stale = "the log's folder was restored or replaced"
         self.went_on = stale is None

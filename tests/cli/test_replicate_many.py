@@ -83,6 +83,18 @@ def test_what_a_reload_says_of_the_end_is_in_force(tree: Command) -> None:
     assert process.wait(60) == ExitCode.DONE
 
 
+def test_what_waits_for_the_next_start_is_told_by_what_this_one_began_with(tree: Command) -> None:
+    append(tree, "extra", "an extra\n")
+    process = start(tree)
+    for text, waits in ((f"max-lag: 99s\n{TREE}", True), (f"max-lag: 99s\n{TREE}{MORE}", True), (TREE, False)):
+        (tree.folder / "c.yml").write_text(text)
+        process.send_signal(signal.SIGHUP)
+        lines = tree.wait_for_line(process, "and is in force")
+        assert any("max-lag: what changed there is in force from the next start on" in line for line in lines) is waits
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == ExitCode.DONE
+
+
 def test_events_that_nobody_reads_do_not_hold_up_the_end(tree: Command) -> None:
     """The pipe is full: what it takes is fewer bytes than the events of these logs have."""
     logs = 12

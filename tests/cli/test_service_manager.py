@@ -111,6 +111,22 @@ def test_the_watchdog_is_fed_while_the_loop_turns_and_not_when_it_is_stopped(lit
         manager.hear_until("WATCHDOG=1")
 
 
+def test_a_fenced_daemon_says_that_it_stops_before_it_waits_for_its_program(litelog: Command, tmp_path: Path) -> None:
+    """Its main loop turns no more: a watchdog would end it first, and start it again."""
+    litelog.lines(10)
+    program = f"sh -c \"trap '' TERM; echo ready; read line < {tmp_path / 'end'}\""
+    os.mkfifo(tmp_path / "end")
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        environment = {"NOTIFY_SOCKET": manager.address}
+        process = litelog.start("replicate", "--exec", program, "--state-dir", "mine", "log", "replica", **environment)
+        manager.hear_until("READY=1")
+        assert litelog("replicate", "--once", "--state-dir", "other", "--takeover", "log", "replica").code == 0
+        litelog.lines(1)
+        assert "EXTEND_TIMEOUT_USEC=20000000" in manager.hear_until("STOPPING=1")[-1]
+        os.close(os.open(tmp_path / "end", os.O_WRONLY | os.O_NONBLOCK))  # it has a reader: the program still runs
+        assert process.wait(DEADLINE_SECONDS) == 5
+
+
 def test_only_the_loops_turns_feed_the_watchdog_several_times_within_its_time(tmp_path: Path) -> None:
     now = 100.0
     threads = threading.active_count()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litelog.checksum import crc32c
-from litelog.errors import CorruptCommitError, CorruptionError, DivergedError, SourceMissingError, SourceSyncError
+from litelog.errors import (
+    CorruptCommitError,
+    CorruptionError,
+    DivergedError,
+    SourceError,
+    SourceMissingError,
+    SourceSyncError,
+)
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
 from litelog.log.follower import Follower, GapError
@@ -26,6 +35,8 @@ from tests.manual_clock import ManualClock
 from tests.unit.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from litelog.formats import LogFormat
     from litelog.log.place import Run
 
@@ -776,6 +787,28 @@ class WatchedSegment(OpenSegment):
         self.done.append(f"sync {self.name} at {self.size()}")
 
 
+class UnopenedNames(SegmentNames):
+    """Of a folder that cannot be opened, for want of descriptors, as long as it ``fails``."""
+
+    fails = True
+
+    def sync_folder(self) -> None:
+        if self.fails:
+            raise SourceError(f"{self._folder}: cannot be opened")
+        super().sync_folder()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """No file can be opened inside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 class WatchedNames(SegmentNames):
     """Opens log segments that tell."""
 
@@ -827,6 +860,34 @@ def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
         Path(log.folder).touch()
     with pytest.raises(SourceMissingError, match="no such folder"):
         names.sync_folder()
+
+
+def test_a_folder_that_cannot_be_opened_to_sync_its_names_has_lost_nothing(log: LogBuilder, clock: ManualClock) -> None:
+    """It freezes no log: where descriptors are short for a moment, no disk was asked."""
+    names = SegmentNames(log.folder, log.format, clock)
+    log.roll(2)
+    with no_descriptors(), pytest.raises(SourceError, match="cannot be opened: Too many open files") as caught:
+        names.sync_folder()
+    assert not isinstance(caught.value, SourceSyncError)
+    names.sync_folder()
+
+
+def test_a_replaced_log_segment_is_compared_also_where_its_folder_could_not_be_synced_at_first(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    log.roll(30, size=100)
+    follower = follow(log, clock)
+    drain(follower)
+    content = bytearray(log.texts[log.name])
+    content[200] ^= 1  # ahead of the last commits, which are all that is compared of a file that stayed
+    log.replace(bytes(content))
+    names = follower._names = UnopenedNames(log.folder, log.format, clock)
+    with pytest.raises(SourceError, match="cannot be opened"):
+        follower.next_run(LIMIT)
+    names.fails = False
+    with pytest.raises(DivergedError, match="was replaced by a file with other bytes"):
+        follower.next_run(LIMIT)
+    follower.close()
 
 
 def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:

@@ -125,6 +125,24 @@ def test_a_folder_that_is_gone_is_told_and_the_lag_stays(measured: Measured) -> 
     assert "no such folder" in measured.source.error
 
 
+def test_a_folder_that_is_back_is_soon_seen_to_be_so(measured: Measured) -> None:
+    """Also that of an idle log: an error that is no more is not told for half a minute."""
+    measured.acknowledge()
+    measured.catch_up()
+
+    def seen() -> str | None:
+        measured.clock.advance(1)
+        measured.meter.measure_if_due(measured.clock.monotonic(), measured.clock.monotonic(), busy=False)
+        return measured.source.error
+
+    assert [seen() for _ in range(3)] == [None] * 3
+    os.rename(measured.log.folder, f"{measured.log.folder}-moved")
+    while seen() is None:
+        pass
+    os.rename(f"{measured.log.folder}-moved", measured.log.folder)
+    assert seen() is None
+
+
 def test_memory_is_bounded_and_the_age_is_never_told_too_low(measured: Measured) -> None:
     measured.acknowledge()
     start, count, ends = measured.clock.monotonic(), 10 * MAX_MARKS, []

@@ -22,7 +22,11 @@ from litelog.errors import (
     SourceMissingError,
     StoreError,
 )
+from litelog.formats.lines import LinesFormat
+from litelog.formats.raw import RawFormat
+from litelog.log.place import Place
 from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, SucceededError
+from litelog.shipping.pair import Source
 from litelog.shipping.replica_state import ReplicaState, StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
@@ -124,6 +128,51 @@ def test_a_takeover_of_a_log_whose_first_segments_are_gone_maps_indexes(
     _, new = read_replica(store).values()
     assert (new.claim["relation"], new.claim["shift"]) == ("continues", 0)
     assert new.claim["first"] == 1
+
+
+def test_a_generation_holds_one_format_whatever_the_configuration_comes_to_say(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.close()
+    before = objects(store)
+    log.append(1)
+    for other in (LinesFormat(), RawFormat()):
+        changed = Daemon(log, store, state, source=Source(log.folder, other))
+        with pytest.raises(OtherLogError, match=f"of format litelog, not one of format {other.name}"):
+            changed.sync()
+        changed.close()
+    assert objects(store) == before
+    Daemon(log, store, state).sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+@pytest.mark.parametrize("at", ["a log segment", "a log segment's end"])
+def test_a_pattern_that_means_other_files_begins_a_generation_of_these(
+    tmp_path: Path, store: MemoryStore, state: str, at: str
+) -> None:
+    log = make_log(tmp_path / "log", "lines")
+    log.roll(3)
+    log.write(b"another log's\n", "sys.000000")
+    apps = Source(log.folder, LinesFormat("app.*"))
+    daemon = Daemon(log, store, state, source=apps)
+    daemon.sync()
+    daemon.close()
+    if at == "a log segment's end":
+        kept = StateFolder(state, "test")
+        known = kept.load()
+        assert known is not None
+        place = known.place
+        kept.save(replace(known, place=Place(place.index + 1, "", place.file, place.offset)))
+        kept.close()
+    daemon = Daemon(log, store, state, source=Source(log.folder, LinesFormat("sys.*")))
+    daemon.sync()
+    old, new = read_replica(store).values()
+    assert old.terminal is not None
+    assert new.claim["relation"] == "diverged"
+    assert "app.000000 is no log segment any more" in new.claim["reason"]
+    assert new.files() == {"sys.000000": b"another log's\n"}
 
 
 def test_a_lost_state_folder_is_a_foreign_claim(log: LogBuilder, store: MemoryStore, state: str) -> None:

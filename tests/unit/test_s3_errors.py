@@ -72,6 +72,13 @@ def test_what_may_pass_is_told_from_what_will_not(status: int, code: str, retrya
     assert code in str(error)
 
 
+def test_the_redirect_of_a_new_bucket_passes() -> None:
+    said = error_answer(307, "TemporaryRedirect", x_amz_bucket_region="eu-west-1")
+    error = failure(said, requests=2)  # the SDK sends it to that region, once
+    assert error.retryable
+    assert "as it is new: it will be" in str(error)
+
+
 def test_answers_are_not_failures() -> None:
     assert isinstance(failure(error_answer(412, "PreconditionFailed")), ExistsError)
     assert isinstance(failure(error_answer(404, "NoSuchKey"), "open"), NotFoundError)
@@ -311,6 +318,13 @@ def test_a_body_that_ends_early_between_two_reads_is_an_error() -> None:
 def test_another_range_than_was_asked_for_is_an_error(said: Answer, byte_range: ByteRange) -> None:
     with pytest.raises(StoreError, match="another range"):
         body_of(said, byte_range)
+
+
+@pytest.mark.parametrize("byte_range", [None, ByteRange(2, 3)])
+def test_a_body_whose_length_is_not_told_is_named_as_such(byte_range: ByteRange | None) -> None:
+    chunked = Answer(200 if byte_range is None else 206, b"3\r\n234\r\n0\r\n\r\n", {"Transfer-Encoding": "chunked"})
+    with pytest.raises(StoreError, match="does not say how long it is"):
+        body_of(chunked, byte_range)
 
 
 def test_a_range_that_is_the_whole_object_may_be_answered_with_it() -> None:
