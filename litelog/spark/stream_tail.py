@@ -161,9 +161,7 @@ class Tail:
         self._awaits = base.snapshot is None
         if base.snapshot is None:
             self._slot, self._last = base.start, None
-            if pieces.wal and (header := read_header(self._client, pieces.wal[0].position)).successor:
-                self._go_on_in(header)
-            elif pieces.gap is not None:
+            if not self._passes_over(pieces) and pieces.gap is not None:
                 raise pieces.gap
             return
         if at.index < base.first.index:
@@ -174,6 +172,13 @@ class Tail:
             self._add_sealed(base)
             self._slot, self._last = base.start, None
         self._enter_wal(pieces)
+
+    def _passes_over(self, pieces: Pieces) -> bool:
+        """Whether the generation ended, and it went on in the next one: that has all that this one lacks by now."""
+        if not pieces.wal or not (last := read_header(self._client, pieces.wal[-1].position)).successor:
+            return False
+        self._go_on_in(last)
+        return True
 
     def _add_sealed(self, base: Base) -> None:
         at, follows = self.head.position, None
@@ -198,6 +203,8 @@ class Tail:
             self._slot, self._last = base.start, None
         self._add_listed(infos[number:], base)
         if self.head.position != at or number >= len(infos) or self._slot > at:
+            return
+        if self._passes_over(pieces):
             return
         found = infos[number].position
         self._lose(pieces.gap or ReplicaGapError(str(self._slot), str(found)))

@@ -302,6 +302,34 @@ def test_a_generation_is_gone_on_in_though_the_one_before_it_is_pruned() -> None
     assert query.run().sequences() == list(range(RECORDS))
 
 
+def _succeed(builder: ReplicaBuilder, log: list[LogSegment]) -> None:
+    """The next owner's generation, whose snapshot names all log segments but the last one."""
+    made = builder.add(builder.claim(first=len(log) - 1), start=False)
+    made.start([made.seal_unshipped(number, segment) for number, segment in enumerate(log[:-1])])
+    made.ship_segment(log[-1], final=None)
+
+
+def _take_away(generation: GenerationBuilder) -> None:
+    """What retention leaves of a generation: its last WAL segment, and the terminal that ended it."""
+    generation.client.delete_wal_segments(generation.positions[:-2])
+    generation.client.delete_snapshots([(generation.name, 0)])
+
+
+def test_a_generation_of_which_retention_left_its_last_wal_segment_is_passed_over() -> None:
+    builder, url, log = _shipped()
+    first, lossy = Query(url, maxFilesPerTrigger=3), Query(url, maxFilesPerTrigger=3, failOnDataLoss="false")
+    for query in (first, lossy):
+        for _ in range(3):
+            query.step()
+    _succeed(builder, log)
+    _succeed(builder, log)
+    for generation in builder.generations[:2]:  # one that it stands in, and one that it only passes
+        _take_away(generation)
+    for query in (first, lossy):
+        query.restart(forget=1)
+        assert query.run().sequences() == list(range(RECORDS))
+
+
 def test_lines_are_gone_on_in_by_their_place_as_their_numbers_begin_anew() -> None:
     builder, url = live_builder(LinesFormat("app.*"))
     first = builder.add()
