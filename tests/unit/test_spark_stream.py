@@ -330,6 +330,35 @@ def test_a_generation_of_which_retention_left_its_last_wal_segment_is_passed_ove
         assert query.run().sequences() == list(range(RECORDS))
 
 
+@pytest.mark.parametrize("lossy", ["false", "true"])
+def test_a_name_that_was_listed_and_is_gone_is_looked_up_again(lossy: str) -> None:
+    builder, url, log = _shipped()
+    query = Query(url, failOnDataLoss=lossy, maxFilesPerTrigger=1)
+    for _ in range(3):
+        query.step()
+    _succeed(builder, log)
+    _take_away(builder.generations[0])
+    assert query.run().sequences() == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("lossy", ["false", "true"])
+def test_what_is_known_for_half_the_grace_is_looked_up_again(lossy: str) -> None:
+    """Its objects may be gone before a task reads them, as retention may have taken their generation."""
+    builder, url = live_builder()
+    log = make_log([[1], [1, 1, 1, 1, 1]])
+    generation = builder.add()
+    generation.ship_segment(log[0])
+    query = Query(url, failOnDataLoss=lossy, maxFilesPerTrigger=1).run()
+    _ship_on(generation, log[1], 5)
+    query.clock.advance(2)
+    query.step()  # its headers are read, and one is taken
+    assert query.sequences() == [0, 1]
+    _succeed(builder, log)
+    _take_away(generation)
+    query.clock.advance(LOOK_SECONDS)
+    assert query.run().sequences() == list(range(6))
+
+
 def test_lines_are_gone_on_in_by_their_place_as_their_numbers_begin_anew() -> None:
     builder, url = live_builder(LinesFormat("app.*"))
     first = builder.add()
