@@ -323,8 +323,10 @@ class Tail:
         if self._clock() - self._looked >= LOOK_SECONDS:
             self._entered, self._looked = False, self._clock()
             return self.advance()
-        if self._polls % POLLS_PER_LOOK:
-            return False
+        return self._polls % POLLS_PER_LOOK == 0 and self.leave()
+
+    def leave(self) -> bool:
+        """Go on behind a generation that a newer one follows; whether one does. ``advance`` looks now and then."""
         return self._leave_isolated() if self.claim.is_isolated else self._look_for_successor()
 
     def _look_for_successor(self) -> bool:

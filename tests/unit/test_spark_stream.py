@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.formats.lines import LinesFormat
-from litelog.layout import wal_key
+from litelog.layout import Fencing, wal_key
 from litelog.spark.places import Place, full_name
 from litelog.spark.stream_follower import DISCOVERY_SECONDS
 from litelog.spark.stream_offsets import decode, encode
@@ -313,6 +314,27 @@ def _take_away(generation: GenerationBuilder) -> None:
     """What retention leaves of a generation: its last WAL segment, and the terminal that ended it."""
     generation.client.delete_wal_segments(generation.positions[:-2])
     generation.client.delete_snapshots([(generation.name, 0)])
+
+
+def test_a_step_from_one_isolated_generation_to_the_next_is_made_again() -> None:
+    """No terminal leads there."""
+    builder, url = live_builder()
+    log = make_log([[1, 1, 1]])[0]
+    for number in range(3):
+        claim = replace(builder.claim(), fencing=Fencing.ISOLATED)
+        builder.add(claim, close=False).ship_segment(log, upto=number + 1, final=None)
+        if not number:
+            query = Query(url).run()
+            continue
+        for _ in range(2 * POLLS_PER_LOOK):
+            query.clock.advance(2)
+            if (end := query.next_offset()) is not None:
+                break
+        assert end is not None
+        query.offsets.append(end)  # it is killed before it reads
+        query.start()
+        query.rows.append(query.read(len(query.offsets) - 1))
+        assert query.run().sequences() == list(range(number + 1))
 
 
 def test_a_generation_of_which_retention_left_its_last_wal_segment_is_passed_over() -> None:
