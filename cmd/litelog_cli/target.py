@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,9 @@ def make_target(name: Generation | None, index: str | None, sequence: int | None
 
 
 def _parse_index(text: str) -> int:
-    try:
-        index = int(text, 16)
-    except ValueError:
-        index = -1
-    if not 0 <= index < 1 << 64:
+    if not re.fullmatch("[0-9A-Fa-f]{1,16}", text):
         raise click.BadParameter(f"{text!r} is no index: up to 16 hexadecimal digits", param_hint="--index")
-    return index
+    return int(text, 16)
 
 
 def _parse_time(text: str) -> int:

@@ -189,6 +189,8 @@ class ReplicaReader:
         self._first = pieces.base.first
         log_format = self._format = self._formats(claim.format)
         if pieces.gap is not None:
+            if self._place is not None and self._pass_over(pieces, self._place):
+                return True
             raise pieces.gap
         if pieces.base.snapshot is None and not pieces.wal:
             return False
@@ -234,6 +236,14 @@ class ReplicaReader:
 
     # --- generations
 
+    def _pass_over(self, pieces: Pieces, slot: Position) -> bool:
+        """Go on at ``slot`` behind a generation that ended, and that retention took there: its successor has all that
+        is left. Whether it ended."""
+        if not pieces.wal or not (last := read_header(self._client, pieces.wal[-1].position)).successor:
+            return False
+        self._go_on_in(read_successor(self._client, last), slot)
+        return True
+
     def _go_on_in(self, successor: Claim, end: Position) -> None:
         """Go on in a generation that continues the one at hand, which is read to ``end``, at the same place."""
         assert self._claim is not None
@@ -269,6 +279,8 @@ class ReplicaReader:
         if slot.index < base.first.index:
             raise PrunedError(str(slot))
         if slot.index >= base.start.index:
+            if self._pass_over(pieces, slot):
+                return True
             if not is_last_there:
                 raise PrunedError(str(last))
             raise ReplicaGapError(str(slot), str(behind.position) if behind is not None else None)

@@ -194,6 +194,8 @@ class _Run:
         """Write all of the plan's files, synced. The error raised is that of the first piece that has one."""
         totals = _Totals()
         for part in self.plan.parts:
+            if not self.log_format.self_numbered:
+                totals.next = None  # each generation counts records from the first one that it meets
             replace(self, plan=part).restore_part(totals)
         return totals
 

@@ -77,7 +77,7 @@ def session(
     try:
         return builder.getOrCreate()
     except Exception as error:
-        raise _explained(error) from error
+        raise _explained(error, master) from error
 
 
 def _prepare_process() -> None:
@@ -115,9 +115,10 @@ def _check_python(python: str) -> None:
         raise ConfigError(f"PYSPARK_PYTHON is {python}, Python {done.stdout.strip()}, and the driver runs {wanted}")
 
 
-def _explained(error: Exception) -> Exception:
+def _explained(error: Exception, master: str | None) -> Exception:
     """A JVM that did not start, in words; what else went wrong as it is."""
     if "JAVA_GATEWAY_EXITED" in str(error) or isinstance(error, FileNotFoundError):
         home = os.environ.get("JAVA_HOME", "not set")
-        return ConfigError(f"Java did not start (JAVA_HOME is {home}); Spark needs Java 17 or newer: {error}")
+        others = "" if master is None else f", or Spark does not take the master {master}"
+        return ConfigError(f"Java did not start (JAVA_HOME is {home}){others}; Spark needs Java 17 or newer: {error}")
     return error

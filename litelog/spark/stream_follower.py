@@ -306,7 +306,7 @@ class StreamFollower:
         _ = tail.claim
         at = stop.position
         while tail.head.position < at:
-            if not tail.advance():
+            if not tail.advance() and not tail.leave():
                 self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(at)))
                 break
             at = tail.steps[-1].carry(at)

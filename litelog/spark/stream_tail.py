@@ -47,7 +47,8 @@ POLLS_PER_LOOK = 30
 """After so many polls without news it looks for the next epoch: one GET."""
 
 LOOK_SECONDS = 1800.0
-"""After so long without news it makes sure that it stands at the end: half of the grace of WAL segments. A listing."""
+"""After so long without news it makes sure that it stands at the end: half of the grace of WAL segments. A listing.
+What it has known for so long, and no batch took, it looks up again."""
 
 COMPRESSION_RATIO = 3
 """What a WAL segment is taken to hold more than its object has bytes, where names do not tell."""
@@ -72,6 +73,8 @@ class Tail:
         self._last: Position | None = None
         self._entered = self._awaits = False
         self._polls, self._looked = 0, clock()
+        self._learned = self._looked
+        """When the first of the steps was learned, at the earliest."""
 
     # --- what a batch takes
 
@@ -83,7 +86,8 @@ class Tail:
             while self.steps and self.steps[0].start < at.position:
                 self.steps.popleft()
         following = self.taken or self.steps
-        if (following[0].start if following else self.head.position) == at.position:
+        is_old = bool(self.steps) and self._clock() - self._learned >= LOOK_SECONDS
+        if not is_old and (following[0].start if following else self.head.position) == at.position:
             self.steps.extendleft(reversed(self.taken))
             self.taken.clear()
             return
@@ -101,7 +105,11 @@ class Tail:
         read = list(chosen)
         last = read[-1]
         if last.segment is not None and not last.is_read:
-            header = read_header(self._client, last.segment)
+            try:
+                header = read_header(self._client, last.segment)
+            except ReplicaGapError:  # it is gone since it was listed: another listing tells what became of it
+                self._forget(at)
+                return at
             read[-1] = replace(last, stop=header.next_slot, sequence=header.next, is_read=True)
         for _ in read:
             full = self.steps.popleft()
@@ -161,9 +169,7 @@ class Tail:
         self._awaits = base.snapshot is None
         if base.snapshot is None:
             self._slot, self._last = base.start, None
-            if pieces.wal and (header := read_header(self._client, pieces.wal[0].position)).successor:
-                self._go_on_in(header)
-            elif pieces.gap is not None:
+            if not self._passes_over(pieces) and pieces.gap is not None:
                 raise pieces.gap
             return
         if at.index < base.first.index:
@@ -174,6 +180,13 @@ class Tail:
             self._add_sealed(base)
             self._slot, self._last = base.start, None
         self._enter_wal(pieces)
+
+    def _passes_over(self, pieces: Pieces) -> bool:
+        """Whether the generation ended, and it went on in the next one: that has all that this one lacks by now."""
+        if not pieces.wal or not (last := read_header(self._client, pieces.wal[-1].position)).successor:
+            return False
+        self._go_on_in(last)
+        return True
 
     def _add_sealed(self, base: Base) -> None:
         at, follows = self.head.position, None
@@ -198,6 +211,8 @@ class Tail:
             self._slot, self._last = base.start, None
         self._add_listed(infos[number:], base)
         if self.head.position != at or number >= len(infos) or self._slot > at:
+            return
+        if self._passes_over(pieces):
             return
         found = infos[number].position
         self._lose(pieces.gap or ReplicaGapError(str(self._slot), str(found)))
@@ -271,6 +286,8 @@ class Tail:
         self._slot, self._last = stop, here
 
     def _add(self, step: Step) -> None:
+        if not self.steps:
+            self._learned = self._clock()
         self.steps.append(step)
         self.head = behind(self.head, step)
 
@@ -306,8 +323,10 @@ class Tail:
         if self._clock() - self._looked >= LOOK_SECONDS:
             self._entered, self._looked = False, self._clock()
             return self.advance()
-        if self._polls % POLLS_PER_LOOK:
-            return False
+        return self._polls % POLLS_PER_LOOK == 0 and self.leave()
+
+    def leave(self) -> bool:
+        """Go on behind a generation that a newer one follows; whether one does. ``advance`` looks now and then."""
         return self._leave_isolated() if self.claim.is_isolated else self._look_for_successor()
 
     def _look_for_successor(self) -> bool:

@@ -66,6 +66,8 @@ def test_the_command_lists_its_verbs_and_its_exit_codes(capsys: pytest.CaptureFi
         (["replicate", "--once", "--exec", "true", "log", "url"], "--once and --exec do not go together"),
         (["wal", "--generation", "xyz", "url"], "not a generation"),
         (["restore", "url", "-o", "out", "--index", "xyz"], "no index"),
+        (["restore", "url", "-o", "out", "--index", "1_0"], "no index"),
+        (["restore", "url", "-o", "out", "--index", "0x0"], "no index"),
         (["restore", "url", "-o", "out", "--timestamp", "latest"], "no time"),
         (["completion", "tcsh"], "Invalid value"),
     ],

@@ -224,6 +224,39 @@ def test_a_follower_goes_on_in_the_next_generation_at_the_same_place():
     assert following.error is None
 
 
+@pytest.mark.parametrize("stands", [True, False])
+def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(stands):
+    """It keeps its last WAL segment and its terminal. The reader ``stands`` in it, or comes to it."""
+    builder = ReplicaBuilder()
+    log = make_log([[1], [1, 1, 1], [1, 1]])
+    passed = builder.add()
+    passed.ship(log[0].data, log[0].name, final=True)
+    passed.ship(log[1].data[: log[1].ends[0]], log[1].name)
+    reader = reader_of(builder.client, follow=True, look_seconds=0.0, poll_interval=0.0)
+    batches = reader.batches()
+    read = [next(batches).sequences.tolist() for _ in range(2)]
+    if stands:
+        at = log[1].ends[0]
+        for end in log[1].ends[1:]:
+            passed.ship(log[1].data[at:end], log[1].name, final=end == log[1].ends[-1])
+            at = end
+        passed.ship(log[2].data[: log[2].ends[0]], log[2].name)
+    else:
+        passed = builder.add()
+        for segment in log[:2]:
+            passed.ship_segment(segment, cuts=[0])
+        passed.ship_segment(log[2], upto=1, final=None)
+    last = builder.add(builder.claim(first=2), start=False)
+    last.start([last.seal_unshipped(number, segment) for number, segment in enumerate(log[:2])])
+    last.ship_segment(log[2], final=None)
+    builder.client.delete_wal_segments(passed.positions[:-2])
+    builder.client.delete_snapshots([(passed.name, 0)])
+    while sum(map(len, read)) < log[-1].next:
+        read.append(next(batches).sequences.tolist())
+    reader.close()
+    assert [number for numbers in read for number in numbers] == list(range(log[-1].next))
+
+
 @given(
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3),
     data=st.data(),

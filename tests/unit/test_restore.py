@@ -200,6 +200,25 @@ def test_an_unfinished_last_line_of_a_finished_log_segment_is_restored(tmp_path)
     assert files_in(tmp_path / "out") == {"a-1.log": b"one\ntwo\nthr", "a-2.log": b"four\n"}
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
+def test_a_generation_that_counts_anew_is_restored_behind_the_one_it_continues(tmp_path, log_format, sealed):
+    """The source dropped its first log segment before the second owner met the log."""
+    builder = ReplicaBuilder(log_format)
+    first = builder.add()
+    first.ship(b"one\ntwo\n", "1.log", final=True)
+    first.ship(b"three\n", "2.log")
+    second = builder.add(builder.claim(first=1))
+    second.ship(b"three\nfour\n", "2.log", final=True)
+    second.ship(b"five\n", "3.log")
+    if sealed:
+        first.snapshot(1)
+        second.snapshot(2)
+    plan = find_plan(builder.client, Target(), log_format)
+    restore(builder.client, plan, str(tmp_path / "out"), log_format=log_format)
+    assert files_in(tmp_path / "out") == {"1.log": b"one\ntwo\n", "2.log": b"three\nfour\n", "3.log": b"five\n"}
+
+
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
 def test_large_pieces_of_formats_without_sequences_come_back(tmp_path, log_format):
     data = b"".join(os.urandom(50_000).hex().encode() + b"\n" for _ in range(60))

@@ -16,6 +16,7 @@ from litelog.registry import open_store
 from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
+from litelog.spark.session import _explained
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.unit.spark_reading import table_sequences
 
@@ -283,3 +284,9 @@ def test_each_value_is_one_object_and_no_part_of_one(values: list[bytes], malfor
     assert found.column("a").to_pylist() == [
         None if number in malformed else json.loads(value)["a"] for number, value in enumerate(values)
     ]
+
+
+def test_a_jvm_that_ends_at_once_may_have_ended_for_its_master() -> None:
+    ended = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+    assert "the master bogus" in str(_explained(ended, "bogus"))
+    assert "master" not in str(_explained(ended, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.formats.lines import LinesFormat
-from litelog.layout import wal_key
+from litelog.layout import Fencing, wal_key
 from litelog.spark.places import Place, full_name
 from litelog.spark.stream_follower import DISCOVERY_SECONDS
 from litelog.spark.stream_offsets import decode, encode
@@ -300,6 +301,84 @@ def test_a_generation_is_gone_on_in_though_the_one_before_it_is_pruned() -> None
     builder.client.delete_snapshots([(first.name, 0)])
     query.restart(forget=2)
     assert query.run().sequences() == list(range(RECORDS))
+
+
+def _succeed(builder: ReplicaBuilder, log: list[LogSegment]) -> None:
+    """The next owner's generation, whose snapshot names all log segments but the last one."""
+    made = builder.add(builder.claim(first=len(log) - 1), start=False)
+    made.start([made.seal_unshipped(number, segment) for number, segment in enumerate(log[:-1])])
+    made.ship_segment(log[-1], final=None)
+
+
+def _take_away(generation: GenerationBuilder) -> None:
+    """What retention leaves of a generation: its last WAL segment, and the terminal that ended it."""
+    generation.client.delete_wal_segments(generation.positions[:-2])
+    generation.client.delete_snapshots([(generation.name, 0)])
+
+
+def test_a_step_from_one_isolated_generation_to_the_next_is_made_again() -> None:
+    """No terminal leads there."""
+    builder, url = live_builder()
+    log = make_log([[1, 1, 1]])[0]
+    for number in range(3):
+        claim = replace(builder.claim(), fencing=Fencing.ISOLATED)
+        builder.add(claim, close=False).ship_segment(log, upto=number + 1, final=None)
+        if not number:
+            query = Query(url).run()
+            continue
+        for _ in range(2 * POLLS_PER_LOOK):
+            query.clock.advance(2)
+            if (end := query.next_offset()) is not None:
+                break
+        assert end is not None
+        query.offsets.append(end)  # it is killed before it reads
+        query.start()
+        query.rows.append(query.read(len(query.offsets) - 1))
+        assert query.run().sequences() == list(range(number + 1))
+
+
+def test_a_generation_of_which_retention_left_its_last_wal_segment_is_passed_over() -> None:
+    builder, url, log = _shipped()
+    first, lossy = Query(url, maxFilesPerTrigger=3), Query(url, maxFilesPerTrigger=3, failOnDataLoss="false")
+    for query in (first, lossy):
+        for _ in range(3):
+            query.step()
+    _succeed(builder, log)
+    _succeed(builder, log)
+    for generation in builder.generations[:2]:  # one that it stands in, and one that it only passes
+        _take_away(generation)
+    for query in (first, lossy):
+        query.restart(forget=1)
+        assert query.run().sequences() == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("lossy", ["false", "true"])
+def test_a_name_that_was_listed_and_is_gone_is_looked_up_again(lossy: str) -> None:
+    builder, url, log = _shipped()
+    query = Query(url, failOnDataLoss=lossy, maxFilesPerTrigger=1)
+    for _ in range(3):
+        query.step()
+    _succeed(builder, log)
+    _take_away(builder.generations[0])
+    assert query.run().sequences() == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("lossy", ["false", "true"])
+def test_what_is_known_for_half_the_grace_is_looked_up_again(lossy: str) -> None:
+    """Its objects may be gone before a task reads them, as retention may have taken their generation."""
+    builder, url = live_builder()
+    log = make_log([[1], [1, 1, 1, 1, 1]])
+    generation = builder.add()
+    generation.ship_segment(log[0])
+    query = Query(url, failOnDataLoss=lossy, maxFilesPerTrigger=1).run()
+    _ship_on(generation, log[1], 5)
+    query.clock.advance(2)
+    query.step()  # its headers are read, and one is taken
+    assert query.sequences() == [0, 1]
+    _succeed(builder, log)
+    _take_away(generation)
+    query.clock.advance(LOOK_SECONDS)
+    assert query.run().sequences() == list(range(6))
 
 
 def test_lines_are_gone_on_in_by_their_place_as_their_numbers_begin_anew() -> None:
