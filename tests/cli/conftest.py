@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -98,10 +97,5 @@ def litelog(tmp_path: Path) -> Iterator[Command]:
 
 
 @pytest.fixture(autouse=True)
-def _logging_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _text_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELOG_LOG_FORMAT", "text")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
