@@ -87,12 +87,13 @@ class BatchBuilder:
             yield self._join()
 
     def _hold(self, batch: Any) -> Iterator[Any]:
+        if batch.num_rows >= BATCH_ROWS // 2:
+            yield from self.rest()
+            yield batch
+            return
         size = batch.nbytes
         if self._held and (self._rows + batch.num_rows > BATCH_ROWS or self._bytes + size > BATCH_BYTES):
             yield self._join()
-        if batch.num_rows >= BATCH_ROWS // 2:
-            yield batch
-            return
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += size

@@ -606,6 +606,17 @@ def test_small_pieces_are_coalesced_and_large_ones_cut() -> None:
     assert not batches[0].schema.field("value").nullable
 
 
+@pytest.mark.parametrize("large", [6_000, 10_000, 16_000])
+def test_records_keep_their_order_where_small_pieces_go_before_large_ones(large: int) -> None:
+    builder = ReplicaBuilder()
+    generation = builder.add()
+    log = make_log([[100], [large], [100]])
+    generation.ship_segment(log[0], cuts=[0])
+    generation.ship_segment(log[1], cuts=[0])
+    generation.ship_segment(log[2], final=None)
+    assert values(stored(builder.objects()), numPartitions=1) == expected(0, large + 200)
+
+
 def _parts(plan_made: Any) -> list[Any]:
     return [part for partition in plan_made.partitions for part in partition.parts]
 
