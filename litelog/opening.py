@@ -104,12 +104,6 @@ def check_openable(entry: LogConfig | FolderConfig) -> None:
         raise error
 
 
-def check_all_openable(config: Config) -> None:
-    """``check_openable`` for each entry."""
-    for entry in config.logs:
-        check_openable(entry)
-
-
 def find_refused(config: Config) -> Iterator[tuple[Location, ConfigError]]:
     """All that formats and replica clients do not take of a configuration: the key's path, and why."""
     for number, entry in enumerate(config.logs):

@@ -171,12 +171,13 @@ def _replicate(
     read: Callable[[], Config] | None,
 ) -> int:
     from litelog.compression import keep_freed_memory
-    from litelog.opening import check_all_openable
+    from litelog.opening import find_refused
     from litelog.replicator import Replicator
 
     keep_freed_memory()
     if command is not None:  # before a program is started that would have to be stopped again
-        check_all_openable(config)
+        for _, refused in find_refused(config):
+            raise refused
     with EventLines() if as_json else nullcontext() as listener:
         manager = ServiceManager(os.environ)
         manager.status("first sync")

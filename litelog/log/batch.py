@@ -10,7 +10,7 @@ import numpy as np
 
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.formats.columns import Columns
-from litelog.formats.encoding import MAX_RECORDS, commit_bytes, encode_columns, encode_commit
+from litelog.formats.encoding import MAX_RECORDS, MAX_TIMESTAMP, commit_bytes, encode_columns, encode_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -251,7 +251,7 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
             raise TypeError(f"timestamps are microseconds, not {timestamps.type}")
         timestamps = timestamps.to_numpy(zero_copy_only=False)
     stamps = _whole(np.asarray(timestamps))
-    if stamps.size and int(stamps.max()) >= 1 << 63:
+    if stamps.size and int(stamps.max()) > MAX_TIMESTAMP:
         raise ValueError(f"timestamp {int(stamps.max())} is out of range")
     return stamps.astype(np.int64, copy=False)
 

@@ -27,7 +27,7 @@ from litelog.reading.prefetch import AHEAD_JOBS
 from litelog.reading.sealed_history import read_history
 from litelog.reading.sealed_stream import SealedStart
 from litelog.reading.start_search import StartFilter, Wanted, find_start
-from litelog.reading.succession import find_begun, find_shift, read_successor
+from litelog.reading.succession import find_begun, find_shift, find_terminal, read_successor
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.reading.wal_search import read_header
 from litelog.registry import open_format
@@ -239,10 +239,10 @@ class ReplicaReader:
     def _pass_over(self, pieces: Pieces, slot: Position) -> bool:
         """Go on at ``slot`` behind a generation that ended, and that retention took there: its successor has all that
         is left. Whether it ended."""
-        if not pieces.wal or not (last := read_header(self._client, pieces.wal[-1].position)).successor:
-            return False
-        self._go_on_in(read_successor(self._client, last), slot)
-        return True
+        terminal = find_terminal(self._client, pieces)
+        if terminal is not None:
+            self._go_on_in(read_successor(self._client, terminal), slot)
+        return terminal is not None
 
     def _go_on_in(self, successor: Claim, end: Position) -> None:
         """Go on in a generation that continues the one at hand, which is read to ``end``, at the same place."""

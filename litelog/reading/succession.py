@@ -9,11 +9,19 @@ from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, Rep
 from litelog.layout import parse_claim, wal_key
 from litelog.position import epoch_of, generation
 from litelog.reading.lineage import find_newer, read_claim, read_claim_of
+from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
+    from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
     from litelog.wal_segment import WalHeader
+
+
+def find_terminal(client: ReplicaClient, pieces: Pieces) -> WalHeader | None:
+    """The terminal that ended the generation, if its names go up to one. A GET."""
+    last = read_header(client, pieces.wal[-1].position) if pieces.wal else None
+    return last if last is not None and last.successor else None
 
 
 def read_successor(client: ReplicaClient, terminal: WalHeader) -> Claim:

@@ -18,7 +18,7 @@ from litelog.position import ClaimName, Position, epoch_of, generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
-from litelog.reading.succession import find_begun, find_shift, read_successor
+from litelog.reading.succession import find_begun, find_shift, find_terminal, read_successor
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
 from litelog.spark.stream_start import find_sequence
@@ -169,7 +169,7 @@ class Tail:
         self._awaits = base.snapshot is None
         if base.snapshot is None:
             self._slot, self._last = base.start, None
-            if not self._passes_over(pieces) and pieces.gap is not None:
+            if not self._pass_over(pieces) and pieces.gap is not None:
                 raise pieces.gap
             return
         if at.index < base.first.index:
@@ -181,12 +181,12 @@ class Tail:
             self._slot, self._last = base.start, None
         self._enter_wal(pieces)
 
-    def _passes_over(self, pieces: Pieces) -> bool:
+    def _pass_over(self, pieces: Pieces) -> bool:
         """Whether the generation ended, and it went on in the next one: that has all that this one lacks by now."""
-        if not pieces.wal or not (last := read_header(self._client, pieces.wal[-1].position)).successor:
-            return False
-        self._go_on_in(last)
-        return True
+        terminal = find_terminal(self._client, pieces)
+        if terminal is not None:
+            self._go_on_in(terminal)
+        return terminal is not None
 
     def _add_sealed(self, base: Base) -> None:
         at, follows = self.head.position, None
@@ -212,7 +212,7 @@ class Tail:
         self._add_listed(infos[number:], base)
         if self.head.position != at or number >= len(infos) or self._slot > at:
             return
-        if self._passes_over(pieces):
+        if self._pass_over(pieces):
             return
         found = infos[number].position
         self._lose(pieces.gap or ReplicaGapError(str(self._slot), str(found)))
