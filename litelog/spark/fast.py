@@ -10,12 +10,13 @@ from litelog.spark.arrow_query import MERGED, Query, expressions, fields_of, par
 from litelog.spark.conditions import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.options import Mode, parse_options
 from litelog.spark.schema import RECORD, TYPES, arrow_schema, log_columns
+from litelog.spark.session import count_slots
 from litelog.spark.spelling import spell_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from litelog.spark.partitions import Plan
+    from litelog.spark.partitions import Partition
 
 
 def read(
@@ -78,16 +79,16 @@ def read(
     if expression is not None and shown and not aggregates and set(names or ()) != set(shown):
         projection = expressions({name: name for name in shown})
     query = Query(known, expression, projection, tuple(group_by), aggregates)
-    return _finish(_scan(spark, plan(parsed), query), query)
+    partitions = plan(parsed, count_slots(spark)).partitions
+    return _finish(spark, _scan(spark, partitions, query), len(partitions), query)
 
 
-def _scan(spark: Any, planned: Plan, query: Query) -> Any:
+def _scan(spark: Any, partitions: Sequence[Partition], query: Query) -> Any:
     """What the query makes of each partition, in the order of the partitions."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - an extra
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an extra
 
-    partitions = planned.partitions
     try:
         schema = from_arrow_schema(query.schema())
     except (pyarrow.ArrowException, PySparkTypeError, TypeError) as error:
@@ -105,8 +106,8 @@ def _scan(spark: Any, planned: Plan, query: Query) -> Any:
     return numbers.mapInArrow(scan, schema)
 
 
-def _finish(frame: Any, query: Query) -> Any:
-    """The aggregates of all tasks put together; other queries as they are."""
+def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
+    """The aggregates of ``tasks`` tasks put together; other queries as they are."""
     if not query.aggregates:
         return frame
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
@@ -117,7 +118,11 @@ def _finish(frame: Any, query: Query) -> Any:
         if one.function == "count":
             column = functions.coalesce(column, functions.lit(0).cast("bigint"))
         merged.append(column.alias(one.name))
-    return frame.groupBy(*map(_quoted, query.group_by)).agg(*merged)
+    keys = [*map(_quoted, query.group_by)]
+    if keys and 0 < tasks < int(spark.conf.get("spark.sql.shuffle.partitions")):
+        # Each task's rows are few by now, and Spark would have it open a file for each of its 200 usual partitions.
+        frame = frame.repartition(tasks, *keys)
+    return frame.groupBy(*keys).agg(*merged)
 
 
 def _quoted(name: str) -> str:

@@ -22,8 +22,9 @@ from litelog.spark.store_options import read_store_options, replica_url
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_PARTITION_BYTES = 128 << 20
-"""What a partition holds of the log, uncompressed, unless it is said otherwise."""
+MAX_PARTITION_BYTES = 512 << 20
+"""What a partition holds of the log at most, uncompressed, unless it is said otherwise: stored it is about what Spark
+reads of a file (``spark.sql.files.maxPartitionBytes``)."""
 
 CORRUPT_COLUMN = "_corrupt_record"
 MAX_SEQUENCE = (1 << 63) - 1

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 OPEN_COST_BYTES = 256 << 10
 """What opening an object costs, in bytes that are read in that time: so that many small ones are not one task's."""
 
+MIN_PARTITION_BYTES = 32 << 20
+"""Smaller ones only where they are asked for: to begin and end a task costs as much as to read a fifth of this."""
+
+USUAL_SLOTS = 8
+"""How many tasks are taken to run at a time where nobody says so: Spark tells a data source nothing of its processors.
+What divides by 8 leaves none of 2 or 4 idle either, while the last ones are read."""
+
 
 @dataclass(frozen=True, slots=True)
 class SealedItem:
@@ -59,16 +66,16 @@ class LocalItem:
 Item = SealedItem | WalItem | LocalItem
 
 
-def pack(items: Sequence[Item], max_bytes: int, count: int | None) -> tuple[Partition, ...]:
+def pack(items: Sequence[Item], max_bytes: int, count: int | None, slots: int | None = None) -> tuple[Partition, ...]:
     """The partitions, none empty: ``count`` of them where there is enough to divide, or as ``max_bytes`` has it.
 
     An item costs what it holds of the log, uncompressed, and OPEN_COST_BYTES. One that is larger than a partition is
-    divided, if it can be.
+    divided, if it can be. ``slots``: how many tasks run at a time; None where that is not known.
     """
     total = sum(item.raw + OPEN_COST_BYTES for item in items)
     if not total:
         return ()
-    bins = count or -(-total // max(max_bytes, OPEN_COST_BYTES))
+    bins = count or _whole_waves(total, max(max_bytes, OPEN_COST_BYTES), slots or USUAL_SLOTS)
     target = -(-total // bins)
     packed: list[list[Item]] = [[] for _ in range(bins)]
     held = [0] * bins
@@ -80,6 +87,12 @@ def pack(items: Sequence[Item], max_bytes: int, count: int | None) -> tuple[Part
             held[min(number, bins - 1)] += _size(share)
         at += cost
     return tuple(Partition(_parts(some), size) for some, size in zip(packed, held, strict=True) if some)
+
+
+def _whole_waves(total: int, max_bytes: int, slots: int) -> int:
+    """How many partitions of at most ``max_bytes``: as few as keep all slots busy to the end."""
+    fewest = -(-total // max_bytes)
+    return min(-(-fewest // slots) * slots, max(fewest, total // MIN_PARTITION_BYTES))
 
 
 def _divide(item: Item, at: int, cost: int, target: int) -> Iterator[tuple[int, Item]]:

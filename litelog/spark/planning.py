@@ -41,8 +41,10 @@ COMPRESSION_RATIO = 3
 """What a WAL segment is taken to hold more than its object has bytes, where names do not tell."""
 
 
-def plan(options: ReadOptions) -> Plan:
+def plan(options: ReadOptions, slots: int | None = None) -> Plan:
     """What each task reads, so that all of them read each record once, in the order of their partitions.
+
+    ``slots``: how many tasks run at a time; None where that is not known.
 
     Raises NothingToRestoreError for a log that is not there or holds nothing; TruncatedError for a start before the
     first record, and ReplicaGapError for a hole that names show, unless data may be lost; CorruptObjectError,
@@ -52,7 +54,7 @@ def plan(options: ReadOptions) -> Plan:
         items: list[Item] = []
         for place in find_places(options):
             items += plan_place(place, options)
-        return Plan(pack(items, options.max_partition_bytes, options.num_partitions), _count(items))
+        return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots), _count(items))
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from litelog.formats.encoding import MAX_RECORDS, encode_columns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMIT_BYTES = 1 << 20
-"""About how much one commit holds: a frame of a sealed segment."""
+COMMIT_BYTES = 2 << 20
+"""How much one commit holds at most, and a frame of a sealed segment: a batch of Spark's (10,000 rows) of up to 200
+bytes a row is one commit, and is read again without a copy."""
 
 TYPES = {
     "value": ("binary", "string"),

@@ -1,6 +1,8 @@
-"""Reads a log in memory to Arrow batches, every check on, against two yardsticks, interleaved in one run.
+"""Reads a log to Arrow batches, every check on, against two yardsticks, interleaved in one run: from its files by
+LogReader, and what LogReader does from memory, where its own reading and its buffers cost nothing.
 
-Yardsticks: a struct loop over length-prefixed records of the same values, and CRC-32C alone over the same bytes.
+Yardsticks: a struct loop over length-prefixed records of the same values, and CRC-32C alone over the same bytes, from
+files and from memory as well. Files are in the page cache.
 """
 
 from __future__ import annotations
@@ -13,19 +15,24 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
-from measuring import Finding, Report, measure, ratios
+from measuring import Finding, Report, bench_folder, measure, ratios
 
 from litelog.checksum import crc32c
 from litelog.compression import keep_freed_memory
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from litelog.log.piece import LARGE_PIECE_BYTES
+from litelog.log.reader import LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from litelog.formats.columns import Columns
 
 VALUE_BYTES = 100
 BORROWED, COPIED, LOOP, CHECKSUM = "to Arrow, borrowed", "to Arrow, copied", "struct loop", "CRC-32C alone"
-SHORT = (BORROWED, CHECKSUM, COPIED)
+MEMORY, FILES = "from memory", "from files"
 REPEATS = 5
 PREFIX = struct.Struct("<I")
 
@@ -48,18 +55,28 @@ def make_bytes(mebibytes: int, per_commit: int) -> Bytes:
     return Bytes(memoryview(b"".join(parts)), memoryview(prefixed), commits * per_commit)
 
 
-def read_batches(data: memoryview, piece_bytes: int, *, copy: bool) -> int:
+def read_memory(data: memoryview, piece_bytes: int, *, copy: bool) -> int:
     """Reads ``data`` piece by piece, as a reader of a file would, and returns the records read."""
     form, expect, name = LitelogFormat(), Expectation(), segment_name(0)
     place = records = 0
     while place < len(data):
         columns = form.decode(name, data[place : place + piece_bytes], place, expect)
-        batches = [columns.to_arrow()] if copy else list(columns.to_arrow_batches())
-        records += sum(batch.num_rows for batch in batches)
+        records += _convert(columns, copy=copy)
         last = int(columns.value_starts[-1] + columns.value_lengths[-1])
         place += -(-(last + 4) // 8) * 8
         expect = Expectation(int(columns.sequences[-1]) + 1)
     return records
+
+
+def read_files(folder: Path, *, copy: bool) -> int:
+    with LogReader(str(folder)) as reader:
+        return sum(_convert(columns, copy=copy) for columns in reader.batches())
+
+
+def _convert(columns: Columns, *, copy: bool) -> int:
+    """To Arrow, in memory of its own or not; the records."""
+    batches = [columns.to_arrow()] if copy else list(columns.to_arrow_batches())
+    return sum(batch.num_rows for batch in batches)
 
 
 def loop_structs(data: memoryview) -> int:
@@ -77,46 +94,79 @@ def loop_structs(data: memoryview) -> int:
     return records
 
 
-def run_checksum(data: memoryview, piece_bytes: int) -> int:
+def checksum_memory(data: memoryview, piece_bytes: int) -> int:
     value = 0
     for place in range(0, len(data), piece_bytes):
         value = crc32c(data[place : place + piece_bytes], value)
     return value
 
 
+def checksum_file(path: Path, piece_bytes: int) -> int:
+    value = place = 0
+    with path.open("rb", buffering=0) as file:
+        while piece := os.pread(file.fileno(), piece_bytes, place):
+            value = crc32c(piece, value)
+            place += len(piece)
+    return value
+
+
 @click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Where to work: room for 3 times --size.")
 @click.option("--size", default=64, help="MiB of log.")
-@click.option("--piece", default=4096, help="KiB read at a time.")
+@click.option("--piece", default=LARGE_PIECE_BYTES >> 10, help="KiB read at a time.")
 @click.option("--per-commit", default=1000, help="Records of 100 bytes in each commit.")
 @click.option("--rounds", default=7, help="Interleaved rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(size: int, piece: int, per_commit: int, rounds: int, as_json: bool) -> None:
+def main(folder: str | None, size: int, piece: int, per_commit: int, rounds: int, as_json: bool) -> None:
     keep_freed_memory()  # as the commands do
     data, piece_bytes = make_bytes(size, per_commit), piece << 10
-    calls: dict[str, Callable[[], int]] = {
-        BORROWED: lambda: read_batches(data.segment, piece_bytes, copy=False),
-        COPIED: lambda: read_batches(data.segment, piece_bytes, copy=True),
-        LOOP: lambda: loop_structs(data.prefixed),
-        CHECKSUM: lambda: run_checksum(data.segment, piece_bytes),
-    }
-    for name in list(calls)[:3]:
-        if calls[name]() != data.records:
-            raise SystemExit(f"{name}: did not read {data.records} records")
+    report = Report(f"reading {size} MiB, pieces of {piece} KiB")
+    with bench_folder(folder) as work:
+        log, prefixed = work / "log", work / "prefixed"
+        log.mkdir()
+        segment = log / segment_name(0)
+        segment.write_bytes(data.segment)
+        prefixed.write_bytes(data.prefixed)
+        sources: dict[str, dict[str, Callable[[], int]]] = {
+            FILES: {
+                BORROWED: lambda: read_files(log, copy=False),
+                COPIED: lambda: read_files(log, copy=True),
+                CHECKSUM: lambda: checksum_file(segment, piece_bytes),
+                LOOP: lambda: loop_structs(memoryview(prefixed.read_bytes())),
+            },
+            MEMORY: {
+                BORROWED: lambda: read_memory(data.segment, piece_bytes, copy=False),
+                COPIED: lambda: read_memory(data.segment, piece_bytes, copy=True),
+                CHECKSUM: lambda: checksum_memory(data.segment, piece_bytes),
+                LOOP: lambda: loop_structs(data.prefixed),
+            },
+        }
+        for source, calls in sources.items():
+            for name in (BORROWED, COPIED, LOOP):
+                if calls[name]() != data.records:
+                    raise SystemExit(f"{name}, {source}: did not read {data.records} records")
+            times = take_turns(calls, rounds)
+            for name, taken in times.items():
+                report.figures[f"{name}, {source}"] = f"{data.records / statistics.median(taken) / 1e6:.1f} M records/s"
+            for name in (BORROWED, COPIED):
+                for yardstick, target in ((LOOP, 10.0), (CHECKSUM, 0.4)):
+                    found = ratios(times[yardstick], times[name])
+                    report.findings.append(Finding(f"{name}, {source}", yardstick, found, target))
+    report.print(as_json=as_json)
+
+
+def take_turns(calls: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
+    """Seconds that each call takes, round by round: the short ones several times and next to each other, so that a
+    noisy neighbour meets both sides of a ratio."""
     times: dict[str, list[float]] = {name: [] for name in calls}
+    short = [name for name in calls if name != LOOP]
     for _ in range(rounds):
         taken = dict.fromkeys(calls, 0.0)
-        # Short ones several times and next to each other, so that a noisy neighbour meets both sides of a ratio.
-        for name in [*SHORT * REPEATS, LOOP]:
+        for name in [*short * REPEATS, LOOP]:
             taken[name] += measure(calls[name]) / (1 if name == LOOP else REPEATS)
         for name in calls:
             times[name].append(taken[name])
-    report = Report(f"reading {size} MiB, pieces of {piece} KiB")
-    for name, taken in times.items():
-        report.figures[name] = f"{data.records / statistics.median(taken) / 1e6:.1f} M records/s"
-    for name in (BORROWED, COPIED):
-        for yardstick, target in ((LOOP, 10.0), (CHECKSUM, 0.4)):
-            report.findings.append(Finding(name, yardstick, ratios(times[yardstick], times[name]), target))
-    report.print(as_json=as_json)
+    return times
 
 
 if __name__ == "__main__":

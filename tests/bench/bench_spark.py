@@ -47,6 +47,10 @@ TARGETS = {
 }
 
 
+WARMING_ROUNDS = 4
+"""Until the JVM has compiled what runs often, for Parquet and for the rest: as a session of many queries has it."""
+
+
 class Bench:
     """The same rows as Parquet and as a replica."""
 
@@ -192,7 +196,7 @@ def main(
                 report.figures[f"{question}, processors for 10 M: {kind}"] = measure_processors(ask, records)
         for question, variants in bench.questions().items():
             calls = {kind: lambda ask=ask: measure(ask) for kind, ask in variants.items()}  # type: ignore[misc]
-            times = interleave(calls, rounds, patience)
+            times = interleave(calls, rounds, patience, warming=WARMING_ROUNDS)
             for kind, taken in times.items():
                 report.figures[f"{question}: {kind}"] = f"{min(taken):.2f} s at best"
                 if kind != PARQUET:

@@ -110,20 +110,22 @@ def measure(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleave(calls: Mapping[str, Callable[[], float]], rounds: int, patience: float = 0.0) -> dict[str, list[float]]:
+def interleave(
+    calls: Mapping[str, Callable[[], float]], rounds: int, patience: float = 0.0, *, warming: int = 1
+) -> dict[str, list[float]]:
     """What each call returns (its seconds), round by round; the first of a round goes last in the next.
 
-    A round before them warms caches, and is not counted. ``patience``: how many seconds each call may wait for the
-    machine to be quiet.
+    ``warming``: rounds before them that warm caches, and are not counted. ``patience``: how many seconds each call may
+    wait for the machine to be quiet.
     """
     names = list(calls)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds + 1):
+    for number in range(warming + rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             wait_for_quiet(patience)
             value = calls[name]()
-            if number:
+            if number >= warming:
                 found[name].append(value)
     return found
 

@@ -116,6 +116,7 @@ def test_aggregates_are_those_of_all_rows(spark: Any, url: str) -> None:
         None if row.key is None else bytes(row.key): (row.n, row.low, row.high, row.sum) for row in frame.collect()
     }
     assert found == {key: (len(them), min(them), max(them), sum(them)) for key, them in by_key.items()}
+    assert frame.rdd.getNumPartitions() == 5, "each task's groups go to no more partitions than there are tasks"
     none = read(spark, url, aggregate={"n": ("value", "count")}, where=[("sequence", "<", 0)])
     assert [row.n for row in none.collect()] == [0]
 

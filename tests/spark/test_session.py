@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+ARROW_CHECKS = ("arrow.enable_unsafe_memory_access", "arrow.enable_null_check_for_get")
+
 
 def test_workers_run_this_python_over_unix_sockets(spark: Any) -> None:
     def where(batches: Any) -> Any:
@@ -23,6 +25,11 @@ def test_workers_run_this_python_over_unix_sockets(spark: Any) -> None:
     found = {row.python for row in spark.range(0, 2, 1, 2).mapInArrow(where, "python string").collect()}
     assert {os.path.realpath(python) for python in found} == {os.path.realpath(sys.executable)}
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+
+
+def test_a_jvm_that_is_started_here_trusts_arrow(spark: Any) -> None:
+    told = [spark.sparkContext._jvm.java.lang.System.getProperty(name) for name in ARROW_CHECKS]
+    assert told == ["true", "false"]
 
 
 def run_session(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ SECRET = "not-to-be-shown"
 def test_the_defaults_are_the_strict_ones() -> None:
     options = parse_options({"path": "s3://bucket/log"})
     assert (options.mode, options.fail_on_data_loss, options.generation) == (Mode.FAILFAST, True, None)
-    assert (options.max_partition_bytes, options.num_partitions) == (128 << 20, None)
+    assert (options.max_partition_bytes, options.num_partitions) == (512 << 20, None)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])

@@ -15,8 +15,8 @@ pytest.importorskip("boto3")
 from litelog.errors import ConfigError, NothingToRestoreError, TruncatedError
 from litelog.registry import open_store
 from litelog.spark.options import parse_options
-from litelog.spark.packing import OPEN_COST_BYTES
-from litelog.spark.partitions import WalPiece
+from litelog.spark.packing import MIN_PARTITION_BYTES, OPEN_COST_BYTES, USUAL_SLOTS, LocalItem, pack
+from litelog.spark.partitions import LocalPiece, WalPiece
 from litelog.spark.places import find_places
 from litelog.spark.planning import has_timestamps, plan
 from tests.fault_proxy import fault_proxy
@@ -99,7 +99,7 @@ def test_a_plan_grows_with_its_objects_and_not_faster() -> None:
             store.put(f"generations/{generation.name}/wal/{0:016x}/{100 * number:016x}.wal.lz4", [b"x" * 50])
         made = planned(url)
         assert sum(len(piece) for piece in _wal(made)) == count
-        assert len(made.partitions) == -(-count * (OPEN_COST_BYTES + 100) // (128 << 20))
+        assert len(made.partitions) == min(USUAL_SLOTS, count * (OPEN_COST_BYTES + 100) // MIN_PARTITION_BYTES)
         sizes.append(sum(len(pickle.dumps(partition)) for partition in made.partitions))
     assert sizes[1] < 12 * sizes[0]
     assert sizes[1] < 40 * 10_000
@@ -114,6 +114,30 @@ def test_partitions_are_bounded_by_bytes() -> None:
     assert len(few.partitions) == 1
     assert len(many.partitions) > 4
     assert values(url, many) == values(url, few)
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "slots", "partitions"),
+    [
+        (16, None, 1),  # nothing to divide
+        (100, None, 3),  # no less than MIN_PARTITION_BYTES each
+        (1280, None, 8),
+        (5000, None, 16),
+        (1280, 2, 4),
+        (1280, 3, 3),
+        (1280, 12, 12),
+        (100, 64, 3),
+        (40_000, 64, 128),
+    ],
+)
+def test_partitions_come_in_whole_waves(mebibytes: int, slots: int | None, partitions: int) -> None:
+    url = stored(_built().objects())
+    log = planned(url).partitions[0].parts[0].log
+    held = [LocalItem(log, LocalPiece(number, number + 1), (1 << 20) - OPEN_COST_BYTES) for number in range(mebibytes)]
+    made = pack(held, 512 << 20, None, slots)
+    assert len(made) == partitions
+    sizes = [partition.raw_bytes for partition in made]
+    assert max(sizes) - min(sizes) <= 1 << 20
 
 
 def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from litelog.spark.jobs.ranges import find_held
 from litelog.spark.options import parse_options
 from litelog.spark.packing import SealedItem, WalItem, pack
 from litelog.spark.schema import log_columns
+from litelog.spark.session import count_slots
 from litelog.spark.spelling import spell_options
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def stats(
     reading = parse_options({**spell_options(options), "path": url})
     require_records(reading.mode)
     held, log_bytes, stored_bytes = _measure(reading)
-    partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions)
+    partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions, count_slots(spark))
     spans = held.claim.format == "raw"
     columns = log_columns(reading, has_timestamps=False, names=["sequence", "timestamp", "key", "value"])
 
