@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
+from litelog.formats.raw import RawFormat
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
@@ -178,6 +179,8 @@ def _count(items: Sequence[Item]) -> int | None:
     for item in items:
         if not isinstance(item, SealedItem) or item.log.range.has_bounds or item.log.range.has_times:
             return None
+        if item.log.format == RawFormat.name:
+            return None  # its records are what was shipped at a time, and not what was sealed
         total += item.piece.entry.records
     return total
 
