@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from litelog.formats.raw import RawFormat
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HeaderReader
 from litelog.spark.options import Mode
 from litelog.spark.partitions import SealedPiece, WalPiece
@@ -27,7 +29,8 @@ def count_records(options: ReadOptions) -> int | None:
     """The number of records, as their writers state it; None where the log must be read for it.
 
     That is so where records are chosen by time, or by sequence in what holds some that are not wanted and is not dense;
-    where what is malformed counts, too; and for the folder of a log. Raises as ``planning.plan``.
+    where what is malformed counts, too; for the format ``raw``, whose records are what was shipped at a time, and not
+    what was sealed; and for the folder of a log. Raises as ``planning.plan``.
     """
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None
@@ -35,6 +38,8 @@ def count_records(options: ReadOptions) -> int | None:
     if planned.records is not None:
         return planned.records
     parts = [part for partition in planned.partitions for part in partition.parts]
+    if any(part.log.format == RawFormat.name for part in parts):
+        return None
     headers = sum(len(piece) for part in parts for piece in part.pieces if isinstance(piece, WalPiece))
     if headers > MOST_HEADERS:
         return None
@@ -53,9 +58,10 @@ def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | N
         entry = piece.entry
         yield entry.key, entry.first, entry.next, entry.records
     elif isinstance(piece, WalPiece):
-        read = HeaderReader(open_client(part.log.url, part.log.store, threading.Event()), PARALLELISM)
-        for header in read([info.position for info in piece.infos(part.log.generation)]):
-            yield str(header.position), header.first, header.next, header.records
+        client = open_client(part.log.url, part.log.store, threading.Event())
+        for header in HeaderReader(client, PARALLELISM)([info.position for info in piece.infos(part.log.generation)]):
+            held = header if header.sealed is None else describe_sealed(client, header)
+            yield str(header.position), held.first, held.next, held.records
     else:
         yield "", None, None, 1
 

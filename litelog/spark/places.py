@@ -41,11 +41,14 @@ class Place:
     folder: str | None = None
     format: str | None = None
     """Of a replica: the format that was asked for, which must be its own."""
+    is_matched: bool = False
+    """Whether a pattern found it, and nobody named it."""
 
 
 def find_places(options: ReadOptions) -> list[Place]:
     """The logs that the options name, each once. NothingToRestoreError where there is none."""
     urls: list[str] = []
+    named = {_identity(path) for path in options.paths if not is_pattern(path)}
     for path in options.paths:
         found = sorted(_match(path, options)) if is_pattern(path) else [path]
         if not found:
@@ -54,7 +57,7 @@ def find_places(options: ReadOptions) -> list[Place]:
     each: dict[tuple[str, str], str] = {}
     for url in urls:
         each.setdefault(_identity(url), url)
-    places = [Place(url, folder=_log_folder(url, options)) for url in each.values()]
+    places = [Place(url, folder=_log_folder(url, options), is_matched=key not in named) for key, url in each.items()]
     several, remote = options.has_several, all(place.folder is None for place in places)
     wanted = options.format if remote else None  # beside folders it is of these
     return [

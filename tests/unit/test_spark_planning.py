@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import pickle
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("boto3")
 
-from litelog.errors import ConfigError, NothingToRestoreError, TruncatedError
+from litelog.errors import ConfigError, NothingToRestoreError, ReplicaGapError, TruncatedError
+from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
+from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
 from litelog.spark.packing import MIN_PARTITION_BYTES, OPEN_COST_BYTES, USUAL_SLOTS, LocalItem, pack
 from litelog.spark.partitions import LocalPiece, WalPiece
@@ -176,6 +179,26 @@ def test_a_pattern_passes_over_folders_that_are_no_log(tmp_path: Path) -> None:
 
 
 # --- several logs
+
+
+def test_a_log_that_has_only_begun_is_passed_over_among_others(tmp_path: Path) -> None:
+    """Where a pattern finds it, and not where it is named; what lost its claims is none that has only begun."""
+    for name in ("full", "new"):
+        builder = ReplicaBuilder()
+        builder.store = open_store(str(tmp_path / "all" / name))  # type: ignore[assignment]
+        builder.client = ObjectReplicaClient(builder.store)
+        generation = builder.add()
+        if name == "full":
+            generation.ship_segment(make_log([[3]])[0], final=None)
+    pattern, new = str(tmp_path / "all" / "*"), str(tmp_path / "all" / "new")
+    assert [row["sequence"] for row in rows(pattern)] == [0, 1, 2]
+    assert count_records(parse_options({"path": pattern})) == 3
+    for url, options in [(new, {}), (f"{tmp_path}/all/n*", {}), (pattern, {"paths": json.dumps([f"file://{new}"])})]:
+        with pytest.raises(NothingToRestoreError, match="new: holds claims, but nothing of the log yet"):
+            planned(url, **options)
+    shutil.rmtree(tmp_path / "all" / "new" / "epochs")
+    with pytest.raises(ReplicaGapError):
+        planned(pattern)
 
 
 def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> None:

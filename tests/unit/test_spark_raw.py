@@ -8,9 +8,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from litelog.claim import Relation
 from litelog.formats.raw import RawFormat
 from litelog.registry import open_store
 from litelog.shipping.settings import Settings
+from litelog.spark.counting import count_records
+from litelog.spark.options import parse_options
 from replica_clients.file import FileStore
 from tests.independent_reader import read_replica
 from tests.unit.daemon_builder import Daemon
@@ -81,6 +84,17 @@ def test_a_plan_gives_the_same_rows_when_its_wal_segments_were_sealed_and_pruned
     assert values(url, first) == RUNS  # nothing of what was shipped since
     assert values(url, made) == RUNS
     assert values(url) == [*RUNS, b"more", b"next"]
+
+
+def test_rows_are_not_counted_by_what_was_sealed() -> None:
+    """A frame holds several runs, and a run may take several frames."""
+    builder, url = _shipped()
+    _seal(builder, b"more")
+    assert count_records(parse_options({"path": url})) in (None, len(values(url)))
+    entry = builder.generations[0].entries[0]
+    builder.add(builder.claim(Relation.DIVERGED, first=1), start=False).start([entry])
+    assert values(url) == [*RUNS, b"more"]
+    assert count_records(parse_options({"path": url})) in (None, 6)
 
 
 def test_sequences_count_bytes() -> None:

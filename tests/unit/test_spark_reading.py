@@ -38,6 +38,7 @@ from litelog.registry import open_store
 from litelog.sealed_segment import encode_footer
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.snapshot_entries import make_entry
+from litelog.spark.counting import count_records
 from litelog.spark.decoding import read_partition, read_runs
 from litelog.spark.options import parse_options
 from litelog.spark.partitions import SealedPiece, WalPiece
@@ -93,6 +94,7 @@ def test_whatever_owners_left_is_read_to_its_end(data: Any, shape: list[list[int
     url = stored(builder.objects())
     stop = log[-1].next
     assert [row["sequence"] for row in rows(url, numPartitions=count)] == list(range(stop))
+    assert count_records(parse_options({"path": url})) == stop
     low = data.draw(st.integers(0, stop), "low")
     high = data.draw(st.integers(low, stop), "high")
     assert values(url, numPartitions=count, startingSequence=low, endingSequence=high) == expected(low, high)
@@ -192,6 +194,20 @@ def test_records_are_counted_without_reading_where_all_is_sealed() -> None:
     assert planned(url).records == 5
     assert planned(url, startingSequence=1).records is None
     assert planned(stored(built()[0].objects())).records is None
+
+
+def test_records_of_a_log_segment_that_went_up_sealed_are_counted_without_reading() -> None:
+    """What stands for it in the chain says nothing of how many they are."""
+    builder, log = ReplicaBuilder(), make_log([[3, 4], [5], [2, 2]])
+    generation = builder.add()
+    generation.ship_segment(log[0], cuts=[0])
+    generation.stand_for_sealed(log[1])
+    generation.ship_segment(log[2], final=None)
+    url = stored(builder.objects())
+    for first, stop in [(0, 16), (7, 12), (8, 16), (0, 9), (12, 400)]:
+        given = {"path": url, "startingsequence": str(first), "endingsequence": str(stop)}
+        assert count_records(parse_options(given)) == len(expected(first, min(stop, 16)))
+    assert count_records(parse_options({"path": url})) == len(values(url)) == 16
 
 
 def test_a_start_before_the_first_record_is_a_loss_of_data() -> None:

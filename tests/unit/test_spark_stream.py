@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,7 +32,7 @@ from litelog.spark.stream_tail import HEADERS_IN_A_ROW, LOOK_SECONDS, POLLS_PER_
 from replica_clients.file import FileStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import make_log as make_folder
-from tests.unit.replica_builder import GenerationBuilder, LogSegment, ReplicaBuilder, make_log
+from tests.unit.replica_builder import GenerationBuilder, LogSegment, ReplicaBuilder, make_log, make_segment
 from tests.unit.spark_streaming import Query, live_builder
 
 if TYPE_CHECKING:
@@ -634,6 +635,23 @@ def test_a_limit_is_shared_by_all_logs(tmp_path: Path) -> None:
     assert _by_log(query) == {"a": list(range(9)), "b": list(range(9))}
     for daemon in daemons:
         daemon.close()
+
+
+@pytest.mark.parametrize("limit", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
+def test_a_log_with_much_ahead_has_its_turn_beside_busy_ones(limit: str) -> None:
+    """Where a batch has no room for all logs."""
+    (full, waiting), (busy, url) = live_builder(), live_builder()
+    log = make_segment(0, [1] * 30)
+    full.add().ship_segment(log, range(30), final=None)
+    busy.add()
+    query = Query(url, paths=json.dumps([waiting]), **{limit: 1})
+    for start, end in pairwise([0, *log.ends]):
+        busy.generations[0].ship(log.data[start:end], log.name)
+        query.clock.advance(2.0)
+        query.step()
+    found = [row["log"] for row in query.all_rows()]
+    assert found.count(waiting.partition("://")[2]) >= 14
+    assert sorted(query.run().sequences()) == sorted([*range(30)] * 2)
 
 
 def test_a_log_of_the_checkpoint_that_is_not_there_is_a_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -31,6 +31,9 @@ MAX_OPEN = 1000
 TIME_PARTITIONS: Final = {"date": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 """Columns that a table may be partitioned by, made of the timestamp, and how they are written."""
 
+FIRST_DATE, LAST_DATE = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, microseconds since 1970: neither Python nor Spark has dates beyond."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
@@ -117,6 +120,7 @@ class RangeExport:
         import pyarrow  # noqa: PLC0415 - an extra
         from pyarrow import compute  # noqa: PLC0415 - an extra
 
+        _require_dates(table)
         unit = {"date": "day", "hour": "hour"}[self._settings.partition_by]
         floors = compute.floor_temporal(table.column("timestamp"), unit=unit)
         for floor in compute.unique(floors).to_pylist():
@@ -206,6 +210,20 @@ def _large(batches: Iterable[Any]) -> Iterator[Any]:
             held, rows = [], 0
     if held:
         yield pyarrow.Table.from_batches(held)
+
+
+def _require_dates(table: Any) -> None:
+    """ConfigError for a timestamp that is in no year which a date has: nanoseconds, say, where microseconds belong."""
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    stamps = table.column("timestamp").cast("int64")
+    outside = compute.or_(compute.less(stamps, FIRST_DATE), compute.greater(stamps, LAST_DATE))
+    if compute.any(outside).as_py():
+        place = compute.index(outside, True).as_py()
+        raise ConfigError(
+            f"sequence {table.column('sequence')[place]} is stamped {stamps[place]} microseconds since 1970, which is "
+            "no date of the years 1 to 9999 to partition by: choose a new target without partition_by"
+        )
 
 
 def _spell(floor: Any, column: str) -> str:
