@@ -250,15 +250,19 @@ class _Verification:
     # --- the local log
 
     def compare(self, folder: str) -> Comparison | None:
-        """Compare the latest generation with the log in ``folder``; None where the replica holds none, or the store
-        does not give out all that tells what it holds."""
+        """Compare the latest generation with the log in ``folder``; None where that is another log, where the replica
+        holds no generation, or where the store does not give out all that tells what it holds."""
         if self._snapshots.unread or not all(extent.read for extent in self._extents.values()):
             return None
         claim = self._latest()
         log_format = None if claim is None else self._formats(claim.format)
         if claim is None or log_format is None:
             return None
-        comparer = Comparer(LocalLog(folder, log_format), self._scope, self._store, self._sealed_reader, self._wal)
+        local = LocalLog(folder, log_format)
+        if (log_id := local.log_id()) not in (None, claim.log):
+            self._anomalies.add(Kind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
+            return None
+        comparer = Comparer(local, self._scope, self._store, self._sealed_reader, self._wal)
         name = generation(claim.generation)
         return comparer.compare(name, self._held(name), self._findings, self._pool)
 
