@@ -20,6 +20,7 @@ EVENTS = {
     "refused": "Shipping has ended: what was asked for cannot be.",
     "fencing-isolated": "A replica where nothing stops another daemon is opened.",
     "file-passed-over": "A file in the log's folder is no log segment.",
+    "file-too-late": "A log segment appeared that sorts before what is shipped: it is not shipped.",
     "predecessor-damaged": "A generation that another owner left is damaged.",
     # sealed segments, snapshots, retention
     "sealing-failed": "Sealing, or a snapshot, failed; it is tried again, and shipping goes on.",

@@ -12,7 +12,7 @@ import click
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.listed import place_config_option
 from litelog_cli.output import format_time, json_bytes, json_line
-from litelog_cli.places import GENERATION, is_replica
+from litelog_cli.places import GENERATION, PLACE, is_replica
 from litelog_cli.sources import DEFAULT_FORMAT, LocalLog, choose_format, log_batches, replica_batches
 from litelog_cli.start import Kind, Start, parse_start
 
@@ -39,7 +39,7 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 (in UTC where no zone is given).
 """
 )
-@click.argument("place", metavar="LOG_DIR|REPLICA_URL")
+@click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
 @click.option("--from", "start_text", default="beginning", show_default=True, help="Where to begin.")
 @click.option("--to", "end_text", help="Where to stop, just before it: a sequence or a time.  [default: the end]")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended later.")

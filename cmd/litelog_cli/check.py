@@ -12,6 +12,7 @@ from litelog.layout import Fencing
 from litelog_cli.configured import Replica, find_sources
 from litelog_cli.listed import print_heading
 from litelog_cli.output import print_json, print_table
+from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
     from litelog.probe import Step
@@ -27,7 +28,7 @@ Examples:
   litelog check --config /etc/litelog.yml /var/lib/events
 """
 )
-@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option(
     "--config", "config_file", type=click.Path(), help="The configuration file with LOG_DIR, or the replica's options."
 )

@@ -10,6 +10,7 @@ import click
 from litelog.quantities import format_duration, format_size
 from litelog_cli.listed import config_option, each_replica, print_heading
 from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts
@@ -45,7 +46,7 @@ Examples:
   litelog generations --config /etc/litelog.yml /var/lib/events
 """
 )
-@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each generation.")
 def generations(place: str, config_file: str | None, as_json: bool) -> None:

@@ -33,6 +33,20 @@ class _GenerationName(click.ParamType[Generation]):
 GENERATION = _GenerationName()
 
 
+class _PlaceName(click.ParamType[str]):
+    """A log's folder or a replica. An empty one is a variable that is not set: the working folder is not meant."""
+
+    name = "place"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("may not be empty", param, ctx)
+        return value
+
+
+PLACE = _PlaceName()
+
+
 def is_replica(place: str) -> bool:
     """Whether ``place`` is a replica: a URL, or a folder that holds what a replica holds."""
     if "://" in place:

@@ -12,7 +12,7 @@ import click
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import format_time, print_json, print_table
-from litelog_cli.places import opened_replica
+from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 5 not the owner, or its daemon is running.
 """
 )
-@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
 @click.option("--state-dir", help="Where the daemon keeps its state.")
 @click.option("--max-age", help="Keep every state since then restorable: 30d, 12h.")

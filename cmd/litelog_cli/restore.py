@@ -111,7 +111,7 @@ def restore(
         raise click.BadParameter("may not be empty", param_hint="-o")
     target = make_target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
-        say(f"litelog: {output}: exists already, nothing to do", "nothing-to-do", output=output)
+        _end_without(f"{output}: exists already, nothing to do", output, as_json)
         return
     if follow and target != make_target(None, None, None, None):
         raise click.UsageError("--follow goes on behind the end: give no --generation and no bound")
@@ -134,7 +134,7 @@ def restore(
     except OutputExistsError as error:
         if not if_not_exists:
             raise
-        say(f"litelog: {error}", "nothing-to-do", output=output)
+        _end_without(str(error), output, as_json)
 
 
 def _restore(
@@ -166,7 +166,7 @@ def _restore(
             _require_asked(unopened, error)
             if not if_replica_exists:
                 raise
-            say(f"litelog: {error}; nothing to do", "nothing-to-do", output=output)
+            _end_without(f"{error}; nothing to do", output, as_json)
             return
         plan = choice.plan
         passed_over = [*unopened, *choice.passed_over]
@@ -194,6 +194,13 @@ def _restore(
         _report(result, passed_over, as_json)
         if follow is not None:
             _follow(choice, result.output, follow, quiet=quiet)
+
+
+def _end_without(reason: str, output: str, as_json: bool) -> None:
+    """Say why nothing is restored, where that was asked to be no failure."""
+    say(f"litelog: {reason}", "nothing-to-do", output=output)
+    if as_json:
+        print_json({"output": os.path.abspath(output), "nothing_to_do": reason})
 
 
 def _print_plan(plan: RestorePlan, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:

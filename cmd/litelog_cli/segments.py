@@ -11,7 +11,7 @@ from litelog.quantities import format_size
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.listed import choose_claim, place_config_option
 from litelog_cli.output import format_number, format_time, print_json, print_table
-from litelog_cli.places import GENERATION, is_replica, opened_replica
+from litelog_cli.places import GENERATION, PLACE, is_replica, opened_replica
 from litelog_cli.segment_listing import local_segments, replica_segments
 from litelog_cli.sources import choose_format
 
@@ -50,7 +50,7 @@ Examples:
   litelog segments --config /etc/litelog.yml /var/log/app
 """
 )
-@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
 @click.option(
     "--format", "format_name", help="A log's format; a replica knows its own.  [default: as configured, or litelog]"

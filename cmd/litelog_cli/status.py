@@ -10,6 +10,7 @@ from litelog.errors import ExitCode, LitelogError, SourceError
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
+from litelog_cli.places import PLACE, is_replica
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig
@@ -34,7 +35,7 @@ Exit codes: 0 all is well (or, without a daemon, known), 1 the daemon is not
 healthy, nothing is known, or a replica cannot be read, 2 usage or configuration.
 """
 )
-@click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False)
+@click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False, type=PLACE)
 @click.option("--replica", "from_replica", is_flag=True, help="Read the replicas themselves.")
 @daemon_config_option
 @daemon_addr_option
@@ -109,7 +110,6 @@ def _of_replicas(place: str | None, config_file: str | None, config: Config | No
     from litelog.discovery import find_logs
     from litelog_cli.configured import find_sources
     from litelog_cli.kept_status import read_replicas
-    from litelog_cli.places import is_replica
 
     if place is None and config is not None:
         return read_replicas(

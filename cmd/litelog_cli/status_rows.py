@@ -19,6 +19,7 @@ def spell_pair(log: str | None, replica: str | None) -> str:
 
 def make_row(log: str, replica: ReplicaReport) -> tuple[str, ...]:
     """The cells: log, replica, phase, lag, bytes behind, position, sequence, verified, what is wrong."""
+    errors = (replica.error, replica.archive_error, replica.source_error, replica.verify_error)
     return (
         log or "-",
         replica.replica,
@@ -28,5 +29,5 @@ def make_row(log: str, replica: ReplicaReport) -> tuple[str, ...]:
         replica.position or "-",
         format_number(replica.sequence),
         replica.last_verified or "-",
-        "; ".join(filter(None, (replica.error, replica.archive_error, replica.source_error, replica.verify_error))),
+        "; ".join(filter(None, dict.fromkeys(errors))),  # two may say the same
     )

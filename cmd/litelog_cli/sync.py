@@ -10,6 +10,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import print_json
+from litelog_cli.places import PLACE
 from litelog_cli.status_rows import spell_pair
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ waits for the uploads that are due anyway.
 Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration.
 """
 )
-@click.argument("log_dir", required=False)
+@click.argument("log_dir", metavar="[LOG_DIR]", required=False, type=PLACE)
 @click.option("--wait", default="30s", show_default=True, help="How long to wait; at most 10m.")
 @click.option("--replica", "replica_url", help="Wait for this replica only.")
 @daemon_config_option

@@ -15,7 +15,7 @@ from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
-from litelog_cli.places import opened_replica
+from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 that nobody needs) is reported and is no anomaly but with --strict.
 """
 )
-@click.argument("replica_url")
+@click.argument("replica_url", metavar="REPLICA_URL", type=PLACE)
 @click.option("--against", metavar="LOG_DIR", help="Compare with the log in this folder, too; it is only read.")
 @click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as replicate has it]")
 @click.option("--sample", "share", type=_Share(), default=1.0, help="Read all structure, and this share of contents.")

@@ -11,7 +11,7 @@ from litelog.quantities import format_size
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
 from litelog_cli.output import format_number, format_time, print_json, print_table
-from litelog_cli.places import GENERATION
+from litelog_cli.places import GENERATION, PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ Examples:
   litelog wal --config /etc/litelog.yml /var/lib/events
 """
 )
-@click.argument("place", metavar="REPLICA_URL|LOG_DIR")
+@click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
 @click.option("--headers", is_flag=True, help="Read each one's header too: one small request for each.")
 @config_option

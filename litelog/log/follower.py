@@ -363,7 +363,10 @@ class Follower:
         """The next log segment, once it (or one behind it) holds a whole commit that continues."""
         unfinished: str | None = None
         self._awaited = []
-        for name in self._names.after(self._place.file or self._place.behind):
+        newest = self._place.file or self._place.behind
+        if newest and not self._format.self_numbered:  # in others, what is shipped goes on without it
+            self._names.report_late(newest)
+        for name in self._names.after(newest):
             self._awaited.append(name)
             scan, size = self._probe(name, expect)
             if size == 0:

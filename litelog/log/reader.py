@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
 
@@ -51,9 +52,9 @@ class LogReader:
         folder: str,
         log_format: LogFormat | None = None,
         *,
-        start: int | Start = "earliest",
+        start: SupportsIndex | Start = "earliest",
         start_time: int | None = None,
-        end: int | None = None,
+        end: SupportsIndex | None = None,
         end_time: int | None = None,
         follow: bool = False,
         block: bool = True,
@@ -74,12 +75,16 @@ class LogReader:
         self._format: LogFormat = LitelogFormat() if log_format is None else log_format
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
             raise ConfigError(f"the format {self._format.name} has no timestamps to start or end at")
-        if not isinstance(start, int) and start not in ("earliest", "latest", "end"):
+        if not isinstance(start, str):
+            start = _sequence(start, "start is a sequence, earliest, latest or end")
+        elif start not in ("earliest", "latest", "end"):
             raise ConfigError(f"start is a sequence, earliest, latest or end, not {start!r}")
         if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
             raise ConfigError("start at a sequence from 0 on, or at a time, not both")
         self.folder = folder
-        self._start, self._start_time, self._end, self._end_time = start, start_time, end, end_time
+        self._start: int | Start = start
+        self._end = None if end is None else _sequence(end, "end is a sequence")
+        self._start_time, self._end_time = start_time, end_time
         self._follow, self._timeout = follow, timeout if block else 0.0
         self._poll_seconds = poll_interval
         self._watcher, self._own_watcher = watcher, watcher is None
@@ -282,3 +287,13 @@ class LogReader:
             if late.any():
                 stop, self._ended = min(stop, int(np.argmax(late))), True
         return columns.slice(0, stop)
+
+
+def _sequence(value: SupportsIndex, meant: str) -> int:
+    """A sequence as an int: NumPy's integers are as good as one, a bool is a mistake. ConfigError."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise ConfigError(f"{meant}, not {value!r}")

@@ -134,6 +134,7 @@ class SegmentNames:
         self._listed_at: int | None = None
         self._foreign: set[str] = set()
         self._reported: set[str] = set()
+        self._arrived: set[str] = set()
 
     def inode(self) -> int:
         return self._status().st_ino
@@ -190,6 +191,19 @@ class SegmentNames:
         order = self._format.segment_order(name)
         assert order is not None
         return names[: bisect_left(self._orders, order)]
+
+    def report_late(self, name: str) -> None:
+        """Say which log segments have appeared since the last call that sort before ``name``, which is being shipped:
+        nobody looks there any more."""
+        older = self.before(name)
+        late = sorted(self._arrived.intersection(older))
+        self._arrived.clear()
+        for file in late:
+            said = (
+                "%s: %s appeared when %s was being shipped, and sorts before it: it is not shipped. Log segments are "
+                "shipped in the order of their names, so each new one must sort behind those that are there"
+            )
+            _logger.warning(said, self._folder, file, name, extra=fields("file-too-late", log=self._folder, file=file))
 
     def open(self, name: str) -> OpenSegment:
         path = os.path.join(self._folder, name)
@@ -258,8 +272,10 @@ class SegmentNames:
             raise SourceError(f"{self._folder}: cannot be listed: {error.strerror}") from error
         self._format.check_names(names)
         ordered = sorted((order, name) for name in names if (order := self._format.segment_order(name)) is not None)
-        self._orders = [order for order, _ in ordered]
-        self._listed = [name for _, name in ordered]
+        listed = [name for _, name in ordered]
+        if self._listed:
+            self._arrived = (self._arrived | set(listed).difference(self._listed)).intersection(listed)
+        self._orders, self._listed = [order for order, _ in ordered], listed
         foreign = set(names) - set(self._listed)
         self._foreign = {name for name in foreign if not name.startswith(".") and not name.endswith(INDEX_SUFFIXES)}
         if self._reports and self._listed:

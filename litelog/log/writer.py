@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from concurrent.futures import Future
@@ -78,7 +79,7 @@ class LogWriter:
             self._open(segment_bytes, on_trailing, epoch, log_id)
         except OSError as error:
             self._unlock()
-            raise SourceError(f"{self.folder}: cannot be opened for writing: {error}") from error
+            raise SourceError(f"{self.folder}: cannot be opened for writing: {_reason(error, self.folder)}") from error
         except BaseException:
             self._unlock()
             raise
@@ -291,8 +292,18 @@ def _make_folder(folder: str, disk: Disk) -> None:
         return
     parent = os.path.dirname(folder)
     _make_folder(parent, disk)
-    os.mkdir(folder)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "is not a folder", folder) from None
     disk.sync_folder(parent)
+
+
+def _reason(error: OSError, folder: str) -> str:
+    """What an error says, and of what, unless that is the log's folder."""
+    what = error.strerror or str(error)
+    return what if error.filename in (None, folder) else f"{error.filename}: {what}"
 
 
 __all__ = ["Appended", "Fsync", "LogEnd", "LogWriter", "OnTrailing"]

@@ -22,6 +22,7 @@ from litelog.errors import (
 from litelog.restore.agreement import Verdict, agreed_place
 from litelog.restore.donors import Donors, readable_claims, same_log
 from litelog.restore.history import History, Place
+from litelog.restore.let_go import explain
 from litelog.restore.plan import find_generation, plan_history
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class _Chooser:
                 damage = damage or error
                 donors = self._donors(client, History(client, claim, log_format)) if donors is None else None
                 if donors is None:
-                    self._pass_over(client, damage)
+                    self._pass_over(client, explain(client, claim, damage))
                     return _Standing(client, History(client, claim, log_format), damage)
             except LitelogError as error:
                 self._pass_over(client, error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.retention.removal import Kind
@@ -10,6 +10,7 @@ from litelog.retention.removal import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from litelog.position import Generation
     from litelog.replica_client import ReplicaClient
     from litelog.retention.removal import Removal
 
@@ -23,15 +24,32 @@ def delete_planned(
     """Delete ``removals`` in their order; yields each step's, once they are gone. Ends once ``may_go_on()`` is false.
 
     All snapshots of a plan are gone before anything that they name is. WAL segments go one by one, since whoever was
-    suspended relies on it that none goes before those that are older. What is gone already is no error. StoreError.
+    suspended relies on it that none goes before those that are older; a generation's newest snapshot goes alone, since
+    it tells which WAL segments may be gone. What is gone already is no error. StoreError.
     """
-    for kind, same in groupby(removals, key=lambda removal: removal.kind):
-        rest = iter(same)
-        while step := list(islice(rest, 1 if kind is Kind.WAL else AT_ONCE)):
-            if not may_go_on():
-                return
-            _delete(client, kind, step)
-            yield step
+    for step in _steps(removals):
+        if not may_go_on():
+            return
+        _delete(client, step[0].kind, step)
+        yield step
+
+
+def _steps(removals: Sequence[Removal]) -> Iterator[Sequence[Removal]]:
+    for (kind, _), run in groupby(removals, key=_run_of):
+        same = list(run)
+        together = len(same) - 1 if kind is Kind.SNAPSHOT else len(same)
+        yield from _split(same[:together], 1 if kind is Kind.WAL else AT_ONCE)
+        if together < len(same):
+            yield same[together:]
+
+
+def _run_of(removal: Removal) -> tuple[Kind, Generation | None]:
+    return removal.kind, None if removal.kind is Kind.SEALED else removal.generation
+
+
+def _split(removals: Sequence[Removal], size: int) -> Iterator[Sequence[Removal]]:
+    for start in range(0, len(removals), size):
+        yield removals[start : start + size]
 
 
 def _delete(client: ReplicaClient, kind: Kind, step: Sequence[Removal]) -> None:

@@ -11,9 +11,10 @@ or before it, as before. The cut is the newest snapshot that leaves what the pol
   that is known: what lies below, no state in the window had.
 - It is never behind the newest snapshot of the generation that readers take, nor behind the last ``min_snapshots``.
 
-What goes, goes oldest first: WAL segments, then snapshots, then what only those named. So whatever is left when that is
-interrupted, no snapshot that is there names what is not, and the one that a generation's chain begins with is there as
-long as the WAL segment behind it, but where that is one of those that never go: the last one, and the terminal.
+What goes, goes in an order that leaves no hole in what can still be read, wherever it is interrupted. Generation by
+generation, oldest first: the WAL segments that its newest snapshot covers, its older snapshots, and then, where all of
+it goes, that snapshot before the WAL segments behind it, which nobody can read without it. The very first WAL segment
+goes before the snapshot that its chain begins with. What only snapshots named that went goes last of all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from litelog.layout import snapshot_key
+from litelog.position import Position
 from litelog.retention.cut import choose_cut
 from litelog.retention.needs import Needs
 from litelog.retention.removal import Kind, Removal, Why
@@ -89,7 +91,7 @@ def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> Re
             removals.append(removal)
         else:
             stays.setdefault(needs.reason(removal, needed_upto), Total()).add(removal.size)
-    removals.sort(key=_deletion_order)
+    removals.sort(key=_DeletionOrder(facts))
     left = sum(total.bytes for total in stays.values())
     kept = needs.snapshots[max(0, cut)] if needs.snapshots else None
     return RetentionPlan(
@@ -103,12 +105,19 @@ def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> Re
     )
 
 
-def _deletion_order(removal: Removal) -> tuple[bool, bool, Generation, int, int]:
-    offset = removal.position.offset if removal.position is not None else 0
-    return (
-        removal.kind is not Kind.WAL,
-        removal.kind is Kind.SEALED,
-        removal.generation,
-        removal.number,
-        offset,
-    )
+class _DeletionOrder:
+    """Sorts removals into the order in which they go."""
+
+    def __init__(self, facts: ReplicaFacts) -> None:
+        self._covered = {held.name: held.snapshots[-1].next for held in facts.generations if held.snapshots}
+        self._starts = {Position(held.name, held.first, 0) for held in facts.generations}
+
+    def __call__(self, removal: Removal) -> tuple[bool, Generation, int, int, int]:
+        offset = removal.position.offset if removal.position is not None else 0
+        return (removal.kind is Kind.SEALED, removal.generation, self._turn(removal), removal.number, offset)
+
+    def _turn(self, removal: Removal) -> int:
+        is_covered = removal.number < self._covered.get(removal.generation, 0)
+        if removal.kind is Kind.SNAPSHOT:
+            return 1 if is_covered else 2
+        return 0 if is_covered or removal.position in self._starts else 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from litelog.verify.wal_read import WalReader
 
 READ_BYTES = 1 << 20
+
+HEAD_BYTES = 64 << 10
+"""So much of a log segment tells the log's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,18 @@ class LocalLog:
             raise SourceMissingError(folder, f"cannot be opened: {error.strerror}") from error
         self.folder = folder
         ordered = ((log_format.segment_order(name), name) for name in names)
+        self._format = log_format
         self._order = log_format.segment_order
         self.names = [name for order, name in sorted((order, name) for order, name in ordered if order is not None)]
+
+    def log_id(self) -> str | None:
+        """The log's own id, hex, by its first log segment that tells one; None where none does. SourceError."""
+        for name in self.names if self._format.has_log_id else ():
+            head = memoryview(b"".join(self.pieces(name, 0, HEAD_BYTES)))
+            with suppress(CorruptionError):  # where it is damaged, the comparison tells
+                if (found := self._format.log_id(name, head)) is not None:
+                    return found.hex
+        return None
 
     def size(self, name: str) -> int:
         """A log segment's bytes; -1 if it is not there."""

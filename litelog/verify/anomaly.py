@@ -50,7 +50,7 @@ class Kind(StrEnum):
     """An object is not there though another one tells that it was: it names it, or was only written behind it."""
     FOREIGN = "foreign"
     """A name that is not the layout's (which harms nobody), or an object that belongs to another key, log, generation
-    or owner (which does)."""
+    or owner (which does); or a local log that is not the replica's (``against``)."""
     ORPHAN = "orphan"
     """An object that nothing names or needs any more: it costs its storage, and nothing else."""
     VERSION = "version"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from litelog.clock import SystemClock
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
-from litelog.layout import wal_key, wal_prefix
+from litelog.layout import snapshot_prefix, wal_key, wal_prefix
 from litelog.position import Generation, Position, epoch_of, generation
 from litelog.reading import generation_choice as reading
 from litelog.reading.checked_read import read_checked
@@ -162,6 +162,8 @@ class _Verification:
             refresh=partial(self._snapshots.refresh, base, name),
             let_go=self._was_let_go(held, claims, started),
         )
+        if subject.let_go:
+            self._note_half_gone(held)
         chain = Chain(subject, self._tools)
         try:
             for read in self._pool.map(self._wal.read, self._listed(held)):
@@ -184,11 +186,23 @@ class _Verification:
 
     def _was_let_go(self, held: Held, claims: Claims, started: int) -> bool:
         """Whether a generation looks as one that retention took: before all that is restorable, with the WAL segments
-        left that always stay."""
-        if held.snapshots or held.wal_segments > LASTING_SEGMENTS or epoch_of(held.name) >= started:
+        left that always stay. Or as one that it is taking: it removes the first WAL segment, then the last snapshot,
+        then the other WAL segments."""
+        if held.snapshots or epoch_of(held.name) >= started:
+            return False
+        claim = claims.by_generation.get(held.name)
+        is_whole = claim is None or held.first_wal == Position(held.name, claim.first, 0)
+        if is_whole and held.wal_segments > LASTING_SEGMENTS:
             return False
         older = (name for name, base in self._bases.items() if base.listed and name not in claims.isolated)
         return held.name < min(older, default=held.name) or held.name in claims.isolated
+
+    def _note_half_gone(self, held: Held) -> None:
+        """What an interrupted prune leaves lying, the next one takes: nobody reads it. It is told all the same, as it
+        looks no other where the last snapshot was lost."""
+        if held.wal_segments > LASTING_SEGMENTS:
+            what = f"none is there, and {held.wal_segments} WAL segments are: so a prune leaves it that was interrupted"
+            self._anomalies.add(Kind.MISSING, snapshot_prefix(held.name), what, harmful=False)
 
     def _listed(self, held: Held) -> Iterator[tuple[Position, int]]:
         return wal_between(self._store, Position(held.name, 0, 0), None)
@@ -236,15 +250,19 @@ class _Verification:
     # --- the local log
 
     def compare(self, folder: str) -> Comparison | None:
-        """Compare the latest generation with the log in ``folder``; None where the replica holds none, or the store
-        does not give out all that tells what it holds."""
+        """Compare the latest generation with the log in ``folder``; None where that is another log, where the replica
+        holds no generation, or where the store does not give out all that tells what it holds."""
         if self._snapshots.unread or not all(extent.read for extent in self._extents.values()):
             return None
         claim = self._latest()
         log_format = None if claim is None else self._formats(claim.format)
         if claim is None or log_format is None:
             return None
-        comparer = Comparer(LocalLog(folder, log_format), self._scope, self._store, self._sealed_reader, self._wal)
+        local = LocalLog(folder, log_format)
+        if (log_id := local.log_id()) not in (None, claim.log):
+            self._anomalies.add(Kind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
+            return None
+        comparer = Comparer(local, self._scope, self._store, self._sealed_reader, self._wal)
         name = generation(claim.generation)
         return comparer.compare(name, self._held(name), self._findings, self._pool)
 

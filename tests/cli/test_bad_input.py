@@ -46,6 +46,13 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
         ("replicate", "--once", "", "../other"),
         ("restore", "../replica", "-o", ""),
         ("restore", "../replica", "-o", "", "--delta"),
+        ("cat", ""),
+        ("segments", ""),
+        ("generations", ""),
+        ("status", ""),
+        ("sync", ""),
+        ("forget", "../log", ""),
+        ("prune", "", "--max-age", "1h", "--confirm"),
     ],
 )
 def test_an_empty_name_is_not_the_working_folder(litelog: Command, arguments: tuple[str, ...]) -> None:

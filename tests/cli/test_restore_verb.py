@@ -81,6 +81,15 @@ def test_an_output_that_exists_is_left_alone(litelog: Command, replica: str) -> 
     assert [path.name for path in (litelog.folder / "out").iterdir()] == ["mine"]
 
 
+def test_what_is_not_restored_is_told_in_json_too(litelog: Command, replica: str) -> None:
+    (litelog.folder / "out").mkdir()
+    (litelog.folder / "out" / "mine").write_text("precious")
+    (told,) = litelog("restore", replica, "-o", "out", "--if-not-exists", "--json").lines
+    assert told == {"output": str(litelog.folder / "out"), "nothing_to_do": "out: exists already, nothing to do"}
+    (told,) = litelog("restore", "nowhere", "-o", "new", "--if-replica-exists", "--json").lines
+    assert "holds no claim" in told["nothing_to_do"]
+
+
 def test_nothing_to_restore_is_told_by_the_exit_code(litelog: Command) -> None:
     assert litelog("restore", "nowhere", "-o", "out").code == ExitCode.NOTHING_TO_RESTORE
     assert litelog("restore", "nowhere", "-o", "out", "--if-replica-exists").code == ExitCode.DONE

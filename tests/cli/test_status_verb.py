@@ -47,6 +47,14 @@ def start(litelog: Command) -> subprocess.Popen[str]:
     return process
 
 
+def test_a_log_folder_that_is_missing_is_told_once(litelog: Command) -> None:
+    configure(litelog)
+    process = litelog.start("replicate", "--config", "c.yml")
+    litelog.wait_for_line(process, "failure 1 in a row")
+    (row,) = (line for line in litelog("status", "--config", "c.yml").out.splitlines() if "no such folder" in line)
+    assert row.count("no such folder") == 1
+
+
 def test_status_asks_the_daemon(litelog: Command) -> None:
     litelog.lines(3)
     configure(litelog)

@@ -27,6 +27,7 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
+from litelog.formats.raw import RawFormat
 from litelog.log.follower import Follower, GapError
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
@@ -755,6 +756,40 @@ def test_foreign_files_are_reported_once_and_passed_over(
     assert found == log.texts
     reported = [record.getMessage().rpartition(" ")[2] for record in caplog.records]
     assert sorted(reported) == ["1.log", "core"]
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")])
+def test_a_log_segment_that_sorts_before_what_was_shipped_is_told_once(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, log_format: LogFormat
+) -> None:
+    (tmp_path / "app-0004.log").write_bytes(b"a\n")
+    (tmp_path / "app-0005.log").write_bytes(b"b\n")
+    follower = Follower(str(tmp_path), log_format, Place(0, ""), clock)
+    drain(follower)
+    assert not caplog.records
+    (tmp_path / "app-0001.log").write_bytes(b"too late\n")
+    (tmp_path / "app-0006.log").write_bytes(b"c\n")
+    for _ in range(3):
+        clock.advance(60)
+        drain(follower)
+    assert follower.place.file == "app-0006.log"
+    assert [record.event for record in caplog.records] == ["file-too-late"]  # type: ignore[attr-defined]
+    assert "app-0001.log appeared when app-0005.log was being shipped" in caplog.text
+    follower.close()
+
+
+def test_a_log_segment_that_is_not_reached_yet_is_not_too_late(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (1, 5):
+        (tmp_path / f"app-{number}.log").write_bytes(b"a\n")
+    follower = Follower(str(tmp_path), LinesFormat("app-*.log"), Place(0, ""), clock)
+    assert follower.next_run(1) is not None
+    (tmp_path / "app-3.log").write_bytes(b"c\n")
+    clock.advance(60)
+    assert [run.start.file for run in drain(follower) if len(run.data)] == ["app-3.log", "app-5.log"]
+    assert not caplog.records
+    follower.close()
 
 
 @ALL_FORMATS

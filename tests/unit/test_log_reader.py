@@ -7,6 +7,7 @@ import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -211,6 +212,16 @@ def test_a_start_that_is_truncated_meanwhile_is_told(log: Path, tmp_path: Path, 
         with pytest.raises(TruncatedError) as caught:
             reader.read()
     assert (caught.value.asked, caught.value.first_available) == (2, first)
+
+
+def test_numpys_integers_are_sequences(log: Path) -> None:
+    assert sequences(log, start=np.int64(3), end=np.uint16(5)) == [3, 4]
+
+
+@pytest.mark.parametrize("bounds", [{"start": True}, {"start": 1.0}, {"start": "2"}, {"end": False}, {"end": "3"}])
+def test_what_is_no_integer_is_no_sequence(log: Path, bounds: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is a sequence"):
+        LogReader(str(log), **bounds)
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])

@@ -851,3 +851,12 @@ def test_a_disk_that_fills_in_the_middle_of_a_commit_leaves_what_was_there(tmp_p
         assert writer.next_sequence == int(count)
         writer.append(np.arange(3).tobytes())
     assert len(values_in(tmp_path)) == int(count) + 1
+
+
+@pytest.mark.parametrize("place", ["file", "fifo", "file/below"])
+def test_a_log_is_not_written_where_something_else_is(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SourceError, match="is not a folder") as caught:
+        LogWriter(str(tmp_path / place))
+    assert "Errno" not in str(caught.value)

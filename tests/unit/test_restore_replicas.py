@@ -17,10 +17,11 @@ from litelog.claim import Relation
 from litelog.errors import ConfigError, CorruptionError, ExitCode, LitelogError, NothingToRestoreError, StoreError
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.layout import claim_key, parse_wal, snapshot_key
+from litelog.layout import claim_key, parse_wal, snapshot_key, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
+from litelog.restore.let_go import LetGoError
 from litelog.restore.plan import Target
 from replica_clients.memory import MemoryStore
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix
@@ -169,6 +170,43 @@ def test_a_generation_is_restored_from_the_replica_that_has_it(tmp_path):
     found = outcome([other.objects(), TWO], tmp_path, target=Target(generation=names[1]))
     assert found[0] == WHOLE
     assert found[1].plan.claim.generation == names[1]
+
+
+def let_go(name="one"):
+    """Two generations, of the first of which retention left what always stays; and that one."""
+    builder = ReplicaBuilder()
+    old = builder.add()
+    ship(old, LOG, ([0], [0], [0]))
+    ship(builder.add(), LOG, ([0], [0], [0]))
+    builder.client.delete_wal_segments(old.positions[:-2])
+    builder.client.delete_snapshots([(old.name, 0)])
+    return client(builder.objects(), name), old
+
+
+def test_of_a_generation_that_retention_took_there_is_nothing_to_restore():
+    replica, old = let_go()
+    with pytest.raises(LetGoError, match=rf"{old.name}: nothing of it .* retention let") as caught:
+        choose([replica], Target(generation=old.name), FORMATS.__getitem__)
+    assert caught.value.exit_code == ExitCode.NOTHING_TO_RESTORE
+
+
+def test_a_generation_that_one_replica_has_let_go_is_restored_from_the_other(tmp_path):
+    gone, old = let_go()
+    other = ReplicaBuilder()
+    ship(other.add(old.claim), LOG, ([0], [0], [0]))
+    restore_from([gone, client(other.objects(), "two")], tmp_path / "out", Target(generation=old.name))
+    assert files_in(tmp_path / "out") == WHOLE
+
+
+@pytest.mark.parametrize("lost", ["snapshot", "wal"])
+def test_a_generation_that_lost_one_object_is_damaged_and_was_not_let_go(lost):
+    builder = ReplicaBuilder()
+    old = builder.add()
+    ship(old, LOG, ([0], [0], [0]))
+    ship(builder.add(), LOG, ([0], [0], [0]))
+    builder.store.delete([snapshot_key(old.name, 0) if lost == "snapshot" else wal_key(old.positions[0])])
+    with pytest.raises(CorruptionError):
+        choose([client(builder.objects(), "one")], Target(generation=old.name), FORMATS.__getitem__)
 
 
 def test_an_index_is_refused_where_it_means_two_log_segments(tmp_path):

@@ -27,6 +27,7 @@ from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.replica_builder import SECOND, ReplicaBuilder, make_log
+from tests.unit.verify_helper import everything, found, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,6 +62,36 @@ def succeeded() -> ReplicaBuilder:
     new = builder.add(builder.claim(first=4), start=False)
     new.start(entries, end=str(old.slot))
     new.ship_segment(LOG[4])
+    new.snapshot(5)
+    new.ship_segment(LOG[5], final=None)
+    return builder
+
+
+def unfinished() -> ReplicaBuilder:
+    """A first generation that ended behind its newest snapshot, and a second one that holds all of the log again."""
+    builder = ReplicaBuilder()
+    old = builder.add()
+    for segment in LOG[:4]:
+        old.ship_segment(segment, cuts=[0])
+    old.snapshot(1)
+    old.snapshot(2)
+    new = builder.add()
+    for segment in LOG[:5]:
+        new.ship_segment(segment)
+    new.snapshot(5)
+    new.ship_segment(LOG[5], final=None)
+    return builder
+
+
+def unsnapshotted() -> ReplicaBuilder:
+    """As ``unfinished``, but that the first generation has no snapshot but the one that it began with."""
+    builder = ReplicaBuilder()
+    old = builder.add()
+    for segment in LOG[:4]:
+        old.ship_segment(segment, cuts=[0])
+    new = builder.add()
+    for segment in LOG[:5]:
+        new.ship_segment(segment)
     new.snapshot(5)
     new.ship_segment(LOG[5], final=None)
     return builder
@@ -122,6 +153,38 @@ def test_readers_read_all_that_the_newest_snapshot_names_after_each_step(make, f
         again = plan_retention(gather(builder), NEWEST, NOW)
         assert {removal.key for removal in again.removals} == {removal.key for removal in plan.removals} & there
     assert steps > 2 - (make is mirrored)
+
+
+@pytest.mark.parametrize("make", [mirrored, succeeded, unfinished, everything])
+def test_a_verification_finds_no_harm_after_any_step(make):
+    builder = make()
+    for _ in delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals):
+        assert found(verified(builder.store)) == []
+
+
+def test_of_a_generation_without_a_further_snapshot_only_the_first_step_looks_like_a_loss():
+    builder = unsnapshotted()
+    steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
+    harm = [found(verified(builder.store)) for _ in steps]
+    assert harm[0] == [("gap", wal_key(builder.generations[0].positions[0]))]
+    assert len(harm) > 2
+    assert not any(harm[1:])
+
+
+@pytest.mark.parametrize(("make", "covered"), [(unfinished, 2), (unsnapshotted, 0)])
+def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(make, covered):
+    builder = make()
+    objects = builder.objects()
+    for position in builder.generations[0].positions:
+        left = {key: body for key, body in objects.items() if key != wal_key(position)}
+        assert bool(found(verified(left))) is (position.index >= covered)
+
+
+def test_the_only_snapshot_of_a_generation_is_missed_while_nothing_else_is_gone():
+    builder = unsnapshotted()
+    lost = snapshot_key(builder.generations[0].name, 0)
+    builder.store.delete([lost])
+    assert found(verified(builder.store)) == [("missing", lost)]
 
 
 def test_what_goes_of_an_ended_generation_and_what_stays():

@@ -262,9 +262,9 @@ def two(latest: str = SECOND_ONE, ended: float = 30, began: float = 29, caught_u
 
 OLD_ONES = [
     "WAL segment 5",
-    "WAL segment 6",
     "snapshot 4",
     "snapshot 6",
+    "WAL segment 6",
     "sealed segment 0",
     "sealed segment 1",
     "sealed segment 6",

@@ -23,6 +23,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
 from litelog.layout import Fencing, claim_key, sealed_key, sealed_prefix, snapshot_key, wal_key, wal_prefix
+from litelog.log.writer import LogWriter
 from litelog.position import Position
 from litelog.sealed_segment import encode_footer
 from litelog.snapshot_entries import make_entry
@@ -864,6 +865,15 @@ def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal):
     (log / stray).unlink()
     (log / f"{99:020d}.log").write_bytes(b"new")
     assert verified(builder.store, against=str(log)).against.behind == 3
+
+
+def test_another_log_is_not_compared(sealed_and_wal, tmp_path):
+    other = tmp_path / "other"
+    with LogWriter(str(other)) as writer:
+        writer.append(b"a record")
+    report = verified(sealed_and_wal[0].store, against=str(other))
+    assert (found(report), report.against) == ([("foreign", str(other))], None)
+    assert writer.log_id.hex in report.anomalies[0].what
 
 
 def test_no_folder_to_compare_with(sealed_and_wal, tmp_path):
