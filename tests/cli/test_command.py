@@ -194,9 +194,7 @@ def test_output_that_is_not_taken_is_told_from_a_full_disk_of_the_log(
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_output_of_which_a_part_fits_is_no_success(
-    litelog: Command, options: tuple[str, ...], unbuffered: str
-) -> None:
+def test_output_of_which_a_part_fits_is_no_success(litelog: Command, options: tuple[str, ...], unbuffered: str) -> None:
     """Where Python does not buffer, a write takes as much as fits, and raises nothing."""
     assert litelog("append", "log", text="x" * 10_000 + "\n").code == ExitCode.DONE
     line = 'ulimit -f 1; exec "$@" > out'
