@@ -609,6 +609,19 @@ def test_a_missing_disk_is_a_clear_error(tmp_path: Path) -> None:
         LogWriter(str(tmp_path / "file"))
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_log_that_cannot_be_opened_keeps_no_descriptor(tmp_path: Path, exists: bool) -> None:
+    if exists:
+        make_log(tmp_path)
+    disk = FailingDisk()
+    disk.fail_sync = True
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(SourceError):
+            LogWriter(str(tmp_path), disk=disk)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 # --- recovery
 
 
