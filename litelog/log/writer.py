@@ -185,11 +185,10 @@ class LogWriter:
 
         Raises PoisonedError if a write or sync failed and no call has raised that yet: one in the background did.
         """
-        if not self._group.close():
+        if not self._group.stop():
             return
         try:
-            if not self._group.poisoned:
-                self._group.guard(self._sync_tail)
+            self._group.finish_all(self._sync_tail)
         finally:
             self._tail.close()
             self._unlock()
