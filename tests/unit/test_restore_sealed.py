@@ -405,6 +405,23 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
     assert isinstance(found, SequenceGapError)
 
 
+@pytest.mark.parametrize("upto", [1, None])
+def test_what_a_predecessor_lacks_of_a_log_segment_that_is_dropped_ends_no_restore(tmp_path, upto):
+    """Its end lies within a log segment that the later generation held to its end, and no longer names."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    built.ship_segment(LOG[1], final=None, upto=upto)
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, LOG[0])])
+    newer.ship_segment(LOG[1])
+    newer.ship_segment(LOG[2])
+    newer.snapshot(3, first=2)
+    newer.ship_segment(LOG[3], final=None)
+    restore_to(builder.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == whole(LOG if upto is None else LOG[2:])
+
+
 @pytest.mark.parametrize("commits", range(1, 5))
 def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_path, commits):
     lines = LinesFormat("*.log")
