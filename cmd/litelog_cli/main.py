@@ -160,6 +160,9 @@ def _prepare_streams() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest that is free: this one
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        # Python's -u: such a file writes as much as fits, and whoever writes text does not look how much that was.
+        sys.stdout = open(1, "w", encoding=sys.stdout.encoding, buffering=1, closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names need not be UTF-8
     if sys.stderr is None:

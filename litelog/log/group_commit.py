@@ -71,6 +71,7 @@ class GroupCommit:
         self._queued_bytes = 0
         self._resolvable: deque[Pending] = deque()
         self._closing = False
+        self._ended = False
         self._poison: BaseException | None = None
         self._told = False
         self._thread: threading.Thread | None = None
@@ -145,7 +146,7 @@ class GroupCommit:
     @property
     def ended(self) -> bool:
         """Closed or poisoned: nothing more will become durable."""
-        return self._closing or self._poison is not None
+        return self._ended or self._poison is not None
 
     def require_sound(self) -> None:
         """Raise PoisonedError if an earlier write failed."""
@@ -157,21 +158,31 @@ class GroupCommit:
         if not self._told:
             self.require_sound()
 
-    def close(self) -> bool:
-        """Take no more appends, write what is queued, resolve all futures. False if it was closed before."""
+    def stop(self) -> bool:
+        """Take no more appends. False if that was so before."""
         with self.changed:
             if self._closing:
                 return False
             self._closing = True
             self._work.notify()
             self.changed.notify_all()
-        with self.pen:
-            while self._write_group():
-                pass
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()  # as long as the disk, or a callback, takes
-            self._resolve()
         return True
+
+    def finish_all(self, last: Callable[[], None]) -> None:
+        """Write what is queued and do ``last``, unless a write failed; resolve all futures. PoisonedError."""
+        try:
+            with self.pen:
+                while self._write_group():
+                    pass
+                if not self.poisoned:
+                    self.guard(last)
+        finally:
+            with self.changed:
+                self._ended = True  # no sooner: what is waited for may have become durable just now
+                self.changed.notify_all()
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self._thread.join()  # as long as the disk, or a callback, takes
+                self._resolve()
 
     def require_open(self) -> None:
         """Raise PoisonedError or ClosedError if no more can be appended."""
@@ -266,7 +277,7 @@ class GroupCommit:
 
     def _do_tick(self, tick: Callable[[], None]) -> None:
         with self.pen:
-            if self.ended:
+            if self._closing or self.poisoned:
                 return
             try:
                 tick()

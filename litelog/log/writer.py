@@ -186,11 +186,10 @@ class LogWriter:
 
         Raises PoisonedError if a write or sync failed and no call has raised that yet: one in the background did.
         """
-        if not self._group.close():
+        if not self._group.stop():
             return
         try:
-            if not self._group.poisoned:
-                self._group.guard(self._sync_tail)
+            self._group.finish_all(self._sync_tail)
         finally:
             self._tail.close()
             self._unlock()
@@ -222,10 +221,14 @@ class LogWriter:
         self._written = self._next
         self._highest = NO_TIMESTAMP if end is None else end.highest
         self._tail = LogTail(self.folder, self._disk, self._clock, self.log_id, segment_bytes)
-        if end is None:
-            self._tail.begin(0, self._highest)
-        else:
-            self._tail.resume(end)
+        try:
+            if end is None:
+                self._tail.begin(0, self._highest)
+            else:
+                self._tail.resume(end)
+        except BaseException:
+            self._tail.close()
+            raise
 
     def _lock(self) -> None:
         path = os.path.join(self.folder, LOCK_NAME)

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError
+from litelog.log.source import INDEX_SUFFIXES
+from litelog.log.tombstone import NAME as TOMBSTONE_NAME
 from litelog.restore.output import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from litelog.formats import LogFormat
     from litelog.restore.output import OutputFolder
@@ -68,7 +70,8 @@ def _open_locked(path: str) -> tuple[int, int]:
 
 def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: LogFormat, parallelism: int) -> None:
     """Link into ``folder`` the log segments of an older copy whose SHA-256 is the one that the plan names, and all its
-    files that are no log segments. OutputError for what can be neither."""
+    files that are no log segments, but for what describes those that are replaced. OutputError for what can be neither.
+    """
     wanted = {piece.entry.file: piece for part in plan.parts for piece in part.sealed if piece.is_whole}
     names = os.listdir(old)
     others = [name for name in names if log_format.segment_order(name) is None]
@@ -81,7 +84,17 @@ def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: Lo
     for name in kept:
         folder.adopt(old, name, wanted[name].entry.digest)
     for name in others:
-        folder.adopt(old, name)
+        if not _describes_replaced(name, kept, log_format):
+            folder.adopt(old, name)
+
+
+def _describes_replaced(name: str, kept: Sequence[str], log_format: LogFormat) -> bool:
+    """Whether a file tells where another history's records and times lie, or where that began: the index of a log
+    segment that is not ``kept``, or the tombstone."""
+    stem, suffix = os.path.splitext(name)
+    if suffix in INDEX_SUFFIXES and log_format.self_numbered:  # beside others' log segments it may be anybody's
+        return all(os.path.splitext(segment)[0] != stem for segment in kept)
+    return name == TOMBSTONE_NAME and log_format.has_log_id
 
 
 def _holds(old: int, name: str, piece: SealedPiece) -> bool:

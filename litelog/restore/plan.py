@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.claim import Relation
-from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
+from litelog.reading.wal_search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
 from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
@@ -72,7 +74,7 @@ def _prepend(
     if last < max(claim.shift, 0):
         return plan
     before = _plan_before(client, claim, Target(index=last), log_format, donors)
-    if before is None:
+    if before is None or _is_cut_short(client, before, plan):
         return plan
     if log_format.has_timestamps and target.timestamp is not None:
         cut = _plan_before(client, claim, target, log_format, donors)
@@ -86,6 +88,21 @@ def _prepend(
     if one is None or two is None or one >= two:
         raise CorruptObjectError(claim.key, f"continues {names[0]} with {names[1]}, which does not sort behind it")
     return replace(plan, before=before)
+
+
+def _is_cut_short(client: ReplicaClient, before: RestorePlan, plan: RestorePlan) -> bool:
+    """Whether the earlier generation ended within a log segment that the later one held more of, and names no more:
+    what lies between is gone, and a restore begins behind it."""
+    with suppress(CorruptionError):  # what is damaged tells nothing, and is told when it is read
+        ends = (read_header(client, piece.position) for piece in reversed(before.pieces))
+        last = next(ends, None)
+        if last is None or last.final:
+            return False
+        reached = last.next if last.next is not None else next((end.next for end in ends if end.next is not None), None)
+        entries = plan.base.entries
+        first = entries[0].first if entries else read_header(client, plan.pieces[0].position).first
+        return reached is not None and first is not None and reached < first
+    return False
 
 
 def _is_within_first(error: TooEarlyError, target: Target) -> bool:

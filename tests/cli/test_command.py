@@ -192,6 +192,23 @@ def test_output_that_is_not_taken_is_told_from_a_full_disk_of_the_log(
     assert done.stderr == f"litelog: standard output: {reason}\n"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_output_of_which_a_part_fits_is_no_success(litelog: Command, options: tuple[str, ...], unbuffered: str) -> None:
+    """Where Python does not buffer, a write takes as much as fits, and raises nothing."""
+    assert litelog("append", "log", text="x" * 10_000 + "\n").code == ExitCode.DONE
+    line = 'ulimit -f 1; exec "$@" > out'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "litelog_cli", "cat", *options, "log"],
+        cwd=litelog.folder,
+        env={**litelog.environment, "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "File too large" in done.stderr) == (ExitCode.FAILURE, True)
+
+
 def test_names_that_are_not_utf_8_are_names(litelog: Command) -> None:
     log, replica, again = (os.fsdecode(b"%s\xff\xfe" % name) for name in (b"log", b"replica", b"again"))
     litelog.lines(3)

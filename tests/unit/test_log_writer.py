@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,8 @@ from litelog.log.sparse_index import IndexWriter
 from litelog.log.writer import LogWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from typing_extensions import Buffer
@@ -518,6 +520,42 @@ def test_waiters_wake_when_their_records_are_durable(tmp_path: Path) -> None:
         assert woken == [True]
 
 
+class AskedDisk(FailingDisk):
+    """Has somebody ask whether a record is durable when the sync is called that makes it so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask: Callable[[], Future[bool]] | None = None
+        self.answer: Future[bool] | None = None
+
+    def sync(self, descriptor: int) -> None:
+        if self.ask is not None and self.answer is None:
+            self.answer = self.ask()
+        super().sync(descriptor)
+
+
+def test_what_close_makes_durable_is_waited_for(tmp_path: Path) -> None:
+    disk = AskedDisk()
+    writer = LogWriter(str(tmp_path), fsync="never", disk=disk)
+    appended = writer.append(b"a")
+    with ThreadPoolExecutor(1) as pool:
+        disk.ask = lambda: pool.submit(writer.wait_durable, appended.next, PATIENCE_SECONDS)
+        writer.close()
+        assert disk.answer is not None
+        assert disk.answer.result(PATIENCE_SECONDS)
+    with pytest.raises(ClosedError):
+        writer.wait_durable(appended.next + 1)
+
+
+def test_a_callback_may_wait_for_what_close_makes_durable(tmp_path: Path) -> None:
+    writer = LogWriter(str(tmp_path), fsync="never")
+    answers: list[bool] = []
+    future = writer.append_async(b"a")
+    future.add_done_callback(lambda done: answers.append(writer.wait_durable(done.result().next, PATIENCE_SECONDS)))
+    writer.close()
+    assert answers == [True]
+
+
 @pytest.mark.parametrize("fault", ["sync", "write"])
 def test_a_failed_write_or_sync_poisons_the_writer_for_all(tmp_path: Path, fault: str) -> None:
     disk = FailingDisk()
@@ -607,6 +645,19 @@ def test_a_missing_disk_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SourceError):
         LogWriter(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_log_that_cannot_be_opened_keeps_no_descriptor(tmp_path: Path, exists: bool) -> None:
+    if exists:
+        make_log(tmp_path)
+    disk = FailingDisk()
+    disk.fail_sync = True
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(SourceError):
+            LogWriter(str(tmp_path), disk=disk)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 # --- recovery

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +30,8 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit, segment_name
 from litelog.layout import parse_wal, sealed_key, snapshot_key
+from litelog.log.reader import LogReader
+from litelog.log.writer import LogWriter
 from litelog.reading.generation_base import Base
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
@@ -47,6 +50,7 @@ from tests.unit.replica_builder import (
     make_segment,
     prefix,
 )
+from tests.unit.replica_builder import LOG as LOG_NAME
 
 SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]]
 LOG = make_log(SHAPE)
@@ -401,6 +405,23 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
     assert isinstance(found, SequenceGapError)
 
 
+@pytest.mark.parametrize("upto", [1, None])
+def test_what_a_predecessor_lacks_of_a_log_segment_that_is_dropped_ends_no_restore(tmp_path, upto):
+    """Its end lies within a log segment that the later generation held to its end, and no longer names."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    built.ship_segment(LOG[1], final=None, upto=upto)
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, LOG[0])])
+    newer.ship_segment(LOG[1])
+    newer.ship_segment(LOG[2])
+    newer.snapshot(3, first=2)
+    newer.ship_segment(LOG[3], final=None)
+    restore_to(builder.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == whole(LOG if upto is None else LOG[2:])
+
+
 @pytest.mark.parametrize("commits", range(1, 5))
 def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_path, commits):
     lines = LinesFormat("*.log")
@@ -714,6 +735,35 @@ def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(
     (copy / segment_name(999)).write_bytes(b"diverged")
     restore_to(kept.client, copy, delta=True)
     assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
+
+
+def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept, copy):
+    """They tell where another history's records and times lie, and readers would pass over this one's by them."""
+    damaged, gone = LOG[0].name, segment_name(999)
+    (copy / damaged).write_bytes(LOG[0].data[:-1] + b"?")
+    (copy / gone).write_bytes(b"diverged")
+    for name in (damaged, gone, LOG[1].name):
+        (copy / name.replace(".log", ".index")).write_bytes(b"entries")
+    (copy / ".tombstone").write_bytes(b"{}")
+    restore_to(kept.client, copy, delta=True)
+    kept_index = LOG[1].name.replace(".log", ".index")
+    assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b"", kept_index: b"entries"}
+
+
+def test_a_start_time_is_found_in_a_log_that_a_delta_put_in_anothers_place(tmp_path):
+    """Both histories have the same shape, and the one before was stamped earlier."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    stamps = [number * SECOND for number in range(100)]
+    for folder, times in (("log", stamps), ("copy", [0] * 100)):
+        with LogWriter(str(tmp_path / folder), log_id=UUID(LOG_NAME)) as writer:
+            for time in times:
+                writer.append(b"." * 500, timestamps=time)
+    name = segment_name(0)
+    built.ship((tmp_path / "log" / name).read_bytes(), name)
+    restore_to(builder.client, tmp_path / "copy", delta=True)
+    with LogReader(str(tmp_path / "copy"), start_time=stamps[50]) as reader:
+        assert [record.timestamp for record in reader] == stamps[50:]
 
 
 def test_a_delta_that_fails_leaves_the_older_copy_as_it_was(kept, copy):
