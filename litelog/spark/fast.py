@@ -119,7 +119,8 @@ def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
             column = functions.coalesce(column, functions.lit(0).cast("bigint"))
         merged.append(column.alias(one.name))
     keys = [*map(_quoted, query.group_by)]
-    if keys and 0 < tasks < int(spark.conf.get("spark.sql.shuffle.partitions")):
+    usual = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    if keys and tasks and usual.isdigit() and tasks < int(usual):  # some platforms have "auto" there
         # Each task's rows are few by now, and Spark would have it open a file for each of its 200 usual partitions.
         frame = frame.repartition(tasks, *keys)
     return frame.groupBy(*keys).agg(*merged)
