@@ -203,7 +203,7 @@ def test_lines_that_cannot_be_printed_are_an_error_at_the_end(litelog: Command) 
             timeout=60,
         )
     assert done.returncode == ExitCode.FAILURE
-    assert "litelog: [Errno 28] No space left on device" in done.stderr
+    assert "litelog: standard output: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert litelog("cat", "replica").out.count("\n") == 10
 
