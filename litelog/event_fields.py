@@ -78,6 +78,7 @@ EVENTS = {
     "gap": "An object is missing, or late.",
     # Spark
     "data-lost": "Data is missing, and failOnDataLoss=false says to go on.",
+    "nothing-yet": "A log that a pattern names has only begun: it is read without.",
     "malformed": "A commit was left out, as mode says.",
     "malformed-total": "How many a task left out.",
     "store-failed": "A stream's request failed; it is tried again.",
