@@ -100,6 +100,12 @@ def test_an_option_that_is_none_is_told_once_at_its_place(value: str) -> None:
     assert problem.startswith("line 7, column 14: logs[0].replicas[0].options.a: must be text, a number, ")
 
 
+@pytest.mark.parametrize("tag", ["!env", "!!python/object:os.system"])
+def test_a_tag_is_told_as_what_it_stands_for_is_not_read(tag: str) -> None:
+    (problem,) = problems_of(f"logs: [{{path: {tag} LOG, replicas: [{{url: /b}}]}}]")
+    assert problem == f"line 1, column 15: logs[0].path: the tag {tag} is not read here: write the value out"
+
+
 def test_what_is_not_said_has_its_default() -> None:
     config = config_of("logs: [{path: /a, replicas: [{url: /b}]}]")
     log = config.logs[0]
