@@ -100,6 +100,13 @@ def test_an_option_that_is_none_is_told_once_at_its_place(value: str) -> None:
     assert problem.startswith("line 7, column 14: logs[0].replicas[0].options.a: must be text, a number, ")
 
 
+def test_a_path_that_is_no_utf_8_is_told_as_that() -> None:
+    """As an argument of a command has it."""
+    with pytest.raises(InvalidConfigError) as caught:
+        make_config("command line", {"logs": [{"path": "/a\udcff", "replicas": [{"url": "/b"}]}]})
+    assert caught.value.problems == ["logs[0].path: must be text in UTF-8"]
+
+
 @pytest.mark.parametrize("tag", ["!env", "!!python/object:os.system"])
 def test_a_tag_is_told_as_what_it_stands_for_is_not_read(tag: str) -> None:
     (problem,) = problems_of(f"logs: [{{path: {tag} LOG, replicas: [{{url: /b}}]}}]")
