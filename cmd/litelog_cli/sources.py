@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from litelog.errors import ConfigError
 from litelog.registry import open_stored_format
 from litelog_cli.places import opened_replica
 from litelog_cli.start import Kind, Start
@@ -120,10 +121,10 @@ def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, i
 
 def _until(batches: Iterator[Columns], time: int) -> Iterator[Columns]:
     for columns in batches:
-        stop = len(columns)
-        if columns.timestamps is not None:
-            late = columns.timestamps >= time
-            stop = int(late.argmax()) if late.any() else stop
+        if columns.timestamps is None:
+            raise ConfigError("the replica's records carry no timestamps to stop at: stop at a sequence")
+        late = columns.timestamps >= time
+        stop = int(late.argmax()) if late.any() else len(columns)
         if stop:
             yield columns.slice(0, stop)
         if stop < len(columns):

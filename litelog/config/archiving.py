@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator
 
 from litelog.config.fields import read_seconds
 from litelog.shipping.fencing import GRACE_SECONDS
@@ -36,6 +36,5 @@ def _policy(value: Any) -> Any:
 
 
 SnapshotInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_snapshot_interval)]
-SnapshotSegments = Annotated[int, Field(strict=True, ge=1)]
 SnapshotMode = Annotated[SnapshotPolicy, BeforeValidator(_policy)]
 WalRetention = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_wal_retention)]

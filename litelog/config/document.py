@@ -20,6 +20,13 @@ MAX_DEPTH = 16
 _EXPANSION = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$\$)*))?\})?")
 
 
+_TAG = "tag:yaml.org,2002:"
+_TAGS = frozenset(
+    _TAG + kind for kind in ("map", "seq", "str", "null", "bool", "int", "float", "timestamp", "merge", "value")
+)
+"""What values are without a tag that is written: ``<<`` and ``=``, too."""
+
+
 class Expanded(str):
     """Text that an expansion made, of which no YAML type was decided when it was parsed."""
 
@@ -121,6 +128,9 @@ class _Reader:
     def read(self, node: yaml.Node, location: tuple[str | int, ...]) -> Any:
         """The value of ``node``: dict, list, text, number, bool or None."""
         self._document.places[location] = _place(node)
+        if node.tag not in _TAGS:
+            written = node.tag.replace(_TAG, "!!", 1)
+            self._report(location, _place(node), f"the tag {written} is not read here: write the value out")
         if isinstance(node, yaml.MappingNode):
             return self._read_mapping(node, location)
         if isinstance(node, yaml.SequenceNode):

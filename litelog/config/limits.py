@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, model_validator
 
 from litelog.config.fields import MODEL, read_bytes, read_seconds
+from litelog.config.values import Count  # noqa: TC001
 from litelog.log.truncation import TruncationPolicy
 from litelog.retention.policy import RetentionPolicy
 
@@ -28,7 +29,6 @@ def _at_least_zero(size: int) -> int:
 
 Age = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_age)]
 Bytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_at_least_zero)]
-Count = Annotated[int, Field(strict=True, ge=1)]
 
 
 class RetentionConfig(BaseModel):

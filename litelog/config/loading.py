@@ -127,6 +127,7 @@ def _message(detail: ErrorDetails) -> str:
 _MESSAGES = {
     "string_type": "must be text (in quotes, if it looks like a number)",
     "string_too_short": "may not be empty",
+    "string_unicode": "must be text in UTF-8",
     "tuple_type": "must be a list",
     "model_type": "must be a mapping of keys to values",
     "model_attributes_type": "must be a mapping of keys to values",

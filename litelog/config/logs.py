@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
 
-from litelog.config.archiving import SnapshotInterval, SnapshotMode, SnapshotSegments, WalRetention  # noqa: TC001
+from litelog.config.archiving import SnapshotInterval, SnapshotMode, WalRetention  # noqa: TC001
 from litelog.config.fields import MODEL
 from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.config.values import (
     SCRUB_RATE,
+    Count,
     FencingMode,
     Interval,
     OptionValue,
@@ -44,7 +45,7 @@ class ReplicaConfig(BaseModel):
     """How many bytes of the log, uncompressed, one WAL segment carries at most."""
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
     """Seconds from one snapshot to the next one, if anything was sealed."""
-    snapshot_segments: SnapshotSegments = DEFAULTS.snapshot_segments
+    snapshot_segments: Count = DEFAULTS.snapshot_segments
     """How many sealed segments make a snapshot due earlier."""
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
     """What becomes of log segments that the source has dropped: ``keep`` them, or ``mirror`` that."""

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from litelog.config.archiving import SnapshotInterval, SnapshotMode, SnapshotSegments, WalRetention  # noqa: TC001
+from litelog.config.archiving import SnapshotInterval, SnapshotMode, WalRetention  # noqa: TC001
 from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab
 from litelog.config.folders import FolderConfig
 from litelog.config.limits import RetentionConfig, TruncateConfig
@@ -25,6 +25,7 @@ from litelog.config.logs import DEFAULTS, LogConfig, ReplicaConfig
 from litelog.config.serving import MAX_LAG, Addr, HeartbeatInterval, HeartbeatUrl, HostName, MaxLag, TokenFile
 from litelog.config.values import (
     SCRUB_RATE,
+    Count,
     Interval,
     ScrubInterval,
     ScrubRate,
@@ -81,7 +82,7 @@ class Config(BaseModel):
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
-    snapshot_segments: SnapshotSegments = DEFAULTS.snapshot_segments
+    snapshot_segments: Count = DEFAULTS.snapshot_segments
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
     wal_retention: WalRetention = DEFAULTS.wal_retention
     scrub_interval: ScrubInterval = 0.0

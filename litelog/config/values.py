@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from litelog.config.document import Expanded
 from litelog.config.fields import read_bytes, read_seconds
@@ -29,6 +30,8 @@ SCRUB_RATE = 8 << 20
 MIN_SEGMENT_BYTES = 4 << 10
 """Smaller WAL segments are mostly headers."""
 
+_COUNT = re.compile("[0-9]{1,18}")
+
 
 def _switch(value: Any) -> Any:
     words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -37,6 +40,17 @@ def _switch(value: Any) -> Any:
     if isinstance(value, Expanded) and value.lower() in words:
         return words[value.lower()]
     raise ValueError("must be true or false")
+
+
+def _count(value: Any) -> Any:
+    return int(value) if isinstance(value, Expanded) and _COUNT.fullmatch(value) else value
+
+
+def _option(value: Any) -> Any:
+    of_texts = isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+    if of_texts or isinstance(value, str | int | float):
+        return value
+    raise ValueError("must be text, a number, true or false, or a mapping of keys to texts")
 
 
 def _interval(seconds: float) -> float:
@@ -94,6 +108,7 @@ Timeout = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_timeou
 ScrubInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_scrub_interval)]
 ScrubRate = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_rate)]
 SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
-OptionValue = str | int | float | bool | dict[str, str]
+Count = Annotated[int, BeforeValidator(_count), Field(strict=True, ge=1)]
+OptionValue = Annotated[str | int | float | bool | dict[str, str], BeforeValidator(_option)]
 FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
 Switch = Annotated[bool, BeforeValidator(_switch)]

@@ -100,7 +100,7 @@ class LogCursor:
         try:
             successor = self._open_successor()
         except (SequenceGapError, TruncatedError) as error:
-            if self._segment.size() != size:
+            if self._segment.size() != size or self._reopen_replaced():
                 return True
             self._require_clean_tail(error)
             raise
@@ -109,8 +109,12 @@ class LogCursor:
                 successor.close()
             return True
         if successor is None:
+            self._require_name()
             return self._reopen_replaced()
         try:
+            if not self._format.self_numbered and self._reopen_replaced():  # no number tells that more came before
+                successor.close()
+                return True
             self._require_clean_tail(None)
         except BaseException:
             successor.close()
@@ -118,18 +122,20 @@ class LogCursor:
         self.place(successor, 0, self.expect)
         return True
 
+    def _require_name(self) -> None:
+        """Raise DivergedError if the log segment at hand is gone while an older one is there: logs lose their oldest
+        ones first."""
+        assert self._segment is not None
+        name = self._segment.name
+        if self._names.inode_of(name) is None and (older := self._names.before(name)):
+            raise DivergedError(self.path, f"vanished, while {older[-1]} is there")
+
     def _reopen_replaced(self) -> bool:
         """Go on in the file that has the name of the one at hand by now, if there is another and it begins the same:
         of a file that has no name any more nothing will ever come."""
         assert self._segment is not None
         name = self._segment.name
-        inode = self._names.inode_of(name)
-        if inode == self._segment.inode:
-            return False
-        if inode is None:
-            older = self._names.before(name)  # logs lose their oldest log segments first
-            if older:
-                raise DivergedError(self.path, f"vanished, while {older[-1]} is there")
+        if self._names.inode_of(name) in (None, self._segment.inode):
             return False
         try:
             segment = self._names.open(name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import operator
 import os
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 from uuid import UUID, uuid4
 
 from litelog.clock import Clock, SystemClock
@@ -52,7 +53,7 @@ class LogWriter:
         fsync: Fsync = "always",
         fsync_interval: float = FSYNC_INTERVAL_SECONDS,
         on_trailing: OnTrailing = "trim",
-        epoch: int | None = None,
+        epoch: SupportsIndex | None = None,
         log_id: UUID | None = None,
         clock: Clock | None = None,
         disk: Disk | None = None,
@@ -60,7 +61,8 @@ class LogWriter:
         """Open the log, or make a new one (with ``log_id``, or a random one).
 
         Raises LockedError while another writer has it; CorruptCommitError, SequenceGapError, WrongFormatError as
-        ``recover`` does; StaleEpochError for an ``epoch`` below the log's newest; SourceError where the disk refuses.
+        ``recover`` does; StaleEpochError for an ``epoch`` below the log's newest, TypeError or ValueError for what is
+        none; SourceError where the disk refuses.
         """
         if fsync not in ("always", "interval", "never"):
             raise ConfigError(f"fsync is always, interval or never, not {fsync!r}")
@@ -95,8 +97,8 @@ class LogWriter:
         *,
         keys: Any = None,
         timestamps: Any = None,
-        expected_sequence: int | None = None,
-        epoch: int | None = None,
+        expected_sequence: SupportsIndex | None = None,
+        epoch: SupportsIndex | None = None,
     ) -> Appended:
         """Append records and return when the policy says so.
 
@@ -107,8 +109,8 @@ class LogWriter:
         commit (65535 records, 32 MiB), else commit by commit.
 
         Raises SequenceConflictError if ``expected_sequence`` is not the next one, StaleEpochError for an ``epoch``
-        below the newest, ValueError or TypeError for what is no record, ClosedError: nothing was written.
-        PoisonedError: it may or may not have been.
+        below the newest, ValueError or TypeError for what is no record, sequence or epoch, ClosedError: nothing was
+        written. PoisonedError: it may or may not have been.
         """
         batch = batch_of(values, keys, timestamps)
         pending = self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, None))
@@ -121,8 +123,8 @@ class LogWriter:
         *,
         keys: Any = None,
         timestamps: Any = None,
-        expected_sequence: int | None = None,
-        epoch: int | None = None,
+        expected_sequence: SupportsIndex | None = None,
+        epoch: SupportsIndex | None = None,
     ) -> Future[Appended]:
         """As ``append``, without waiting: the future is resolved where ``append`` would return or raise PoisonedError.
 
@@ -205,17 +207,17 @@ class LogWriter:
 
     # --- opening
 
-    def _open(self, segment_bytes: int, on_trailing: OnTrailing, epoch: int | None, log_id: UUID | None) -> None:
+    def _open(
+        self, segment_bytes: int, on_trailing: OnTrailing, epoch: SupportsIndex | None, log_id: UUID | None
+    ) -> None:
         _make_folder(self.folder, self._disk)
         self._lock()
         end = recover(self.folder, self._disk, on_trailing)
         newest = 0 if end is None else end.epoch
-        if epoch is not None and epoch < newest:
-            raise StaleEpochError(epoch, newest)
+        self._epoch = newest if epoch is None else _require_epoch(epoch, newest)
         self.recovered = end
         """What was found on opening; None for a new log."""
         self.log_id = (end and end.log_id) or log_id or uuid4()
-        self._epoch = newest if epoch is None else epoch
         self._next = 0 if end is None else end.next
         self._durable = self._next
         self._written = self._next
@@ -248,19 +250,14 @@ class LogWriter:
     def _encode(
         self,
         batch: Batch,
-        expected: int | None,
-        epoch: int | None,
+        expected: SupportsIndex | None,
+        epoch: SupportsIndex | None,
         future: Future[Appended] | None,
     ) -> Pending:
         """Give the batch its sequences. Called one at a time, in the order of the queue."""
-        if expected is not None and expected != self._next:
-            raise SequenceConflictError(expected, self._next)
-        if epoch is None:
-            epoch = self._epoch
-        elif epoch < self._epoch:
-            raise StaleEpochError(epoch, self._epoch)
-        elif epoch > MAX_EPOCH:
-            raise ValueError(f"epoch out of range: {epoch}")
+        if expected is not None and operator.index(expected) != self._next:
+            raise SequenceConflictError(operator.index(expected), self._next)
+        epoch = self._epoch if epoch is None else _require_epoch(epoch, self._epoch)
         sequence, highest = self._next, self._highest
         commit_time = max(self._clock.now(), highest)
         commits: list[EncodedCommit] = []
@@ -287,6 +284,16 @@ class LogWriter:
     def _roll(self) -> None:
         self._tail.roll(self._written)
         self._durable = self._written
+
+
+def _require_epoch(epoch: SupportsIndex, newest: int) -> int:
+    """``epoch`` as an int: NumPy's integers are as good as one. TypeError, ValueError, StaleEpochError."""
+    number = operator.index(epoch)
+    if number < newest:
+        raise StaleEpochError(number, newest)
+    if number > MAX_EPOCH:
+        raise ValueError(f"epoch out of range: {number}")
+    return number
 
 
 def _make_folder(folder: str, disk: Disk) -> None:

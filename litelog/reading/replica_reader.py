@@ -156,10 +156,15 @@ class ReplicaReader:
                 news = now
             elif idle % POLLS_PER_LOOK == 0:
                 self._look_for_successor()
-            if not self._follow:
+            if not self._follow or self._is_end_reached():
                 return
             head = now
             self._wait()
+
+    def _is_end_reached(self) -> bool:
+        """Whether nothing that may still come is wanted: the start may lie at the end, or behind it."""
+        reached = None if self._cursor is None else self._cursor.link.next
+        return self._end is not None and reached is not None and reached >= self._end
 
     def _cut(self, batch: ShippedBatch) -> Columns:
         """Only what lies between start and end."""

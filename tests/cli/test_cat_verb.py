@@ -244,3 +244,13 @@ def test_raw_bytes_of_a_replica_begin_and_stop_where_those_of_the_log_do(litelog
         expected = litelog("cat", "--json", *files, *arguments, "app")
         done = litelog("cat", "--json", "--pattern", "app-*", *arguments, "replica")
         assert (done.code, done.lines) == (ExitCode.DONE, expected.lines), (arguments, done.err)
+
+
+@pytest.mark.parametrize("follow", [[], ["--follow"]])
+def test_records_without_timestamps_do_not_stop_at_a_time(litelog: Command, follow: list[str]) -> None:
+    (litelog.folder / "app").mkdir()
+    (litelog.folder / "app" / "app-1.log").write_text("one\ntwo\n")
+    litelog("replicate", "--once", "--format", "lines", "--pattern", "app-*.log", "app", "replica")
+    done = litelog("cat", *follow, "--to", "2020-01-01", "replica")
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert "carry no timestamps to stop at: stop at a sequence" in done.err

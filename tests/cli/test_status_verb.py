@@ -110,6 +110,14 @@ def test_nothing_known_is_an_error(litelog: Command) -> None:
     done = litelog("status", "--config", "c.yml", "log")
     assert (done.code, done.out) == (ExitCode.FAILURE, "")
     assert "knows nothing of log" in done.err
+
+
+def test_a_state_folder_that_cannot_be_read_is_not_one_that_knows_nothing(litelog: Command) -> None:
+    configure(litelog)
+    (litelog.folder / "file").touch()
+    done = litelog("status", "--config", "c.yml", "--state-dir", "file")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    assert "file: cannot be listed: Not a directory" in done.err
     asked = litelog("status", "--addr", f"unix:{litelog.folder}/none")
     assert (asked.code, "no daemon answers" in asked.err) == (ExitCode.FAILURE, True)
 

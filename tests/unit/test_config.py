@@ -73,6 +73,46 @@ def test_every_key_is_read_with_its_unit() -> None:
     )
 
 
+def test_a_variable_may_hold_a_count() -> None:
+    text = """
+    snapshot-segments: ${COUNT}
+    logs:
+      - path: /a
+        replicas: [{url: /b, retention: {max-snapshots: "${COUNT}"}}]
+    """
+    (replica,) = config_of(text, {"COUNT": "7"}).logs[0].replicas
+    assert (replica.snapshot_segments, replica.retention.max_snapshots) == (7, 7)
+    assert "valid integer (found '${COUNT}')" in problems_of(text, {"COUNT": "many"})[0]
+    assert "greater than or equal to 1" in problems_of(text, {"COUNT": "0"})[0]
+
+
+@pytest.mark.parametrize("value", ["~", "[1]", "{b: 5}"])
+def test_an_option_that_is_none_is_told_once_at_its_place(value: str) -> None:
+    text = f"""
+    logs:
+      - path: /a
+        replicas:
+          - url: /b
+            options:
+              a: {value}
+    """
+    (problem,) = problems_of(text)
+    assert problem.startswith("line 7, column 14: logs[0].replicas[0].options.a: must be text, a number, ")
+
+
+def test_a_path_that_is_no_utf_8_is_told_as_that() -> None:
+    """As an argument of a command has it."""
+    with pytest.raises(InvalidConfigError) as caught:
+        make_config("command line", {"logs": [{"path": "/a\udcff", "replicas": [{"url": "/b"}]}]})
+    assert caught.value.problems == ["logs[0].path: must be text in UTF-8"]
+
+
+@pytest.mark.parametrize("tag", ["!env", "!!python/object:os.system"])
+def test_a_tag_is_told_as_what_it_stands_for_is_not_read(tag: str) -> None:
+    (problem,) = problems_of(f"logs: [{{path: {tag} LOG, replicas: [{{url: /b}}]}}]")
+    assert problem == f"line 1, column 15: logs[0].path: the tag {tag} is not read here: write the value out"
+
+
 def test_what_is_not_said_has_its_default() -> None:
     config = config_of("logs: [{path: /a, replicas: [{url: /b}]}]")
     log = config.logs[0]

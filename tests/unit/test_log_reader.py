@@ -645,6 +645,41 @@ def test_a_follower_goes_on_in_a_copy_that_took_its_logs_place(tmp_path: Path) -
         assert next(reader).value == b"c"
 
 
+def test_a_follower_goes_on_in_a_copy_that_has_begun_another_log_segment(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with LogWriter(str(log)) as writer:
+        writer.append([b"a", b"b"])
+    with LogReader(str(log), follow=True, block=False) as reader:
+        assert [next(reader).value, next(reader).value] == [b"a", b"b"]
+        shutil.copytree(log, tmp_path / "copy")
+        log.rename(tmp_path / "gone")
+        (tmp_path / "copy").rename(log)
+        with LogWriter(str(log)) as writer:
+            writer.append(b"c")
+            writer.roll()
+            writer.append(b"d")
+        assert [next(reader).value, next(reader).value] == [b"c", b"d"]
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")], ids=["lines", "raw"])
+def test_nothing_of_a_copied_text_is_passed_over_where_another_file_follows(
+    tmp_path: Path, log_format: LogFormat
+) -> None:
+    """No number tells that the next file does not follow what was read."""
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "app-1.log").write_text("one\n")
+    with LogReader(str(log), log_format, follow=True, block=False) as reader:
+        assert next(reader).value.strip() == b"one"
+        shutil.copytree(log, tmp_path / "copy")
+        log.rename(tmp_path / "gone")
+        (tmp_path / "copy").rename(log)
+        with (log / "app-1.log").open("a") as file:
+            file.write("two\n")
+        (log / "app-2.log").write_text("three\n")
+        assert [next(reader).value.strip(), next(reader).value.strip()] == [b"two", b"three"]
+
+
 def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_is_told(tmp_path: Path) -> None:
     fill(tmp_path, segment_bytes=500)
     newest = tmp_path / list_segments(str(tmp_path))[-1]

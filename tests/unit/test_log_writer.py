@@ -337,6 +337,26 @@ def test_of_many_threads_that_expect_one_sequence_exactly_one_wins(tmp_path: Pat
     assert len(values_in(tmp_path)) == 100
 
 
+def test_numpys_integers_are_sequences_and_epochs(tmp_path: Path) -> None:
+    with LogWriter(str(tmp_path), epoch=np.uint64(3)) as writer:
+        assert repr(writer.append(b"a", expected_sequence=np.int64(0))) == "Appended(first=0, next=1, epoch=3)"
+        assert repr(writer.append(b"b", epoch=np.int64(5))) == "Appended(first=1, next=2, epoch=5)"
+
+
+@pytest.mark.parametrize("number", ["1", 1.0])
+def test_what_is_no_integer_is_no_sequence_and_no_epoch(tmp_path: Path, number: Any) -> None:
+    with LogWriter(str(tmp_path)) as writer:
+        writer.append(b"a")
+        with pytest.raises(TypeError, match="integer"):
+            writer.append(b"x", expected_sequence=number)
+        with pytest.raises(TypeError, match="integer"):
+            writer.append(b"x", epoch=number)
+        assert writer.append(b"b").first == 1
+    for epoch, error in ((number, TypeError), (1 << 64, ValueError)):
+        with pytest.raises(error):
+            LogWriter(str(tmp_path), epoch=epoch)
+
+
 def test_stale_epochs_are_refused_also_after_reopening(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), epoch=3) as writer:
         writer.append(b"a")

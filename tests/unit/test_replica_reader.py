@@ -172,6 +172,16 @@ def test_a_follower_sees_what_is_shipped_later():
         following.end()
 
 
+@pytest.mark.parametrize("start", [11, 12, 13])
+def test_a_follower_whose_end_is_there_already_does_not_wait(simple, start):
+    following = Following(simple.client, start=start, end=12)
+    try:
+        assert following.failure() is None
+    finally:
+        following.end()
+    assert following.seen == list(range(start, 12))
+
+
 def test_a_follower_polls_one_name_and_lists_nothing(simple):
     store = CountingStore(simple.store)
     reader = reader_of(ObjectReplicaClient(store), follow=True)
