@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.claim import Relation
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.layout import snapshot_key
 from litelog.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
@@ -52,7 +53,7 @@ def plan_history(
     An index is the given generation's. ``dropped`` and what is raised as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
-        return plan_generation(client, claim, target, log_format, donors, dropped=dropped)
+        return _require_beginning(plan_generation(client, claim, target, log_format, donors, dropped=dropped))
     try:
         plan = plan_generation(client, claim, target, log_format, donors, dropped=dropped)
     except NothingToRestoreError as error:
@@ -67,7 +68,15 @@ def plan_history(
         earlier = _plan_before(client, claim, target, log_format, donors, dropped=dropped)
         if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
-    return _prepend(client, plan, target, log_format, donors)
+    return _require_beginning(_prepend(client, plan, target, log_format, donors))
+
+
+def _require_beginning(plan: RestorePlan) -> RestorePlan:
+    """``plan``, unless it goes around a snapshot that is lost, and that alone told what the log begins with."""
+    start = plan.base.start
+    if plan.base.snapshot is not None or plan.before is not None or start.index == 0:
+        return plan
+    raise plan.lost[0] if plan.lost else ReplicaGapError(snapshot_key(start.generation, start.index))
 
 
 def _prepend(

@@ -446,6 +446,29 @@ def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
     assert [mended.key for mended in result.mended] == [key]
 
 
+@pytest.mark.parametrize("damage", ["cut", "deleted"])
+@pytest.mark.parametrize("refers", [False, True])
+def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path, damage, refers):
+    builder = ReplicaBuilder()
+    old = builder.add()
+    for segment in LOG[:2]:
+        old.ship_segment(segment)
+    entries = [old.seal(0), old.seal(1)]
+    builder.client.delete_snapshots([(old.name, 0)])  # retention took the rest of that generation
+    claim = builder.claim(first=2) if refers else builder.claim(Relation.DIVERGED, first=2)
+    built = builder.add(claim, start=False)
+    built.start(entries)
+    built.ship_segment(LOG[2], final=None)
+    builder.client.delete_wal_segments(old.positions[:-1])
+    objects, key = builder.objects(), snapshot_key(built.name, 2)
+    restored, _, _ = outcome([objects], tmp_path)
+    assert restored == WHOLE
+    objects = DAMAGES[damage](objects, key)
+    restored, choice, _ = outcome([objects, replica(upto=5)], tmp_path)
+    assert restored == prefix(LOG, 5)
+    assert [key in reason for _, reason in choice.passed_over] == [True]
+
+
 @pytest.mark.parametrize("whole", range(1, 6))
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallelism):
