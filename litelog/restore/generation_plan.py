@@ -112,7 +112,7 @@ def _plan_dropped(
     client: ReplicaClient, base: Base, target: Target, lookup: Lookup, log_format: LogFormat, early: TooEarlyError
 ) -> RestorePlan:
     """The plan for ``target``, which lies before all that ``base`` names: from the newest older snapshot that reaches
-    back to it, and so names all up to there. ``early``, or what is damaged of them, where none does."""
+    back to it, and so names all up to there. TooEarlyError, or what is damaged of them, where none does."""
     indexes = [info.index for info in client.snapshots(base.start.generation) if info.index < base.start.index]
     plan: RestorePlan | None = None
     lost: list[CorruptObjectError] = []
@@ -124,8 +124,8 @@ def _plan_dropped(
             found = _plan_within(client.url, older, target, lookup, log_format)
         except UnknownVersionError:
             raise
-        except TooEarlyError:
-            high = middle
+        except TooEarlyError as error:
+            early, high = error, middle
         except (CorruptObjectError, NotFoundError) as error:  # damaged, or taken by retention meanwhile
             lost += [error] if isinstance(error, CorruptObjectError) else []
             del indexes[middle]

@@ -14,6 +14,7 @@ from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
 from litelog.reading.wal_search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
+from litelog.restore.let_go import looks_taken
 from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def _plan_before(
         raise ReplicaGapError(error.key, f"{claim.key}, which continues {claim.predecessor}") from error
     if older.epoch >= claim.epoch or (older.log, older.format) != (claim.log, claim.format):
         raise CorruptObjectError(claim.key, "predecessor", "an earlier generation of the same log", older.generation)
-    if not client.newest_snapshots(generation(older.generation), 1):
-        return None  # retention took it: nothing names what there was
+    if looks_taken(client, older):
+        return None  # nothing names what there was
     try:
         return plan_history(client, older, replace(target, index=index), log_format, donors, dropped=dropped)
     except NothingToRestoreError:

@@ -419,8 +419,9 @@ def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path):
     builder.client.delete_snapshots([(name, 0), (name, 1)])
     restore_to(builder.client, tmp_path / "out", Target(sequence=LOG[0].next))
     for target in (Target(index=0), Target(sequence=0), Target(timestamp=0)):
-        with pytest.raises(TooEarlyError):
+        with pytest.raises(TooEarlyError) as caught:
             find_plan(builder.client, target, FORMAT)
+        assert caught.value.index == 1
 
 
 def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path):
@@ -458,6 +459,26 @@ def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
     objects = {key: body for key, body in builder.objects().items() if f"{older}/snapshots" not in key}
     found, _ = outcome(objects, str(tmp_path))
     assert found == whole(LOG[2:])
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_predecessor_that_lost_its_snapshot_is_missed(tmp_path, lost):
+    """Retention takes the oldest generation first, and its first WAL segment before its last snapshot."""
+    builder = ReplicaBuilder()
+    for number in range(2):
+        built = builder.add(builder.claim(first=number), start=False)
+        built.start()
+        for segment in LOG[number:2]:
+            built.ship_segment(segment, cuts=[0])
+    newest = builder.add(builder.claim(first=2), start=False)
+    newest.start()
+    newest.ship_segment(LOG[2], cuts=[0], final=None)
+    restore_to(builder.client, tmp_path / "all")
+    assert files_in(tmp_path / "all") == whole(LOG[:3])
+    name = builder.generations[lost].name
+    builder.client.delete_snapshots([(name, lost)])
+    with pytest.raises(CorruptionError, match=snapshot_key(name, lost)):
+        restore_to(builder.client, tmp_path / "out")
 
 
 def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
