@@ -469,6 +469,28 @@ def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without
     assert [key in reason for _, reason in choice.passed_over] == [True]
 
 
+def lines_replica(*firsts):
+    """Of a log of three log segments with two lines each: a snapshot behind each, which begins at that index."""
+    builder = ReplicaBuilder(LINES)
+    built = builder.add()
+    for number, first in enumerate(firsts):
+        data = b"".join(b"line %d\n" % line for line in (2 * number, 2 * number + 1))
+        built.ship(data, f"{number}.log", first=2 * number, next=2 * number + 2, records=2, final=True)
+        built.snapshot(number + 1, first)
+    return builder.objects()
+
+
+def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(tmp_path):
+    keeps, mirrors = lines_replica(0, 0, 0), lines_replica(0, 1, 2)
+    bound = Target(sequence=3)
+    for replicas in ([mirrors, keeps], [keeps, mirrors]):
+        restored, choice, _ = outcome(replicas, tmp_path, target=bound)
+        assert sorted(restored) == ["0.log", "1.log"]
+        assert len(choice.passed_over) == 1
+    restored, _, _ = outcome([mirrors, mirrors], tmp_path, target=bound)
+    assert list(restored) == ["1.log"]
+
+
 @pytest.mark.parametrize("whole", range(1, 6))
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallelism):
