@@ -70,6 +70,8 @@ def plan_generation(
             plan = plan_restore(client.url, held.base, wal, target, lookup, log_format)
             return replace(plan, lost=lost)
         except TooEarlyError as early:
+            if held.base.snapshot is None and held.base.start.index > 0 and lost:
+                raise lost[0] from None  # nobody knows what it named before
             if not dropped:
                 raise
             plan = _plan_dropped(client, held.base, target, lookup, log_format, early)

@@ -469,6 +469,27 @@ def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without
     assert [key in reason for _, reason in choice.passed_over] == [True]
 
 
+def test_one_whose_predecessors_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path):
+    builder = ReplicaBuilder()
+    old = builder.add()
+    old.ship_segment(LOG[0])
+    entry = old.seal(0)
+    builder.client.delete_snapshots([(old.name, 0)])
+    second = builder.add(builder.claim(first=1), start=False)
+    second.start([entry])
+    second.ship_segment(LOG[1])
+    newest = builder.add(builder.claim(first=2), start=False)
+    newest.start([second.seal(1)])
+    newest.ship_segment(LOG[2], final=None)
+    builder.client.delete_wal_segments(old.positions[:-1])
+    objects, key = builder.objects(), snapshot_key(second.name, 1)
+    restored, _, _ = outcome([objects], tmp_path)
+    assert restored == WHOLE
+    restored, choice, _ = outcome([DAMAGES["cut"](objects, key), replica(upto=5)], tmp_path)
+    assert restored == prefix(LOG, 5)
+    assert [key in reason for _, reason in choice.passed_over] == [True]
+
+
 def lines_replica(*firsts):
     """Of a log of three log segments with two lines each: a snapshot behind each, which begins at that index."""
     builder = ReplicaBuilder(LINES)
