@@ -95,14 +95,24 @@ def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callab
     A replica that is down, damaged, empty or another log's is passed over while there is another one; if none is left,
     its error is raised. DivergedReplicasError; ConfigError for a bound that means different places in different ones.
     """
-    return _Chooser(clients, target, open_format).choose()
+    try:
+        return _Chooser(clients, target, open_format, dropped=False).choose()
+    except (NothingToRestoreError, _JoinedError):  # no replica's newest snapshot reaches back so far: an older one may
+        return _Chooser(clients, target, open_format, dropped=True).choose()
 
 
 class _Chooser:
     def __init__(
-        self, clients: Sequence[ReplicaClient], target: Target, open_format: Callable[[str], LogFormat]
+        self,
+        clients: Sequence[ReplicaClient],
+        target: Target,
+        open_format: Callable[[str], LogFormat],
+        *,
+        dropped: bool,
     ) -> None:
+        """``dropped`` as in ``plan_generation``."""
         self._clients = clients
+        self._dropped = dropped
         self._target = target
         self._open_format = open_format
         self._errors: dict[int, tuple[str, LitelogError]] = {}
@@ -182,7 +192,7 @@ class _Chooser:
         donors = None
         while True:
             try:
-                plan = plan_history(client, claim, self._target, log_format, donors)
+                plan = plan_history(client, claim, self._target, log_format, donors, dropped=self._dropped)
                 history = History(client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed])
                 return _Candidate(client, history, damage, plan=plan)
             except CorruptionError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, NothingToRestoreError, UnknownVersionError
 from litelog.position import Position
 from litelog.reading.wal_search import first_reaching, first_shipped, first_stamped
+from litelog.restore.planned import TooEarlyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ class Cutter:
         first, start = self._base.first.index, self._base.start.index
         last = self._positions[-1].index if self._positions else start - 1
         if not first <= index <= last:
-            raise NothingToRestoreError(f"{self._here}: no index {index:x}; it holds indexes {first:x} to {last:x}")
+            said = f"{self._here}: no index {index:x}; it holds indexes {first:x} to {last:x}"
+            raise TooEarlyError(said, first, None) if index < first else NothingToRestoreError(said)
         if index < start:
             return self._behind_entry(index - first + 1)
         return self._behind(sum(position.index <= index for position in self._positions))

@@ -7,16 +7,23 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
+from litelog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    NotFoundError,
+    NothingToRestoreError,
+    ReplicaGapError,
+    UnknownVersionError,
+)
 from litelog.layout import snapshot_key
 from litelog.position import Position, generation
-from litelog.reading.generation_base import Base
+from litelog.reading.generation_base import Base, read_snapshot
 from litelog.reading.pieces import Pieces, list_pieces, missing_piece, missing_snapshot
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.replica_client import WalSegmentInfo
 from litelog.restore.cuts import Cutter
 from litelog.restore.lookup import Lookup, ReplicaLookup
-from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, TooEarlyError, spell_time
+from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, Target, TooEarlyError, spell_time
 from litelog.restore.rebuilding import rebuild
 from litelog.restore.stand_in import StandInLookup
 
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
     from litelog.replica_client import ReplicaClient
     from litelog.restore.cuts import Cut
     from litelog.restore.donors import Donors
-    from litelog.restore.planned import Target
     from litelog.wal_segment import WalHeader
 
 UNKNOWN_SIZE = 0
@@ -36,10 +42,17 @@ UNKNOWN_SIZE = 0
 
 
 def plan_generation(
-    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None = None
+    client: ReplicaClient,
+    claim: Claim,
+    target: Target,
+    log_format: LogFormat,
+    donors: Donors | None = None,
+    *,
+    dropped: bool = True,
 ) -> RestorePlan:
     """Plan from one generation. ReplicaGapError if it shows that something is missing, which is not there when it is
-    asked for either. ``donors``: plan around damage, as far as these have what was lost."""
+    asked for either. ``donors``: plan around damage, as far as these have what was lost. ``dropped``: for a target
+    before all that the newest snapshot still names, plan from an older one that is still there."""
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
     held, lost = _find_pieces(client, claim, around=donors is not None)
@@ -56,6 +69,13 @@ def plan_generation(
                 raise gap
             plan = plan_restore(client.url, held.base, wal, target, lookup, log_format)
             return replace(plan, lost=lost)
+        except TooEarlyError as early:
+            if held.base.snapshot is None and held.base.start.index > 0 and lost:
+                raise lost[0] from None  # nobody knows what it named before
+            if not dropped:
+                raise
+            plan = _plan_dropped(client, held.base, target, lookup, log_format, early)
+            return replace(plan, lost=(*lost, *plan.lost))
         except ReplicaGapError as gap:
             _fill_in(wal, gap, lookup, lost)
 
@@ -88,6 +108,50 @@ def plan_restore(
         sealed += [] if stand_in is None else [stand_in]
     shipped = lookup.headers([chosen[-1].position])[0].shipped if chosen else sealed[-1].entry.shipped_last
     return RestorePlan(replica, claim, chosen, cut.end, tuple(files), shipped, base, tuple(sealed))
+
+
+def _plan_dropped(
+    client: ReplicaClient, base: Base, target: Target, lookup: Lookup, log_format: LogFormat, early: TooEarlyError
+) -> RestorePlan:
+    """The plan for ``target``, which lies before all that ``base`` names: from the newest older snapshot that reaches
+    back to it, and so names all up to there. TooEarlyError, or what is damaged of them, where none does."""
+    indexes = [info.index for info in client.snapshots(base.start.generation) if info.index < base.start.index]
+    plan: RestorePlan | None = None
+    lost: list[CorruptObjectError] = []
+    low, high = 0, len(indexes)  # those below ``low`` reach back so far, those from ``high`` on do not
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            older = Base(base.claim, *read_snapshot(client, base.claim, indexes[middle]))
+            found = _plan_within(client.url, older, target, lookup, log_format)
+        except UnknownVersionError:
+            raise
+        except TooEarlyError as error:
+            early, high = error, middle
+        except (CorruptObjectError, NotFoundError) as error:  # damaged, or taken by retention meanwhile
+            lost += [error] if isinstance(error, CorruptObjectError) else []
+            del indexes[middle]
+            high -= 1
+        else:
+            plan, low = found, middle + 1
+    if plan is None:
+        raise lost[0] if lost else early
+    return replace(plan, lost=tuple(lost))
+
+
+def _plan_within(
+    replica: str, older: Base, target: Target, lookup: Lookup, log_format: LogFormat
+) -> RestorePlan | None:
+    """The plan for ``target``, which comes before all that the snapshot behind ``older`` names; None for a snapshot
+    that names nothing."""
+    if not older.entries:
+        return None
+    try:
+        return plan_restore(replica, older, (), target, lookup, log_format)
+    except TooEarlyError:
+        raise
+    except NothingToRestoreError:  # it lies within the first commit that the snapshot behind it names
+        return plan_restore(replica, older, (), Target(index=older.start.index - 1), lookup, log_format)
 
 
 def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pieces, tuple[CorruptObjectError, ...]]:

@@ -28,17 +28,31 @@ class LetGoError(NothingToRestoreError):
         )
 
 
-def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
-    """LetGoError for a generation that looks as one that retention took, or is taking; else ``damage``.
+def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether a generation looks as one that retention took, or is taking. StoreError.
 
-    It has no snapshot, and no older generation has one, but a later one has: retention takes the oldest first. Nothing
+    It has no snapshot, and no older one has any: retention takes the oldest first (of an isolated owner's own). Nothing
     but its last WAL segments is there, or its first one is not.
     """
     name = generation(claim.generation)
+    if client.newest_snapshots(name, 1):
+        return False
+    older = (held for held in client.generations() if held < name and not claim.is_isolated)
+    if any(client.newest_snapshots(held, 1) for held in older):
+        return False
+    wal = list(islice(client.wal_segments(name), LASTING_SEGMENTS + 1))
+    return not wal or wal[0].position != Position(name, claim.first, 0) or len(wal) <= LASTING_SEGMENTS
+
+
+def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
+    """LetGoError for a generation that looks as one that retention took, where a later one has a snapshot; else
+    ``damage``."""
+    name = generation(claim.generation)
     try:
-        wal = list(islice(client.wal_segments(name), LASTING_SEGMENTS + 1))
-        oldest = next((held for held in sorted(client.generations()) if client.newest_snapshots(held, 1)), name)
+        if not looks_taken(client, claim):
+            return damage
+        later = (held for held in sorted(client.generations()) if held > name)
+        oldest = next((held for held in later if client.newest_snapshots(held, 1)), None)
     except StoreError:
         return damage
-    is_whole = bool(wal) and wal[0].position == Position(name, claim.first, 0) and len(wal) > LASTING_SEGMENTS
-    return LetGoError(client.url, name, oldest) if name < oldest and not is_whole else damage
+    return damage if oldest is None else LetGoError(client.url, name, oldest)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from litelog.claim import Relation
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.layout import snapshot_key
 from litelog.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
 from litelog.reading.wal_search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
+from litelog.restore.let_go import looks_taken
 from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
@@ -38,46 +40,61 @@ def find_generation(client: ReplicaClient, target: Target) -> Claim:
 
 
 def plan_history(
-    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None = None
+    client: ReplicaClient,
+    claim: Claim,
+    target: Target,
+    log_format: LogFormat,
+    donors: Donors | None = None,
+    *,
+    dropped: bool = True,
 ) -> RestorePlan:
     """Plan from a generation and those that it continues, as far as they are needed and still there: for log segments
     before its own, and for a point that it was not there for. If ``target`` names a generation: from that one alone.
 
-    An index is the given generation's. Raises as ``plan_generation``.
+    An index is the given generation's. ``dropped`` and what is raised as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
-        return plan_generation(client, claim, target, log_format, donors)
+        return _require_beginning(plan_generation(client, claim, target, log_format, donors, dropped=dropped))
     try:
-        plan = plan_generation(client, claim, target, log_format, donors)
+        plan = plan_generation(client, claim, target, log_format, donors, dropped=dropped)
     except NothingToRestoreError as error:
-        earlier = _plan_before(client, claim, target, log_format, donors)
+        earlier = _plan_before(client, claim, target, log_format, donors, dropped=dropped)
         if earlier is None and isinstance(error, TooEarlyError) and _is_within_first(error, target):
-            earlier = _plan_before(client, claim, Target(index=error.index - 1), log_format, donors)
+            earlier = _plan_before(client, claim, Target(index=error.index - 1), log_format, donors, dropped=dropped)
         if earlier is None:
             raise error from None
         return earlier
     if not log_format.has_timestamps and target.timestamp is not None and target.timestamp < claim.time:
         # What was sealed anew tells no time before this generation; its predecessor may.
-        earlier = _plan_before(client, claim, target, log_format, donors)
+        earlier = _plan_before(client, claim, target, log_format, donors, dropped=dropped)
         if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
-    return _prepend(client, plan, target, log_format, donors)
+    return _require_beginning(_prepend(client, plan, target, log_format, donors))
+
+
+def _require_beginning(plan: RestorePlan) -> RestorePlan:
+    """``plan``, unless it goes around a snapshot that is lost, and that alone told what the log begins with."""
+    start = plan.base.start
+    if plan.base.snapshot is not None or plan.before is not None or start.index == 0:
+        return plan
+    raise plan.lost[0] if plan.lost else ReplicaGapError(snapshot_key(start.generation, start.index))
 
 
 def _prepend(
     client: ReplicaClient, plan: RestorePlan, target: Target, log_format: LogFormat, donors: Donors | None
 ) -> RestorePlan:
-    """``plan`` behind the log segments that only its predecessors hold; what these hold up to ``target``, if that lies
-    in them: record timestamps may jump back, so that a later one comes before all of this generation's."""
+    """``plan`` behind the log segments that only its predecessors hold, and name to the end; what these hold up to
+    ``target``, if that lies in them: record timestamps may jump back, so that a later one comes before all of this
+    generation's."""
     claim = plan.claim
     last = plan.base.first.index - 1
     if last < max(claim.shift, 0):
         return plan
-    before = _plan_before(client, claim, Target(index=last), log_format, donors)
+    before = _plan_before(client, claim, Target(index=last), log_format, donors, dropped=False)
     if before is None or _is_cut_short(client, before, plan):
         return plan
     if log_format.has_timestamps and target.timestamp is not None:
-        cut = _plan_before(client, claim, target, log_format, donors)
+        cut = _plan_before(client, claim, target, log_format, donors, dropped=False)
         if cut is None:
             begins = before.parts[0].claim.generation
             raise NothingToRestoreError(f"{client.url}: generation {begins}: nothing that early")
@@ -117,7 +134,7 @@ def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...]
 
 
 def _plan_before(
-    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None
+    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None, *, dropped: bool
 ) -> RestorePlan | None:
     """The plan for ``target`` from what ``claim`` continues; None where that holds nothing (any more) of it."""
     index = None if target.index is None else target.index - claim.shift
@@ -129,9 +146,9 @@ def _plan_before(
         raise ReplicaGapError(error.key, f"{claim.key}, which continues {claim.predecessor}") from error
     if older.epoch >= claim.epoch or (older.log, older.format) != (claim.log, claim.format):
         raise CorruptObjectError(claim.key, "predecessor", "an earlier generation of the same log", older.generation)
-    if not client.newest_snapshots(generation(older.generation), 1):
-        return None  # retention took it: nothing names what there was
+    if looks_taken(client, older):
+        return None  # nothing names what there was
     try:
-        return plan_history(client, older, replace(target, index=index), log_format, donors)
+        return plan_history(client, older, replace(target, index=index), log_format, donors, dropped=dropped)
     except NothingToRestoreError:
         return None

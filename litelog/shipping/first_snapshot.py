@@ -12,6 +12,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, ExistsError
 from litelog.log.place import Place
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
 from litelog.shipping.finished_files import UnfitError
 from litelog.shipping.snapshots import find_snapshot
@@ -49,12 +50,14 @@ def find_known(client: ReplicaClient, claim: Claim) -> Sequence[SnapshotEntry]:
 
 def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
     """The number of the first record of the log segment that has index ``base``, as the first WAL segment that the
-    claim's predecessor shipped of it says; None where that is not there (any more): a GET."""
+    claim's predecessor shipped of it says, or the sealed segment that it stands for; None where that is not there (any
+    more): a GET, for a sealed segment a listing and a GET more."""
     index = base - claim.shift
     if claim.predecessor is None or claim.relation is not Relation.CONTINUES or index < 0:
         return None
     try:
-        return read_header(client, Position(generation(claim.predecessor), index, 0)).first
+        header = read_header(client, Position(generation(claim.predecessor), index, 0))
+        return header.first if header.sealed is None else describe_sealed(client, header).first
     except CorruptionError:
         return None
 

@@ -200,6 +200,28 @@ def test_records_are_numbered_on_where_nothing_at_the_source_tells_their_numbers
     assert restored.next == (data.count(b"\n") if name == "lines" else len(data))
 
 
+@pytest.mark.parametrize("name", ["lines", "raw"])
+def test_records_are_numbered_on_from_a_log_segment_that_a_wal_segment_stands_for(
+    name: str, state: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    log, store = make_log(tmp_path / "log", name), MemoryStore("test")
+    log.roll(3)
+    first = start(log, store, state, clock)
+    first.sync()
+    first.crash()
+    for _ in range(3):  # finished while the daemon was away
+        log.roll(2)
+    before = b"".join(log.files()[file] for file in sorted(log.files())[:2])
+    first.start()
+    first.sync()
+    for file in sorted(log.files())[:2]:
+        log.delete(file)
+    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other.sync()
+    assert other.claims[0].relation == "continues"
+    assert newest(other).segments[0].first == (before.count(b"\n") if name == "lines" else len(before))
+
+
 def test_a_gap_is_met_where_it_is_and_nothing_before_it_is_lost(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:

@@ -446,6 +446,72 @@ def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
     assert [mended.key for mended in result.mended] == [key]
 
 
+@pytest.mark.parametrize("damage", ["cut", "deleted"])
+@pytest.mark.parametrize("refers", [False, True])
+def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path, damage, refers):
+    builder = ReplicaBuilder()
+    old = builder.add()
+    for segment in LOG[:2]:
+        old.ship_segment(segment)
+    entries = [old.seal(0), old.seal(1)]
+    builder.client.delete_snapshots([(old.name, 0)])  # retention took the rest of that generation
+    claim = builder.claim(first=2) if refers else builder.claim(Relation.DIVERGED, first=2)
+    built = builder.add(claim, start=False)
+    built.start(entries)
+    built.ship_segment(LOG[2], final=None)
+    builder.client.delete_wal_segments(old.positions[:-1])
+    objects, key = builder.objects(), snapshot_key(built.name, 2)
+    restored, _, _ = outcome([objects], tmp_path)
+    assert restored == WHOLE
+    objects = DAMAGES[damage](objects, key)
+    restored, choice, _ = outcome([objects, replica(upto=5)], tmp_path)
+    assert restored == prefix(LOG, 5)
+    assert [key in reason for _, reason in choice.passed_over] == [True]
+
+
+def test_one_whose_predecessors_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path):
+    builder = ReplicaBuilder()
+    old = builder.add()
+    old.ship_segment(LOG[0])
+    entry = old.seal(0)
+    builder.client.delete_snapshots([(old.name, 0)])
+    second = builder.add(builder.claim(first=1), start=False)
+    second.start([entry])
+    second.ship_segment(LOG[1])
+    newest = builder.add(builder.claim(first=2), start=False)
+    newest.start([second.seal(1)])
+    newest.ship_segment(LOG[2], final=None)
+    builder.client.delete_wal_segments(old.positions[:-1])
+    objects, key = builder.objects(), snapshot_key(second.name, 1)
+    restored, _, _ = outcome([objects], tmp_path)
+    assert restored == WHOLE
+    restored, choice, _ = outcome([DAMAGES["cut"](objects, key), replica(upto=5)], tmp_path)
+    assert restored == prefix(LOG, 5)
+    assert [key in reason for _, reason in choice.passed_over] == [True]
+
+
+def lines_replica(*firsts):
+    """Of a log of three log segments with two lines each: a snapshot behind each, which begins at that index."""
+    builder = ReplicaBuilder(LINES)
+    built = builder.add()
+    for number, first in enumerate(firsts):
+        data = b"".join(b"line %d\n" % line for line in (2 * number, 2 * number + 1))
+        built.ship(data, f"{number}.log", first=2 * number, next=2 * number + 2, records=2, final=True)
+        built.snapshot(number + 1, first)
+    return builder.objects()
+
+
+def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(tmp_path):
+    keeps, mirrors = lines_replica(0, 0, 0), lines_replica(0, 1, 2)
+    bound = Target(sequence=3)
+    for replicas in ([mirrors, keeps], [keeps, mirrors]):
+        restored, choice, _ = outcome(replicas, tmp_path, target=bound)
+        assert sorted(restored) == ["0.log", "1.log"]
+        assert len(choice.passed_over) == 1
+    restored, _, _ = outcome([mirrors, mirrors], tmp_path, target=bound)
+    assert list(restored) == ["1.log"]
+
+
 @pytest.mark.parametrize("whole", range(1, 6))
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallelism):

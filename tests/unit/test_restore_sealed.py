@@ -38,6 +38,7 @@ from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan, plan_restore
+from litelog.restore.planned import TooEarlyError
 from litelog.snapshot import Snapshot
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import (
@@ -379,6 +380,73 @@ def test_a_chain_of_generations_is_one_history(tmp_path, dropped, shift):
         assert files_in(tmp_path / f"index{index}") == whole(LOG[: index + 1])
 
 
+def mirrored() -> ReplicaBuilder:
+    """The source dropped log segment 0 before the second snapshot, and 1 before the last one."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment)
+    built.ship_segment(LOG[3], final=None)
+    for upto, first in ((1, 0), (2, 1), (3, 2)):
+        built.snapshot(upto, first)
+        built.prune(upto)
+    return builder
+
+
+@pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
+def test_what_the_newest_snapshot_has_dropped_is_restored_from_the_one_that_names_it(tmp_path, held):
+    builder = mirrored()
+    index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
+    begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
+    expected = {name: data for name, data in prefix(LOG, held).items() if name >= begins}
+    reached = sum(COMMITS[:held])
+    targets = [Target(sequence=reached - 1), Target(timestamp=sum(COMMITS[: held - 1]) * SECOND)]
+    if held == sum(map(len, SHAPE[: index + 1])):
+        targets.append(Target(index=index))
+    for number, target in enumerate(targets):
+        restore_to(builder.client, tmp_path / f"{number}", target)
+        assert files_in(tmp_path / f"{number}") == expected
+
+
+def test_a_sequence_within_the_first_commit_that_is_still_named_ends_with_what_was_dropped(tmp_path):
+    restore_to(mirrored().client, tmp_path / "out", Target(sequence=LOG[1].next))
+    assert files_in(tmp_path / "out") == whole(LOG[1:2])
+
+
+def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path):
+    builder = mirrored()
+    name = builder.generations[0].name
+    builder.client.delete_snapshots([(name, 0), (name, 1)])
+    restore_to(builder.client, tmp_path / "out", Target(sequence=LOG[0].next))
+    for target in (Target(index=0), Target(sequence=0), Target(timestamp=0)):
+        with pytest.raises(TooEarlyError) as caught:
+            find_plan(builder.client, target, FORMAT)
+        assert caught.value.index == 1
+
+
+def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path):
+    objects = mirrored().objects()
+    key = next(key for key in objects if key.endswith("/snapshots/0000000000000001.snapshot.lz4"))
+    objects[key] = objects[key][:-1]
+    with pytest.raises(CorruptObjectError, match=key):
+        find_plan(client_of(objects), Target(sequence=0), FORMAT)
+    restore_to(client_of(objects), tmp_path / "out", Target(sequence=LOG[1].next - 1))
+    assert files_in(tmp_path / "out") == whole(LOG[1:2])
+
+
+def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_path):
+    builder = mirrored()
+    old = builder.generations[0]
+    entry = replace(old.entries[2], index=2)
+    second = builder.add(builder.claim(first=3), start=False)
+    second.start([entry])
+    second.ship_segment(LOG[3])
+    restore_to(builder.client, tmp_path / "all")
+    assert files_in(tmp_path / "all") == whole(LOG[2:])
+    restore_to(builder.client, tmp_path / "then", Target(sequence=LOG[0].next - 1))
+    assert files_in(tmp_path / "then") == whole(LOG[:1])
+
+
 def test_a_named_generation_is_restored_by_itself(tmp_path):
     builder, _ = continued()
     restore_to(builder.client, tmp_path / "out", Target(generation=builder.generations[1].name))
@@ -391,6 +459,26 @@ def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
     objects = {key: body for key, body in builder.objects().items() if f"{older}/snapshots" not in key}
     found, _ = outcome(objects, str(tmp_path))
     assert found == whole(LOG[2:])
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_predecessor_that_lost_its_snapshot_is_missed(tmp_path, lost):
+    """Retention takes the oldest generation first, and its first WAL segment before its last snapshot."""
+    builder = ReplicaBuilder()
+    for number in range(2):
+        built = builder.add(builder.claim(first=number), start=False)
+        built.start()
+        for segment in LOG[number:2]:
+            built.ship_segment(segment, cuts=[0])
+    newest = builder.add(builder.claim(first=2), start=False)
+    newest.start()
+    newest.ship_segment(LOG[2], cuts=[0], final=None)
+    restore_to(builder.client, tmp_path / "all")
+    assert files_in(tmp_path / "all") == whole(LOG[:3])
+    name = builder.generations[lost].name
+    builder.client.delete_snapshots([(name, lost)])
+    with pytest.raises(CorruptionError, match=snapshot_key(name, lost)):
+        restore_to(builder.client, tmp_path / "out")
 
 
 def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
