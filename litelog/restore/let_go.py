@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError, StoreError
 from litelog.position import Position, generation
-from litelog.wal_segment import LASTING_SEGMENTS
+from litelog.wal_segment import LASTING_SEGMENTS, may_be_remnant
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
@@ -31,8 +31,8 @@ class LetGoError(NothingToRestoreError):
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
     """LetGoError for a generation that looks as one that retention took, or is taking; else ``damage``.
 
-    It has no snapshot, and no older generation has one, but a later one has: retention takes the oldest first. Nothing
-    but its last WAL segments is there, or its first one is not.
+    It has no snapshot, and no older generation has one, but a later one has: retention takes the oldest first. Its WAL
+    segments are what that leaves.
     """
     name = generation(claim.generation)
     try:
@@ -40,5 +40,6 @@ def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> Litelo
         oldest = next((held for held in sorted(client.generations()) if client.newest_snapshots(held, 1)), name)
     except StoreError:
         return damage
-    is_whole = bool(wal) and wal[0].position == Position(name, claim.first, 0) and len(wal) > LASTING_SEGMENTS
-    return LetGoError(client.url, name, oldest) if name < oldest and not is_whole else damage
+    first = wal[0].position if wal else None
+    is_remnant = may_be_remnant(first, Position(name, claim.first, 0), len(wal))
+    return LetGoError(client.url, name, oldest) if name < oldest and is_remnant else damage
