@@ -23,8 +23,8 @@ back when it starts: take it out of its configuration first.
 Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is running.
 """
 )
-@click.argument("log_dir", metavar="LOG_DIR", type=PLACE)
-@click.argument("replica_url", metavar="REPLICA_URL", type=PLACE)
+@click.argument("log_dir", type=PLACE)
+@click.argument("replica_url", type=PLACE)
 @click.option("--state-dir", help="Where the daemon keeps its state.  [default: as replicate has it]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool) -> None:

@@ -51,6 +51,7 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
         ("generations", ""),
         ("status", ""),
         ("sync", ""),
+        ("verify", "../replica", "--against", ""),
         ("forget", "../log", ""),
         ("prune", "", "--max-age", "1h", "--confirm"),
     ],
