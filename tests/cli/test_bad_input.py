@@ -178,6 +178,25 @@ def test_an_unreadable_folder_is_named(litelog: Command) -> None:
     assert "Permission denied" in done.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("status", "log"),
+        ("forget", "log", "replica"),
+        ("prune", "replica", "--max-age", "1h", "--confirm"),
+        ("verify", "replica", "--against", "log"),
+    ],
+)
+def test_state_that_cannot_be_looked_at_is_not_taken_for_none(litelog: Command, arguments: tuple[str, ...]) -> None:
+    """As that of another user's daemon; a file in its place tells the same to root, who may read all."""
+    litelog.lines(1)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    (litelog.folder / "state-file").touch()
+    done = litelog(*arguments, "--state-dir", "state-file")
+    assert (done.code, "cannot be looked into (Not a directory)" in done.err) == (ExitCode.FAILURE, True)
+
+
 def test_an_output_below_a_file_is_no_output_that_exists(litelog: Command) -> None:
     litelog.lines(10)
     assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
