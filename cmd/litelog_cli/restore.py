@@ -60,7 +60,7 @@ configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
 """
 )
-@click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1)
+@click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file in which LOG_DIR is a log.")
 @click.option(
     "-o",
