@@ -150,7 +150,10 @@ def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, s
     try:
         return make_config("command line", values)
     except InvalidConfigError as error:
-        spelled = [problem.replace("sync_interval:", "--sync-interval:") for problem in error.problems]
+        spelled = [
+            problem.replace("sync_interval:", "--sync-interval:").replace("logs[0].pattern:", "--pattern:")
+            for problem in error.problems
+        ]
         raise InvalidConfigError("command line", spelled) from None
 
 
