@@ -64,7 +64,7 @@ def test_an_empty_name_is_not_the_working_folder(litelog: Command, arguments: tu
     litelog.folder.mkdir()
     done = litelog(*arguments, text="a line\n")
     assert (done.code, done.out) == (ExitCode.USAGE, "")
-    assert "empty" in done.err or "has a name" in done.err
+    assert "may not be empty" in done.err
     assert not list(litelog.folder.iterdir())
 
 
