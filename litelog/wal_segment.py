@@ -37,6 +37,12 @@ LASTING_SEGMENTS = 2
 """So many WAL segments of each generation are never deleted: the last one, and the terminal behind it."""
 
 
+def may_be_remnant(first: Position | None, start: Position, count: int) -> bool:
+    """Whether ``count`` WAL segments, from ``first`` on, of a generation that began at ``start`` may be what retention
+    left of it, or leaves just now: no more than always stay, or not the first one, which goes before all others."""
+    return count <= LASTING_SEGMENTS or first != start
+
+
 @dataclass(frozen=True, slots=True)
 class WalHeader:
     """What a WAL segment says of itself. Offsets and lengths are bytes of the log segment, uncompressed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog_cli.output import print_json
+from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ Examples:
   printf 'user1\\tlogin\\n' | litelog append --key-separator '\\t' /var/lib/events
 """
 )
-@click.argument("log_dir")
+@click.argument("log_dir", type=PLACE)
 @click.option(
     "--batch",
     type=click.IntRange(1, MAX_BATCH),

@@ -1,4 +1,4 @@
-"""``litelog completion``: the script that makes a shell complete verbs and options."""
+"""``litelog completion``: the script that makes a shell complete verbs, options and folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes litelog's verbs and options in SHELL."""
+    """Print the script that completes litelog's verbs, options and folders in SHELL."""
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(ctx.find_root().command, {}, "litelog", VARIABLE).source())

@@ -9,6 +9,7 @@ import click
 from litelog.errors import ConfigError
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import print_json
+from litelog_cli.owner_state import require_readable
 from litelog_cli.places import PLACE
 
 
@@ -23,8 +24,8 @@ back when it starts: take it out of its configuration first.
 Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is running.
 """
 )
-@click.argument("log_dir", metavar="LOG_DIR", type=PLACE)
-@click.argument("replica_url", metavar="REPLICA_URL", type=PLACE)
+@click.argument("log_dir", type=PLACE)
+@click.argument("replica_url", type=PLACE)
 @click.option("--state-dir", help="Where the daemon keeps its state.  [default: as replicate has it]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool) -> None:
@@ -39,6 +40,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
 
     kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)
     folder = log_state_folder(kept_in, log_dir)
+    require_readable(kept_in, log_dir)
     replicas = ReplicaSet(folder)
     replicas.require_whole()
     names = replicas.names() or {}

@@ -68,10 +68,6 @@ def _folders(state_dir: str) -> list[str]:
         return sorted(entry.name for entry in os.scandir(state_dir) if entry.is_dir())
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise LitelogError(
-            f"{state_dir}: cannot be listed: {error.strerror}; is it this daemon's --state-dir?"
-        ) from error
 
 
 def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:

@@ -14,11 +14,27 @@ _PORTS = {"http": 80, "https": 443}
 _AMAZON = ".amazonaws.com"
 
 
+def require_readable(state_dir: str, log: str | None = None) -> None:
+    """StateError where what daemons keep there, of all logs or of ``log``, cannot be looked at: it would seem that
+    nothing is kept. Where there is nothing, nothing is raised."""
+    from litelog.log.replicated import log_state_folder
+    from litelog.shipping.replica_state import StateError
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            rights = isinstance(error, PermissionError)
+            advice = "run this as the daemon's own user" if rights else "is it the daemon's --state-dir?"
+            raise StateError(f"{error.filename}: cannot be looked into ({error.strerror}); {advice}") from error
+
+    for _ in os.walk(state_dir if log is None else log_state_folder(state_dir, log), onerror=refuse):
+        pass
+
+
 def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowledged | None:
     """What the daemon of ``log`` knows to be in the replica; None if it keeps its state elsewhere, or none.
 
     ``url``: as the replica is called here; ``place``: its client's. A daemon that called it otherwise is found by the
-    place. Of several that wrote there, the one that came furthest.
+    place. Of several that wrote there, the one that came furthest. StateError.
     """
     from litelog.log.replicated import ReplicaSet, log_state_folder
     from litelog.opening import state_folder_of
@@ -26,6 +42,7 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
     from litelog.shipping.replica_state import read_state
     from litelog.verify.execution import Acknowledged
 
+    require_readable(state_dir, log)
     folder, mine = log_state_folder(state_dir, log), normal_place(place)
     folders = {state_folder_of(state_dir, log, url, place)}
     for name, other in (ReplicaSet(folder).names() or {}).items():

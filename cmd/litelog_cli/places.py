@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from litelog.layout import CLAIMS, GENERATIONS
 from litelog.position import Generation, generation
@@ -34,7 +35,8 @@ GENERATION = _GenerationName()
 
 
 class _PlaceName(click.ParamType[str]):
-    """A log's folder or a replica. An empty one is a variable that is not set: the working folder is not meant."""
+    """A log's folder or a replica, which shells complete as a folder. An empty one is a variable that is not set: the
+    working folder is not meant."""
 
     name = "place"
 
@@ -42,6 +44,9 @@ class _PlaceName(click.ParamType[str]):
         if not value:
             self.fail("may not be empty", param, ctx)
         return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        return [CompletionItem(incomplete, type="dir")]
 
 
 PLACE = _PlaceName()

@@ -12,6 +12,7 @@ import click
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import format_time, print_json, print_table
+from litelog_cli.owner_state import require_readable
 from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 
@@ -142,6 +143,8 @@ def _prune(
     from litelog.clock import SystemClock
     from litelog.shipping.pruning_session import PruningSession
 
+    if confirm:
+        require_readable(state_dir, replica.log)
     with opened_replica(replica.url, replica.options) as client:
         session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
         deleted = None

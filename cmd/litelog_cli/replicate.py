@@ -20,6 +20,7 @@ from litelog_cli.child import FORWARDED, Child
 from litelog_cli.config_file import choose_state_dir, config_path, read_config, telling_lines
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
+from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.reloading import Reloader
 from litelog_cli.service_manager import ServiceManager
@@ -61,8 +62,8 @@ ends, the final sync follows and its exit code is ours (4 if it succeeded and
 the final sync did not).
 """
 )
-@click.argument("log_dir", required=False)
-@click.argument("replica_urls", nargs=-1)
+@click.argument("log_dir", required=False, type=PLACE)
+@click.argument("replica_urls", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
 @click.option("--format", "format_name", help="The log's format.  [default: litelog]")
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
@@ -149,7 +150,10 @@ def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, s
     try:
         return make_config("command line", values)
     except InvalidConfigError as error:
-        spelled = [problem.replace("sync_interval:", "--sync-interval:") for problem in error.problems]
+        spelled = [
+            problem.replace("sync_interval:", "--sync-interval:").replace("logs[0].pattern:", "--pattern:")
+            for problem in error.problems
+        ]
         raise InvalidConfigError("command line", spelled) from None
 
 

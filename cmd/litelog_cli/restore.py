@@ -19,7 +19,7 @@ from litelog.registry import open_stored_format
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json
-from litelog_cli.places import GENERATION, opened_replica
+from litelog_cli.places import GENERATION, PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress, watching_progress
 from litelog_cli.signals import acting_on_signals
 from litelog_cli.target import make_target
@@ -60,9 +60,16 @@ configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
 """
 )
-@click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1)
+@click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file in which LOG_DIR is a log.")
-@click.option("-o", "--output", required=True, help="The folder to write; it may not exist, or must be empty.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=PLACE,
+    required=True,
+    help="The folder to write; it may not exist, or must be empty.",
+)
 @click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the latest]")
 @click.option("--index", help="Up to the end of this log segment, in hexadecimal digits as in the objects' names.")
 @click.option("--sequence", type=click.IntRange(0), help="Up to this record; whole commits only.")
@@ -107,8 +114,6 @@ def restore(
     """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
     if delta and if_not_exists:
         raise click.UsageError("--delta replaces what --if-not-exists leaves alone; give one of them")
-    if not output:  # a variable that is not set: the working folder is not meant
-        raise click.BadParameter("may not be empty", param_hint="-o")
     target = make_target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
         _end_without(f"{output}: exists already, nothing to do", output, as_json)

@@ -13,6 +13,7 @@ import click
 from litelog.errors import LitelogError
 from litelog_cli.config_file import choose_state_dir
 from litelog_cli.output import print_json
+from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.replicate import config_of
 from litelog_cli.shipping_progress import ShippingProgress
@@ -40,8 +41,8 @@ Where no log segment was finished since the last snapshot, that one stays the ne
 Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 fenced.
 """
 )
-@click.argument("log_dir", required=False)
-@click.argument("replica_urls", nargs=-1)
+@click.argument("log_dir", required=False, type=PLACE)
+@click.argument("replica_urls", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
 @click.option("--state-dir", help="Where the daemon keeps its state.")
 @click.option("--timeout", default="1m", show_default=True, help="How long a daemon may take.")

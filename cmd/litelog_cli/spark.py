@@ -16,6 +16,7 @@ from litelog.quantities import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import print_json, print_table
+from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.task_errors import find_told
 
@@ -91,8 +92,8 @@ again, so that each record is in the table once. Of the bounds in -o, a new
 table takes startingSequence, and begins there; others are refused.
 """
 )
-@click.argument("replica_url")
-@click.argument("target")
+@click.argument("replica_url", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--partition-by", type=click.Choice(["date", "hour"]), help="A folder for each, of records' timestamps.")
 @click.option("--schema", help="Values are JSON, and become these columns: 'user STRING, amount DOUBLE'.")
 @click.option("--lenient", is_flag=True, help="With --schema: what is no such JSON becomes nulls, and is no error.")
@@ -145,7 +146,7 @@ Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 6 anomalies that a reader may meet.
 """
 )
-@click.argument("replica_url")
+@click.argument("replica_url", type=PLACE)
 @click.option("--share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Of the contents to read.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="What chooses that share.")
 @click.option("--pattern", help="Which file names are log segments (formats lines and raw).  [default: all]")
@@ -191,7 +192,7 @@ Examples:
   litelog spark stats s3://bucket/events -o startingTimestamp=2026-11-21 --json
 """
 )
-@click.argument("replica_url")
+@click.argument("replica_url", type=PLACE)
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as one JSON object.")
 @_session_options
 def stats(replica_url: str, as_json: bool, **common: Any) -> None:
@@ -235,8 +236,8 @@ Examples:
       --sql 'SELECT key, count(*) AS n FROM log GROUP BY key ORDER BY n DESC LIMIT 10'
 """
 )
-@click.argument("replica_url")
-@click.argument("target")
+@click.argument("replica_url", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--sql", default=DEFAULT_SQL, show_default=True, help="What to ask; the view is called log.")
 @click.option(
     "--target-option", multiple=True, type=_Assignment(), help="Of the target's store: s3.NAME or store.NAME."

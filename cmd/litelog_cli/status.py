@@ -96,8 +96,10 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
 def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
     from litelog.registry import redact
     from litelog_cli.kept_status import read_kept
+    from litelog_cli.owner_state import require_readable
 
     folder = choose_state_dir(state_dir, config)
+    require_readable(folder)
     report = read_kept(folder, place, [log.path for log in _logs_of(config)])
     if not report.logs:
         raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {redact(place)}" if place else ""))

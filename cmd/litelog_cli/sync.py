@@ -31,7 +31,7 @@ waits for the uploads that are due anyway.
 Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration.
 """
 )
-@click.argument("log_dir", metavar="[LOG_DIR]", required=False, type=PLACE)
+@click.argument("log_dir", required=False, type=PLACE)
 @click.option("--wait", default="30s", show_default=True, help="How long to wait; at most 10m.")
 @click.option("--replica", "replica_url", help="Wait for this replica only.")
 @daemon_config_option

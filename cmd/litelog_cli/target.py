@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.errors import ConfigError
 from litelog_cli.start import Kind, parse_start
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ def _parse_index(text: str) -> int:
 
 
 def _parse_time(text: str) -> int:
-    start = parse_start(text, datetime.now(UTC))
-    if start.kind is not Kind.TIME:
-        raise click.BadParameter(f"{text!r} is no time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
-    return start.value
+    with suppress(ConfigError):  # which names all that a start may be
+        start = parse_start(text, datetime.now(UTC))
+        if start.kind is Kind.TIME:
+            return start.value
+    raise click.BadParameter(f"{text!r} is no time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")

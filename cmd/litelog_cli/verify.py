@@ -65,8 +65,10 @@ Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 that nobody needs) is reported and is no anomaly but with --strict.
 """
 )
-@click.argument("replica_url", metavar="REPLICA_URL", type=PLACE)
-@click.option("--against", metavar="LOG_DIR", help="Compare with the log in this folder, too; it is only read.")
+@click.argument("replica_url", type=PLACE)
+@click.option(
+    "--against", metavar="LOG_DIR", type=PLACE, help="Compare with the log in this folder, too; it is only read."
+)
 @click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as replicate has it]")
 @click.option("--sample", "share", type=_Share(), default=1.0, help="Read all structure, and this share of contents.")
 @click.option("--seed", type=click.IntRange(0), help="What chooses the sample.  [default: random, and printed]")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError, StoreError
 from litelog.position import Position, generation
-from litelog.wal_segment import LASTING_SEGMENTS
+from litelog.wal_segment import LASTING_SEGMENTS, may_be_remnant
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
@@ -31,8 +31,8 @@ class LetGoError(NothingToRestoreError):
 def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
     """Whether a generation looks as one that retention took, or is taking. StoreError.
 
-    It has no snapshot, and no older one has any: retention takes the oldest first (of an isolated owner's own). Nothing
-    but its last WAL segments is there, or its first one is not.
+    It has no snapshot, and no older one has any: retention takes the oldest first (of an isolated owner's own). Its WAL
+    segments are what that leaves.
     """
     name = generation(claim.generation)
     if client.newest_snapshots(name, 1):
@@ -41,7 +41,7 @@ def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
     if any(client.newest_snapshots(held, 1) for held in older):
         return False
     wal = list(islice(client.wal_segments(name), LASTING_SEGMENTS + 1))
-    return not wal or wal[0].position != Position(name, claim.first, 0) or len(wal) <= LASTING_SEGMENTS
+    return may_be_remnant(wal[0].position if wal else None, Position(name, claim.first, 0), len(wal))
 
 
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:

@@ -91,6 +91,9 @@ class StateFolder:
                 os.fdatasync(file.fileno())
             os.rename(temporary, os.path.join(self._path, "state.json"))
             sync_folder(self._path)
+        except FileNotFoundError as error:
+            said = "is gone, with the state in it: stop the daemon, and start it once with --takeover"
+            raise StateError(f"{self._path}: {said}") from error
         except OSError as error:
             raise StateError(f"{self._path}: cannot save state: {error.strerror}") from error
 

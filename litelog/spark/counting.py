@@ -34,11 +34,8 @@ def count_records(options: ReadOptions) -> int | None:
     """
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None
-    planned = plan(options)
-    if planned.records is not None:
-        return planned.records
-    parts = [part for partition in planned.partitions for part in partition.parts]
-    if any(part.log.format == RawFormat.name for part in parts):
+    parts = [part for partition in plan(options).partitions for part in partition.parts]
+    if any(part.log.claim is None or part.log.format == RawFormat.name for part in parts):
         return None
     headers = sum(len(piece) for part in parts for piece in part.pieces if isinstance(piece, WalPiece))
     if headers > MOST_HEADERS:
@@ -57,20 +54,19 @@ def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | N
     if isinstance(piece, SealedPiece):
         entry = piece.entry
         yield entry.key, entry.first, entry.next, entry.records
-    elif isinstance(piece, WalPiece):
+    else:
+        assert isinstance(piece, WalPiece)
         client = open_client(part.log.url, part.log.store, threading.Event())
         for header in HeaderReader(client, PARALLELISM)([info.position for info in piece.infos(part.log.generation)]):
             held = header if header.sealed is None else describe_sealed(client, header)
             yield str(header.position), held.first, held.next, held.records
-    else:
-        yield "", None, None, 1
 
 
 def _within(part: Part, first: int | None, following: int | None, records: int) -> int | None:
     """How many of ``records`` are wanted, whose sequences lie in [first, following); None where that is not known."""
     bounds = part.log.range
-    if not records:
-        return 0
+    if not records or not bounds.has_bounds:
+        return records
     if first is None or following is None:
         return None
     start, stop = max(first, bounds.first or 0), following if bounds.stop is None else min(following, bounds.stop)

@@ -134,5 +134,3 @@ class Plan:
     """All that is read, in order: by log, and in each by index and offset."""
 
     partitions: tuple[Partition, ...]
-    records: int | None
-    """How many records that are, where snapshots tell; None where the log must be read for it."""

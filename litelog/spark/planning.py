@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
-from litelog.formats.raw import RawFormat
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
@@ -53,7 +52,7 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
     """
     with _uncollected():
         items = _plan_places(find_places(options), options)
-        return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots), _count(items))
+        return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots))
 
 
 @contextmanager
@@ -184,18 +183,6 @@ def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:
             yield behind.offset - info.position.offset
         else:
             yield COMPRESSION_RATIO * info.size
-
-
-def _count(items: Sequence[Item]) -> int | None:
-    """How many records are read, where snapshots tell."""
-    total = 0
-    for item in items:
-        if not isinstance(item, SealedItem) or item.log.range.has_bounds or item.log.range.has_times:
-            return None
-        if item.log.format == RawFormat.name:
-            return None  # its records are what was shipped at a time, and not what was sealed
-        total += item.piece.entry.records
-    return total
 
 
 def _format_of(place: Place, options: ReadOptions) -> LogFormat:

@@ -31,7 +31,7 @@ from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.survey import Held, read_whole, survey, wal_between
 from litelog.verify.wal_checks import Subject, Tools
 from litelog.verify.wal_read import WalReader
-from litelog.wal_segment import LASTING_SEGMENTS, digest
+from litelog.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -185,14 +185,13 @@ class _Verification:
         return GenerationReport.of(held, claim, base, extent)
 
     def _was_let_go(self, held: Held, claims: Claims, started: int) -> bool:
-        """Whether a generation looks as one that retention took: before all that is restorable, with the WAL segments
-        left that always stay. Or as one that it is taking: it removes the first WAL segment, then the last snapshot,
-        then the other WAL segments."""
+        """Whether a generation looks as one that retention took, or is taking: before all that is restorable, without a
+        snapshot."""
         if held.snapshots or epoch_of(held.name) >= started:
             return False
         claim = claims.by_generation.get(held.name)
-        is_whole = claim is None or held.first_wal == Position(held.name, claim.first, 0)
-        if is_whole and held.wal_segments > LASTING_SEGMENTS:
+        start = held.first_wal if claim is None else Position(held.name, claim.first, 0)
+        if start is not None and not may_be_remnant(held.first_wal, start, held.wal_segments):
             return False
         older = (name for name, base in self._bases.items() if base.listed and name not in claims.isolated)
         return held.name < min(older, default=held.name) or held.name in claims.isolated

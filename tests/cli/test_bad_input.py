@@ -51,6 +51,7 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
         ("generations", ""),
         ("status", ""),
         ("sync", ""),
+        ("verify", "../replica", "--against", ""),
         ("forget", "../log", ""),
         ("prune", "", "--max-age", "1h", "--confirm"),
     ],
@@ -63,7 +64,7 @@ def test_an_empty_name_is_not_the_working_folder(litelog: Command, arguments: tu
     litelog.folder.mkdir()
     done = litelog(*arguments, text="a line\n")
     assert (done.code, done.out) == (ExitCode.USAGE, "")
-    assert "empty" in done.err or "has a name" in done.err
+    assert "may not be empty" in done.err
     assert not list(litelog.folder.iterdir())
 
 
@@ -175,6 +176,25 @@ def test_an_unreadable_folder_is_named(litelog: Command) -> None:
     done = litelog("replicate", "--once", "log", "replica")
     assert done.code == ExitCode.FAILURE
     assert "Permission denied" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("status", "log"),
+        ("forget", "log", "replica"),
+        ("prune", "replica", "--max-age", "1h", "--confirm"),
+        ("verify", "replica", "--against", "log"),
+    ],
+)
+def test_state_that_cannot_be_looked_at_is_not_taken_for_none(litelog: Command, arguments: tuple[str, ...]) -> None:
+    """As that of another user's daemon; a file in its place tells the same to root, who may read all."""
+    litelog.lines(1)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    (litelog.folder / "state-file").touch()
+    done = litelog(*arguments, "--state-dir", "state-file")
+    assert (done.code, "cannot be looked into (Not a directory)" in done.err) == (ExitCode.FAILURE, True)
 
 
 def test_an_output_below_a_file_is_no_output_that_exists(litelog: Command) -> None:

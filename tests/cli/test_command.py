@@ -251,9 +251,16 @@ def test_completion_is_printed_for_each_shell(shell: str, sign: str, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("litelog rep", "plain,replicate"), ("litelog restore --if-n", "plain,--if-not-exists")]
+    ("words", "expected"),
+    [
+        ("litelog rep", "plain,replicate"),
+        ("litelog restore --if-n", "plain,--if-not-exists"),
+        ("litelog cat ev", "dir,ev"),
+        ("litelog replicate events bac", "dir,bac"),
+        ("litelog restore backup -o ev", "dir,ev"),
+    ],
 )
-def test_a_shell_completes_verbs_and_options(litelog: Command, words: str, expected: str) -> None:
+def test_a_shell_completes_verbs_options_and_folders(litelog: Command, words: str, expected: str) -> None:
     count = str(len(words.split()) - 1)
     # The program's name decides the variable's, so it has to be the script's.
     script = "import sys; sys.argv[0] = 'litelog'; from litelog_cli.main import main; main()"

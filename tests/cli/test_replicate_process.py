@@ -209,9 +209,10 @@ def test_lines_that_cannot_be_printed_are_an_error_at_the_end(litelog: Command) 
 
 
 def test_the_command_lines_own_mistakes_are_told_without_a_line(litelog: Command) -> None:
-    done = litelog("replicate", "--sync-interval", "soon", "log", "a", "./a")
+    done = litelog("replicate", "--sync-interval", "soon", "--pattern", "*.log", "log", "a", "./a")
     assert done.code == ExitCode.USAGE
     assert "--sync-interval: must be a duration such as 10s" in done.err
+    assert "  --pattern: only the formats lines and raw have a pattern" in done.err
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)

@@ -60,6 +60,13 @@ def test_a_restore_up_to_a_time_before_everything_has_nothing_to_restore(litelog
     assert litelog("restore", replica, "-o", "out", "--timestamp", "0s", "--json").lines[0]["records"] == 2500
 
 
+@pytest.mark.parametrize("text", ["soon", "latest", "5", "2026-13-01", "9999999y"])
+def test_what_is_no_time_is_told_what_a_time_is(litelog: Command, replica: str, text: str) -> None:
+    done = litelog("restore", replica, "-o", "out", "--timestamp", text)
+    assert done.code == ExitCode.USAGE
+    assert f"--timestamp: '{text}' is no time: write 2026-11-21T10:00:00Z, or 1h" in done.err
+
+
 def test_two_bounds_at_once_are_a_usage_error(litelog: Command, replica: str) -> None:
     done = litelog("restore", replica, "-o", "out", "--sequence", "1", "--index", "0")
     assert done.code == ExitCode.USAGE

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from litelog.config import load_config
 from litelog.config.serving import DEFAULT_ADDR
+from litelog.log.replicated import default_state_dir
 from litelog.server.app import make_app
 from litelog_cli.config_file import DEFAULT_CONFIG
 from tests.unit.command_lines import parse_command
@@ -72,6 +73,13 @@ def test_it_installs_extras_that_exist_from_files_that_are_sent() -> None:
     needed = packages | {"pyproject.toml", PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
     assert needed == sent
     assert all((ROOT / path).exists() for path in sent)
+
+
+def test_its_state_lies_in_its_volume_where_no_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = dict(pair.split("=", 1) for pair in last("ENV").split())
+    monkeypatch.setenv("XDG_STATE_HOME", variables.get("XDG_STATE_HOME", ""))
+    monkeypatch.setattr("os.geteuid", lambda: int(last("USER").split(":")[0]))
+    assert default_state_dir() == last("VOLUME")
 
 
 def test_its_health_check_asks_where_the_daemon_listens() -> None:

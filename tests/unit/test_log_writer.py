@@ -661,12 +661,6 @@ def test_a_failed_roll_poisons_and_reopening_goes_on(tmp_path: Path) -> None:
     assert values_in(tmp_path) == [b"a", b"b"]
 
 
-def test_a_missing_disk_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(SourceError):
-        LogWriter(str(tmp_path / "file"))
-
-
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_log_that_cannot_be_opened_keeps_no_descriptor(tmp_path: Path, exists: bool) -> None:
     if exists:

@@ -27,7 +27,7 @@ from litelog.formats.raw import RawFormat
 from litelog.log.place import Place
 from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, SucceededError
 from litelog.shipping.pair import Source
-from litelog.shipping.replica_state import ReplicaState, StateFolder
+from litelog.shipping.replica_state import ReplicaState, StateError, StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CountingStore, Fault, FaultyStore
@@ -561,3 +561,10 @@ def test_a_locked_state_folder_is_refused(state: str) -> None:
     with StateFolder(state, "one"), pytest.raises(LockedError, match="two is in use"):
         StateFolder(state, "two")
     StateFolder(state, "two").close()
+
+
+def test_a_state_folder_that_is_removed_meanwhile_says_what_to_do(state: str) -> None:
+    with StateFolder(state, "test") as folder:
+        shutil.rmtree(state)
+        with pytest.raises(StateError, match=r"is gone.* start it once with --takeover"):
+            folder.save(ReplicaState(owner="a" * 32, log="b" * 32, claim="{}"))

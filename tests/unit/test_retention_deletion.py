@@ -67,28 +67,15 @@ def succeeded() -> ReplicaBuilder:
     return builder
 
 
-def unfinished() -> ReplicaBuilder:
-    """A first generation that ended behind its newest snapshot, and a second one that holds all of the log again."""
+def unfinished(snapshots: Iterable[int] = (1, 2)) -> ReplicaBuilder:
+    """A first generation that ended behind its newest snapshot (the one that it began with, where it has no others),
+    and a second one that holds all of the log again."""
     builder = ReplicaBuilder()
     old = builder.add()
     for segment in LOG[:4]:
         old.ship_segment(segment, cuts=[0])
-    old.snapshot(1)
-    old.snapshot(2)
-    new = builder.add()
-    for segment in LOG[:5]:
-        new.ship_segment(segment)
-    new.snapshot(5)
-    new.ship_segment(LOG[5], final=None)
-    return builder
-
-
-def unsnapshotted() -> ReplicaBuilder:
-    """As ``unfinished``, but that the first generation has no snapshot but the one that it began with."""
-    builder = ReplicaBuilder()
-    old = builder.add()
-    for segment in LOG[:4]:
-        old.ship_segment(segment, cuts=[0])
+    for upto in snapshots:
+        old.snapshot(upto)
     new = builder.add()
     for segment in LOG[:5]:
         new.ship_segment(segment)
@@ -158,12 +145,14 @@ def test_readers_read_all_that_the_newest_snapshot_names_after_each_step(make, f
 @pytest.mark.parametrize("make", [mirrored, succeeded, unfinished, everything])
 def test_a_verification_finds_no_harm_after_any_step(make):
     builder = make()
-    for _ in delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals):
-        assert found(verified(builder.store)) == []
+    steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
+    harm = [found(verified(builder.store)) for _ in steps]
+    assert harm
+    assert not any(harm)
 
 
 def test_of_a_generation_without_a_further_snapshot_only_the_first_step_looks_like_a_loss():
-    builder = unsnapshotted()
+    builder = unfinished(snapshots=())
     steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
     harm = [found(verified(builder.store)) for _ in steps]
     assert harm[0] == [("gap", wal_key(builder.generations[0].positions[0]))]
@@ -171,9 +160,9 @@ def test_of_a_generation_without_a_further_snapshot_only_the_first_step_looks_li
     assert not any(harm[1:])
 
 
-@pytest.mark.parametrize(("make", "covered"), [(unfinished, 2), (unsnapshotted, 0)])
-def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(make, covered):
-    builder = make()
+@pytest.mark.parametrize(("snapshots", "covered"), [((1, 2), 2), ((), 0)])
+def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(snapshots, covered):
+    builder = unfinished(snapshots)
     objects = builder.objects()
     for position in builder.generations[0].positions:
         left = {key: body for key, body in objects.items() if key != wal_key(position)}
@@ -181,7 +170,7 @@ def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(make, 
 
 
 def test_the_only_snapshot_of_a_generation_is_missed_while_nothing_else_is_gone():
-    builder = unsnapshotted()
+    builder = unfinished(snapshots=())
     lost = snapshot_key(builder.generations[0].name, 0)
     builder.store.delete([lost])
     assert found(verified(builder.store)) == [("missing", lost)]

@@ -90,11 +90,11 @@ def test_rows_are_not_counted_by_what_was_sealed() -> None:
     """A frame holds several runs, and a run may take several frames."""
     builder, url = _shipped()
     _seal(builder, b"more")
-    assert count_records(parse_options({"path": url})) in (None, len(values(url)))
+    assert count_records(parse_options({"path": url})) is None
     entry = builder.generations[0].entries[0]
     builder.add(builder.claim(Relation.DIVERGED, first=1), start=False).start([entry])
     assert values(url) == [*RUNS, b"more"]
-    assert count_records(parse_options({"path": url})) in (None, 6)
+    assert count_records(parse_options({"path": url})) is None
 
 
 def test_sequences_count_bytes() -> None:
