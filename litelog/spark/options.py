@@ -17,7 +17,7 @@ from litelog.errors import ConfigError
 from litelog.position import Generation
 from litelog.position import generation as parse_generation
 from litelog.quantities import parse_size
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +37,7 @@ READ_OPTIONS: Final = (
 )
 """The options of a batch, as they are written; those of stores are ``store_options``'."""
 
+_USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
 _SUFFIXES = {"k": 10, "m": 20, "g": 30, "t": 40}
 _PLAIN_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.IGNORECASE)
@@ -169,6 +170,8 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
     """
     store, others = read_store_options(given)
     known = _SPELLED | dict(own or {})
+    if "provider" in others:
+        raise ConfigError(_USE_A_VIEW)
     for name in others:
         if name not in known:
             raise ConfigError(_unknown(name, [*known.values()]))
@@ -226,7 +229,9 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if "path" in options:
         found.append(options["path"])
     if not found or not all(path.strip() for path in found):
-        raise ConfigError("no log is named: load(URL), or option path: a replica's URL, or the folder of a log")
+        raise ConfigError(
+            f"no log is named: load(URL), or option path: a replica's URL, or the folder of a log ({_USE_A_VIEW})"
+        )
     return tuple(dict.fromkeys(replica_url(path) for path in found))
 
 

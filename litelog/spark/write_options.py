@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
 from litelog.quantities import parse_size
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             f"writing litelog has no option {unknown[0]!r} (it has {', '.join(OPTIONS)}, and s3.*, store.*, fs.s3a.*)"
         )
     if not others.get("path", "").strip():
-        raise ConfigError("no replica is named: save(URL), or option path")
+        raise ConfigError(f"no replica is named: save(URL), or option path ({NO_TABLE})")
     takeover = others.get("takeover", "false").lower()
     if takeover not in ("true", "false"):
         raise ConfigError(f"takeover={others['takeover']!r} must be true or false")
