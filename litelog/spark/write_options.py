@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
-from litelog.quantities import parse_size
+from litelog.spark.spelling import parse_size_option
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def _segment_bytes(text: str | None) -> int:
     if text is None:
         return SEGMENT_BYTES
-    try:
-        size = int(text) if text.strip().isdigit() else parse_size(text)
-    except ValueError as error:
-        raise ConfigError(f"segmentBytes={text!r} {error}") from None
+    size = parse_size_option("segmentBytes", text)
     if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
         raise ConfigError(f"segmentBytes={text!r} must be {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES} bytes")
     return size
