@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from litelog.errors import ConfigError
 from litelog.position import Generation
 from litelog.position import generation as parse_generation
-from litelog.quantities import parse_size
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.spelling import parse_size_option
+from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +37,8 @@ READ_OPTIONS: Final = (
 )
 """The options of a batch, as they are written; those of stores are ``store_options``'."""
 
+_USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
-_SUFFIXES = {"k": 10, "m": 20, "g": 30, "t": 40}
-_PLAIN_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WILDCARDS = re.compile(r"[*?\[]")
 
@@ -169,6 +168,8 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
     """
     store, others = read_store_options(given)
     known = _SPELLED | dict(own or {})
+    if "provider" in others:
+        raise ConfigError(_USE_A_VIEW)
     for name in others:
         if name not in known:
             raise ConfigError(_unknown(name, [*known.values()]))
@@ -226,7 +227,9 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if "path" in options:
         found.append(options["path"])
     if not found or not all(path.strip() for path in found):
-        raise ConfigError("no log is named: load(URL), or option path: a replica's URL, or the folder of a log")
+        raise ConfigError(
+            f"no log is named: load(URL), or option path: a replica's URL, or the folder of a log ({_USE_A_VIEW})"
+        )
     return tuple(dict.fromkeys(replica_url(path) for path in found))
 
 
@@ -283,15 +286,3 @@ def parse_count(name: str, text: str | None, limit: int, *, lowest: int = 1) -> 
     if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= limit):
         raise ConfigError(f"{name}={text!r} must be a number from {lowest} to {limit}")
     return int(text)
-
-
-def parse_size_option(name: str, text: str) -> int:
-    """Bytes: a number, one with k, m, g or t as Spark has them, or a size with its unit."""
-    plain = _PLAIN_SIZE.fullmatch(text.strip())
-    try:
-        size = int(plain[1]) << _SUFFIXES.get(plain[2].lower(), 0) if plain else parse_size(text)
-    except ValueError as error:
-        raise ConfigError(f"{name}={text!r} {error}") from None
-    if size < 1:
-        raise ConfigError(f"{name}={text!r} must be at least 1 byte")
-    return size

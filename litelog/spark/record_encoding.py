@@ -28,12 +28,14 @@ TYPES = {
 def check_columns(schema: Any) -> None:
     """ConfigError where a DataFrame of this schema (a StructType) is no log."""
     kinds = {str(field.name): str(field.dataType.simpleString()) for field in schema.fields}
-    names = list(kinds)
+    names = [str(field.name) for field in schema.fields]
     if "value" not in names:
         raise ConfigError("a log needs a column named value (binary or string), and may have key and timestamp")
     if foreign := [name for name in names if name not in TYPES]:
         what = "sequences are given anew: drop it" if foreign[0] == "sequence" else "drop it, or put it into value"
         raise ConfigError(f"column {foreign[0]}: a record has value, key and timestamp; {what}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"column {twice[0]} is there twice, as after a join: drop one of them")
     for name, kind in kinds.items():
         fit = TYPES[name]
         if kind.partition(" ")[0] not in fit:  # "string collate NAME" is one, too

@@ -37,6 +37,9 @@ ANONYMOUS = "AnonymousAWSCredentialsProvider"
 ALIASES = {"path-style-access": "path-style"}
 """Names that others have for our options."""
 
+NO_TABLE = "Spark keeps no options for a table of a catalog"
+"""So one that was made of columns alone can neither be read nor be written: nothing says where it is."""
+
 _SYNONYMS = ("s3a://", "s3n://")
 
 

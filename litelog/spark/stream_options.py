@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
 from litelog.quantities import parse_duration
-from litelog.spark.options import MAX_SEQUENCE, Range, parse_count, parse_options, parse_size_option
+from litelog.spark.options import MAX_SEQUENCE, Range, parse_count, parse_options
+from litelog.spark.spelling import parse_size_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
-from litelog.quantities import parse_size
-from litelog.spark.store_options import read_store_options, replica_url
+from litelog.spark.spelling import parse_size_option
+from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             f"writing litelog has no option {unknown[0]!r} (it has {', '.join(OPTIONS)}, and s3.*, store.*, fs.s3a.*)"
         )
     if not others.get("path", "").strip():
-        raise ConfigError("no replica is named: save(URL), or option path")
+        raise ConfigError(f"no replica is named: save(URL), or option path ({NO_TABLE})")
     takeover = others.get("takeover", "false").lower()
     if takeover not in ("true", "false"):
         raise ConfigError(f"takeover={others['takeover']!r} must be true or false")
@@ -60,10 +60,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def _segment_bytes(text: str | None) -> int:
     if text is None:
         return SEGMENT_BYTES
-    try:
-        size = int(text) if text.strip().isdigit() else parse_size(text)
-    except ValueError as error:
-        raise ConfigError(f"segmentBytes={text!r} {error}") from None
+    size = parse_size_option("segmentBytes", text)
     if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
         raise ConfigError(f"segmentBytes={text!r} must be {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES} bytes")
     return size

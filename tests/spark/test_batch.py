@@ -145,6 +145,25 @@ def test_sql_finds_it_without_being_told(spark: Any, replica: Replica) -> None:
     assert tuple(counts) == (3, 10)
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE kept USING litelog OPTIONS (path '{url}')"],
+        ["CREATE TABLE kept (value binary) USING litelog OPTIONS (path '{url}')", "SELECT * FROM kept"],
+        ["CREATE TABLE kept (value binary) USING litelog OPTIONS (path '{url}')", "INSERT INTO kept VALUES (X'00')"],
+    ],
+)
+def test_a_table_of_a_catalog_is_told_to_have_no_options(spark: Any, replica: Replica, statements: list[str]) -> None:
+    *before, last = statements
+    try:
+        for statement in before:
+            spark.sql(statement.format(url=replica.url))
+        with pytest.raises(Exception, match="Spark keeps no options for a table of a catalog"):
+            spark.sql(last.format(url=replica.url)).collect()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS kept")
+
+
 def test_a_limit_ends_early(spark: Any, replica: Replica) -> None:
     assert len(spark.read.format("litelog").load(replica.url).limit(5).collect()) == 5
 

@@ -73,6 +73,17 @@ def test_export_of_another_history_is_refused(spark: Any, tmp_path: Path) -> Non
         export(spark, url, target)
 
 
+@pytest.mark.parametrize("job", [export, hybrid])
+def test_a_generation_before_that_of_the_table_is_told(spark: Any, tmp_path: Path, job: Any) -> None:
+    url, target = str(tmp_path / "replica"), str(tmp_path / "table")
+    write(rows(spark, 20, 1), url)
+    older = spark.read.format("litelog").option("includeMetadata", True).load(url).first().generation
+    write(rows(spark, 20, 1), url)
+    export(spark, url, target)
+    with pytest.raises(ConfigError, match=f"generation={older} ended before .*: leave it out"):
+        job(spark, url, target, options={"generation": older})
+
+
 def test_a_hybrid_is_of_one_history(spark: Any, tmp_path: Path) -> None:
     """Another log, and one that was written anew, are refused as an export refuses them; and what bounds one half."""
     url, other, target = (str(tmp_path / name) for name in ("replica", "other", "table"))

@@ -232,7 +232,12 @@ def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("columns", "said"),
-    [("id", "a column named value"), ("value, id AS sequence", "drop it"), ("value, id AS other", "column other")],
+    [
+        ("id", "a column named value"),
+        ("value, id AS sequence", "drop it"),
+        ("value, id AS other", "column other"),
+        ("value, value", "column value is there twice"),
+    ],
 )
 def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns: str, said: str) -> None:
     frame = spark.range(3).selectExpr("concat('v', id) AS value", "id").selectExpr(*columns.split(", "))

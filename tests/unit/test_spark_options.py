@@ -10,6 +10,7 @@ from litelog.errors import ConfigError
 from litelog.spark.options import Mode, parse_options
 from litelog.spark.partitions import PlannedLog
 from litelog.spark.schema import log_columns
+from litelog.spark.write_options import parse_write_options
 
 SECRET = "not-to-be-shown"
 
@@ -168,3 +169,15 @@ def test_several_logs_have_their_name_as_a_column() -> None:
     for paths in ('["/a", "/b"]', '["/logs/*"]'):
         columns = log_columns(parse_options({"paths": paths}), has_timestamps=True)
         assert columns[-1].title == "log"
+
+
+@pytest.mark.parametrize(("text", "size"), [("65536", 64 << 10), ("64k", 64 << 10), ("1m", 1 << 20), ("8MiB", 8 << 20)])
+def test_a_size_is_written_alike_for_reading_and_writing(text: str, size: int) -> None:
+    assert parse_options({"path": "/a", "maxpartitionbytes": text}).max_partition_bytes == size
+    assert parse_write_options({"path": "/a", "segmentbytes": text}).segment_bytes == size
+
+
+@pytest.mark.parametrize("text", ["many", "1", "2g", ""])
+def test_a_size_of_log_segments_that_does_not_fit_is_told(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"segmentBytes='{text}'"):
+        parse_write_options({"path": "/a", "segmentbytes": text})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, TruncatedError
 from litelog.event_fields import fields
-from litelog.position import generation
+from litelog.position import epoch_of, generation
 from litelog.reading.generation_choice import find_claim
 from litelog.reading.succession import find_shift
 from litelog.reading.wal_cursor import describe_sealed
@@ -93,9 +93,15 @@ def require_log(held: Held, log: str) -> None:
 
 
 def require_continued(options: ReadOptions, held: Held, generation_before: str, stop: threading.Event) -> None:
-    """DivergedError where what is read now does not continue the generation that was read before."""
+    """DivergedError where what is read now does not continue the generation that was read before; ConfigError where it
+    was asked for and is an older one."""
     if held.claim.generation == generation_before:
         return
+    if options.generation is not None and held.claim.epoch < epoch_of(generation(generation_before)):
+        raise ConfigError(
+            f"generation={options.generation} ended before {generation_before}, which was exported: leave it out, or "
+            "choose a new target"
+        )
     client = open_client(find_places(options)[0].url, options.store, stop)
     before = find_claim(client, generation(generation_before))
     try:
