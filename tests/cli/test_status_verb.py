@@ -114,14 +114,6 @@ def test_nothing_known_is_an_error(litelog: Command) -> None:
     assert (asked.code, "no daemon answers" in asked.err) == (ExitCode.FAILURE, True)
 
 
-def test_a_state_folder_that_cannot_be_read_is_not_one_that_knows_nothing(litelog: Command) -> None:
-    configure(litelog)
-    (litelog.folder / "file").touch()
-    done = litelog("status", "--config", "c.yml", "--state-dir", "file")
-    assert (done.code, done.out) == (ExitCode.FAILURE, "")
-    assert "file: cannot be looked into (Not a directory)" in done.err
-
-
 def test_the_replica_itself_is_read_where_that_is_asked_for(litelog: Command) -> None:
     litelog.lines(3)
     configure(litelog)
