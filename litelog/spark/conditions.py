@@ -129,4 +129,4 @@ def _express(condition: Condition) -> Any:
     if condition.operator in COMPARISONS:
         return COMPARISONS[condition.operator](field, pyarrow.scalar(condition.values[0], kind))
     held = field.isin(pyarrow.array(condition.values, kind))
-    return held if condition.operator == "in" else ~held
+    return held if condition.operator == "in" else ~held & field.is_valid()

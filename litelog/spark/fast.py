@@ -32,8 +32,9 @@ def read(
     """A DataFrame of a log: what ``format("litelog")`` gives, at half its price, and less where less is asked for.
 
     ``columns``: names; or a mapping of names to a column's name or a ``pyarrow.compute.Expression``. ``where``: such an
-    expression, or a list of ``(column, operator, value)`` that all must hold; what they say of ``timestamp``, and such
-    a list of ``sequence``, also spares what need not be read, and is no error where the log holds none of it.
+    expression, or a list of ``(column, operator, value)`` that all must hold, and null for none; what they say of
+    ``timestamp``, and such a list of ``sequence``, also spares what need not be read, and is no error where the log
+    holds none of it.
     ``aggregate``: ``{name: (column, function)}`` with count, sum, min and max (``*`` for all rows), per ``group_by``:
     begun inside the tasks, finished by Spark. ``options``: as of the data source.
 

@@ -92,6 +92,16 @@ def test_conditions_mean_what_they_say(where: Any, numbers: list[int]) -> None:
     assert all(bounds.overlaps(number, number + 1) for number in numbers)
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "found"),
+    [("=", "a", [b"a"]), ("!=", "a", [b"b"]), ("in", ["a"], [b"a"]), ("not in", ["a"], [b"b"])],
+)
+def test_a_key_that_is_null_fits_no_condition(operator: str, value: Any, found: list[bytes]) -> None:
+    table = pyarrow.table({"key": pyarrow.array([b"a", None, b"b"])})
+    where = expression_of(parse_conditions([("key", operator, value)]))
+    assert dataset.dataset(table).to_table(filter=where)["key"].to_pylist() == found
+
+
 def test_a_filter_narrows_and_keeps_the_start_that_was_asked_for() -> None:
     where = parse_conditions(
         [("sequence", ">=", 5), ("sequence", ">", 6), ("sequence", "<", 90), ("sequence", "<", 80)]
