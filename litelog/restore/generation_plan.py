@@ -134,9 +134,20 @@ def _plan_dropped(
             high -= 1
         else:
             plan, low = found, middle + 1
-    if plan is None:
+    if plan is None or (plan.base.start.index < early.index and _may_end_behind(plan, target)):
         raise lost[0] if lost else early
     return replace(plan, lost=tuple(lost))
+
+
+def _may_end_behind(plan: RestorePlan, target: Target) -> bool:
+    """Whether ``target`` may lie behind all that ``plan`` is made from: no snapshot need name what came there."""
+    start, last = plan.base.start, plan.base.entries[-1]
+    if target.index is not None:
+        return target.index >= start.index
+    if target.sequence is not None:
+        reached = plan.base.link().next
+        return reached is None or target.sequence >= reached
+    return plan.end == Position(start.generation, last.index, last.length)
 
 
 def _plan_within(

@@ -434,6 +434,31 @@ def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path):
     assert files_in(tmp_path / "out") == whole(LOG[1:2])
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_point_between_what_two_snapshots_name_is_refused(tmp_path, damaged):
+    """Log segment 1 was dropped before a snapshot named it, or the one that did is damaged."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment)
+    built.ship_segment(LOG[3], final=None)
+    for upto, first in ((1, 0), (2, 1), (3, 2)) if damaged else ((1, 0), (3, 2)):
+        built.snapshot(upto, first)
+        built.prune(upto)
+    objects = builder.objects()
+    if damaged:
+        key = next(key for key in objects if key.endswith("/snapshots/0000000000000002.snapshot.lz4"))
+        objects[key] = objects[key][:-1]
+    client = client_of(objects)
+    for number, target in enumerate((Target(index=0), Target(sequence=LOG[0].next - 1))):
+        restore_to(client, tmp_path / f"{number}", target)
+        assert files_in(tmp_path / f"{number}") == whole(LOG[:1])
+    behind = LOG[1].next - 1
+    for target in (Target(index=1), Target(sequence=behind), Target(timestamp=behind * SECOND)):
+        with pytest.raises(CorruptObjectError if damaged else TooEarlyError):
+            find_plan(client, target, FORMAT)
+
+
 def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_path):
     builder = mirrored()
     old = builder.generations[0]
