@@ -185,9 +185,10 @@ def bench_folder(given: str | None) -> Iterator[Path]:
 
 
 def empty(folder: Path) -> Path:
-    """Have ``folder`` there, and nothing in it."""
+    """Have ``folder`` there, and nothing in it; on the disk, too: what was there goes at nobody else's expense."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    os.sync()
     return folder
 
 
