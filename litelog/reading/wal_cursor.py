@@ -167,6 +167,12 @@ class WalCursor:
         self.link, self.last = after, header.position
 
 
+def describe(client: ReplicaClient, header: WalHeader) -> WalHeader | SnapshotEntry:
+    """What tells which records a WAL segment carries: its header, or the entry of the sealed segment that it stands
+    for. ReplicaGapError."""
+    return header if header.sealed is None else describe_sealed(client, header)
+
+
 def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
     """The entry that a snapshot would have of the sealed segment that ``header`` stands for. ReplicaGapError."""
     entry = read_entry(client, header.position.generation, header.index, header)

@@ -12,7 +12,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, ExistsError
 from litelog.log.place import Place
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
-from litelog.reading.wal_cursor import describe_sealed
+from litelog.reading.wal_cursor import describe
 from litelog.reading.wal_search import read_header
 from litelog.shipping.finished_files import UnfitError
 from litelog.shipping.snapshots import find_snapshot
@@ -56,8 +56,7 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
     if claim.predecessor is None or claim.relation is not Relation.CONTINUES or index < 0:
         return None
     try:
-        header = read_header(client, Position(generation(claim.predecessor), index, 0))
-        return header.first if header.sealed is None else describe_sealed(client, header).first
+        return describe(client, read_header(client, Position(generation(claim.predecessor), index, 0))).first
     except CorruptionError:
         return None
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from litelog.formats.raw import RawFormat
-from litelog.reading.wal_cursor import describe_sealed
+from litelog.reading.wal_cursor import describe
 from litelog.reading.wal_search import HeaderReader
 from litelog.spark.options import Mode
 from litelog.spark.partitions import SealedPiece, WalPiece
@@ -58,7 +58,7 @@ def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | N
         assert isinstance(piece, WalPiece)
         client = open_client(part.log.url, part.log.store, threading.Event())
         for header in HeaderReader(client, PARALLELISM)([info.position for info in piece.infos(part.log.generation)]):
-            held = header if header.sealed is None else describe_sealed(client, header)
+            held = describe(client, header)
             yield str(header.position), held.first, held.next, held.records
 
 

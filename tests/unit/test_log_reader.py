@@ -629,15 +629,21 @@ def test_a_follower_of_a_text_that_was_cut_and_written_anew_is_told(tmp_path: Pa
             next(reader)
 
 
+def put_copy_in_place(log: Path) -> None:
+    """Whoever has the log's files open has others from now on than those that the folder holds."""
+    copy = log.with_name("copy")
+    shutil.copytree(log, copy)
+    log.rename(log.with_name("gone"))
+    copy.rename(log)
+
+
 def test_a_follower_goes_on_in_a_copy_that_took_its_logs_place(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with LogWriter(str(log)) as writer:
         writer.append([b"a", b"b"])
     with LogReader(str(log), follow=True, block=False) as reader:
         assert [next(reader).value, next(reader).value] == [b"a", b"b"]
-        shutil.copytree(log, tmp_path / "copy")
-        log.rename(tmp_path / "gone")
-        (tmp_path / "copy").rename(log)
+        put_copy_in_place(log)
         with pytest.raises(NotYetAvailableError):
             next(reader)
         with LogWriter(str(log)) as writer:
@@ -651,9 +657,7 @@ def test_a_follower_goes_on_in_a_copy_that_has_begun_another_log_segment(tmp_pat
         writer.append([b"a", b"b"])
     with LogReader(str(log), follow=True, block=False) as reader:
         assert [next(reader).value, next(reader).value] == [b"a", b"b"]
-        shutil.copytree(log, tmp_path / "copy")
-        log.rename(tmp_path / "gone")
-        (tmp_path / "copy").rename(log)
+        put_copy_in_place(log)
         with LogWriter(str(log)) as writer:
             writer.append(b"c")
             writer.roll()
@@ -671,9 +675,7 @@ def test_nothing_of_a_copied_text_is_passed_over_where_another_file_follows(
     (log / "app-1.log").write_text("one\n")
     with LogReader(str(log), log_format, follow=True, block=False) as reader:
         assert next(reader).value.strip() == b"one"
-        shutil.copytree(log, tmp_path / "copy")
-        log.rename(tmp_path / "gone")
-        (tmp_path / "copy").rename(log)
+        put_copy_in_place(log)
         with (log / "app-1.log").open("a") as file:
             file.write("two\n")
         (log / "app-2.log").write_text("three\n")

@@ -12,7 +12,7 @@ from litelog.event_fields import fields
 from litelog.position import epoch_of, generation
 from litelog.reading.generation_choice import find_claim
 from litelog.reading.succession import find_shift
-from litelog.reading.wal_cursor import describe_sealed
+from litelog.reading.wal_cursor import describe
 from litelog.reading.wal_search import HeaderReader, first_reaching
 from litelog.spark.options import Range
 from litelog.spark.packing import SealedItem, WalItem, pack
@@ -65,8 +65,7 @@ def first_held(held: Held) -> int | None:
         if isinstance(item, SealedItem):
             first = item.piece.entry.first
         elif isinstance(item, WalItem):
-            header = held.headers([item.info.position])[0]
-            first = header.first if header.sealed is None else describe_sealed(held.client, header).first
+            first = describe(held.client, held.headers([item.info.position])[0]).first
         if first is not None:
             return first
     return None
