@@ -9,7 +9,9 @@ import logging
 import os
 import re
 import threading
+from collections import deque
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -36,6 +38,9 @@ CONTINUE_BYTES = 2 << 20
 """Larger bodies wait for the store's ``100 Continue``, so that one which is refused is not sent; for smaller ones that
 round trip costs more than it saves."""
 
+MAX_TOKENS = 4
+"""Session tokens that are remembered: the last ones, as one that was replaced may still be in an answer under way."""
+
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """How HTML and XHTML begin."""
 
@@ -53,7 +58,9 @@ class SharedClient:
         """ConfigError."""
         silence_secrets()
         _silence_refusals()
-        self.client = _make_client(settings)
+        self.tokens: deque[str] = deque(maxlen=MAX_TOKENS)
+        """Session tokens that were sent, and that no message may show."""
+        self.client = _make_client(settings, self.tokens)
         self._settings = settings
         self._renewing = threading.Lock()
         self._users = 0
@@ -86,7 +93,7 @@ class SharedClient:
             if self.client is not stale:
                 return True
             try:
-                self.client = _make_client(self._settings)
+                self.client = _make_client(self._settings, self.tokens)
             except ConfigError as error:
                 said = "%s: the credentials cannot be looked up again: %s"
                 extra = fields("credentials-failed", replica=self._settings.url)
@@ -98,7 +105,7 @@ _sharing = threading.Lock()
 _shared: WeakValueDictionary[Like, SharedClient] = WeakValueDictionary()
 
 
-def _make_client(settings: S3Settings) -> Any:
+def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
     """A boto3 client with a session of its own: sessions are not for several threads, clients are. ConfigError."""
     own = settings.endpoint is not None
     path_style = own if settings.path_style is None else settings.path_style
@@ -137,12 +144,12 @@ def _make_client(settings: S3Settings) -> Any:
     except Exception as error:  # noqa: BLE001  what a source of credentials says may be of any kind
         failures = S3Failures(settings)
         raise ConfigError(f"{settings.url}: {failures.shown(str(error))}") from failures.cause(error)
-    _register(client, settings)
+    _register(client, settings, tokens)
     return client
 
 
-def _register(client: Any, settings: S3Settings) -> None:
-    """Have the client change requests before it signs them."""
+def _register(client: Any, settings: S3Settings, tokens: deque[str]) -> None:
+    """Have the client change requests before it signs them, and note the session ``tokens`` that it sends."""
 
     def unwrap_body(params: dict[str, Any], **_: object) -> None:
         """Bytes as bytes: botocore wraps them into a file, hashes and sends that in small pieces, and always waits.
@@ -173,10 +180,19 @@ def _register(client: Any, settings: S3Settings) -> None:
         )  # ``*`` comes before botocore's s3
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-call.s3.{operation}", unwrap_body)
+    client.meta.events.register("before-send.s3", partial(_note_token, tokens))
     if settings.headers:
         client.meta.events.register("before-call.s3", add_headers)
     if not settings.bucket.endswith(EXPRESS_SUFFIX):
         client.meta.events.register("before-call.s3.DeleteObjects", add_digest)
+
+
+def _note_token(tokens: deque[str], request: Any, **_: object) -> None:
+    """The credential chain's, which changes: a server, or a proxy, that shows requests in its errors repeats it."""
+    token = request.headers.get("X-Amz-Security-Token")
+    token = token.decode() if isinstance(token, bytes) else token
+    if token and token not in tokens.copy():
+        tokens.append(token)
 
 
 def _silence_refusals() -> None:

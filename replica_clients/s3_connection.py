@@ -19,8 +19,8 @@ class S3Connection:
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
-        self.failures = S3Failures(settings)
         self._shared = SharedClient.of(settings)
+        self.failures = S3Failures(settings, self._shared.tokens)
         self._closing = threading.Lock()
         self._closed = False
 
@@ -40,7 +40,7 @@ class S3Connection:
             explained = self.failures.explain(operation, key, error)
             if isinstance(error, ClientError) and error_code(error) in STALE_CREDENTIALS:
                 explained.retryable = self._shared.renew(client) or explained.retryable
-            raise explained from self.failures.cause(error)
+            raise explained from self.failures.cause(error, key)
         return answer
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from botocore import exceptions
 from botocore.exceptions import ClientError
@@ -18,7 +19,7 @@ from botocore.exceptions import ClientError
 from litelog.errors import ExistsError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from replica_clients.s3_settings import S3Settings
 
@@ -31,8 +32,12 @@ MAX_REASON_CHARACTERS = 600
 MIN_SECRET_CHARACTERS = 8
 """Shorter values are no secrets, and masking them would garble messages."""
 
+MIN_NAME_CHARACTERS = 40
+"""Shorter names of objects are no part of what looks like a token, and might be a part of one."""
+
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
-"""What a session token looks like, whose value is not known here where the credential chain found it."""
+"""What a token looks like whose value is not known here: one that the store made, or whoever gives credentials. A long
+object's key looks like one, too: what is named in the request is not masked."""
 
 _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
 """What makes one request valid for some minutes."""
@@ -45,13 +50,17 @@ _OPERATIONS = frozenset(
 )
 """S3's, as botocore names them. All others are of who gives credentials: AssumeRole, GetRoleCredentials, ..."""
 
+_SAY_ALL = (exceptions.ParamValidationError, exceptions.UnsupportedTLSVersionWarning)
+"""What is wrong on this side, and will stay so."""
+
 _INCOMPLETE = (exceptions.PartialCredentialsError, exceptions.UnauthorizedSSOTokenError)
 
 _CREDENTIAL_MODULES = frozenset({"botocore.credentials", "botocore.tokens"})
 
-STALE_CREDENTIALS = frozenset(
-    {"ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
-)
+_NO_SUCH_KEY_ID = frozenset({"InvalidAccessKeyId", "XAdminUserNotFound", "NotSignedUp"})
+"""S3, versitygw and s3s-fs, of an access key that they do not know."""
+
+STALE_CREDENTIALS = _NO_SUCH_KEY_ID | {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
 """The keys were replaced or ran out: the credential chain is asked anew."""
 
 NO_BATCHES = frozenset({"NotImplemented", "XNotImplemented", "MalformedXML", "MethodNotAllowed"})
@@ -78,8 +87,10 @@ _ACTIONS = {
 }
 _KMS_ACTIONS = {"put": "kms:GenerateDataKey and kms:Decrypt", "open": "kms:Decrypt", "read": "kms:Decrypt"}
 
+_CHECK_THE_KEY_ID = "the access key does not exist there: check the profile, the environment and the endpoint"
+
 _WHAT_TO_DO = {
-    "InvalidAccessKeyId": "the access key does not exist there: check the profile, the environment and the endpoint",
+    **dict.fromkeys(_NO_SUCH_KEY_ID, _CHECK_THE_KEY_ID),
     "SignatureDoesNotMatch": "the secret key does not belong to the access key, or a proxy changes requests",
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it (NTP)",
     "ExpiredToken": "the credentials ran out; they are looked up again",
@@ -98,6 +109,13 @@ _WHAT_TO_DO = {
 }
 
 
+_TAKEN = frozenset({"PreconditionFailed", "412", "NotModified", "304"})
+"""What a create-only put of a key that is taken is answered with; the latter two by S3Mock, of an upload in parts."""
+
+_SPEAK_TLS = "if the endpoint speaks TLS, write https:// in its URL"
+"""To a request without TLS most such servers say nothing; Go's and nginx answer 400, with words of their own."""
+
+
 class NotS3Error(Exception):
     """An answer is of something else than a store: a console, a portal, a web server."""
 
@@ -112,8 +130,10 @@ class S3Error(StoreError):
 class S3Failures:
     """Makes litelog's errors of a store's failures. ``operation`` is put, open, read, list, delete or abort."""
 
-    def __init__(self, settings: S3Settings) -> None:
+    def __init__(self, settings: S3Settings, tokens: Collection[str] = ()) -> None:
+        """``tokens``: session tokens that requests carry, as far as they are known by now."""
         self._settings = settings
+        self._tokens = tokens
         self._secrets = sorted((text for text in settings.secrets if len(text) >= MIN_SECRET_CHARACTERS), key=len)
 
     def explain(self, operation: str, key: str, error: BaseException) -> StoreError:
@@ -127,7 +147,7 @@ class S3Failures:
             )
         lacking = self._without_credentials(error)
         reason, retryable = self._from_client(error) if lacking is None else (lacking, True)
-        return StoreError(operation, key, self.shown(reason), retryable=retryable)
+        return StoreError(operation, key, self.shown(reason, key), retryable=retryable)
 
     @contextmanager
     def reading(self, operation: str, key: str) -> Iterator[None]:
@@ -135,34 +155,34 @@ class S3Failures:
         try:
             yield
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            reason = self.shown(f"the store's answer is damaged: {type(error).__name__}: {error}")
-            raise StoreError(operation, key, reason) from self.cause(error)
+            reason = self.shown(f"the store's answer is damaged: {type(error).__name__}: {error}", key)
+            raise StoreError(operation, key, reason) from self.cause(error, key)
 
     def refused(self, operation: str, key: str, code: str, message: str) -> StoreError:
         """The StoreError for one key that a batch answered with an error."""
-        reason = self._reason(operation, code, message)
+        reason = self._reason(operation, key, code, message)
         return StoreError(operation, key, reason, retryable=code in _MAY_PASS)
 
-    def shown(self, reason: str) -> str:
-        """``reason`` as one line of bounded length without secrets."""
-        return _shorten(self._masked(" ".join(reason.split())), MAX_REASON_CHARACTERS)
+    def shown(self, reason: str, key: str = "") -> str:
+        """``reason`` as one line of bounded length without secrets. ``key``: of the object that the request names."""
+        return _shorten(self._masked(" ".join(reason.split()), key), MAX_REASON_CHARACTERS)
 
-    def cause(self, error: BaseException) -> BaseException | None:
+    def cause(self, error: BaseException, key: str = "") -> BaseException | None:
         """What a traceback may show as the reason of our error: None where the store's words hold a secret."""
         said = " ".join(str(error).split())
-        return error if self._masked(said) == said else None
+        return error if self._masked(said, key) == said else None
 
     def _from_answer(self, operation: str, key: str, error: ClientError) -> StoreError:
         said: Mapping[str, Any] = error.response.get("Error", {})
         facts: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
         status, headers = int(facts.get("HTTPStatusCode", 0)), facts.get("HTTPHeaders", {})
-        code = str(said.get("Code", status))
+        code = str(said.get("Code") or status)
         if operation in {"open", "read"} and code in {"NoSuchKey", "404", "NoSuchVersion"}:
             return NotFoundError(key, operation)
-        if operation == "put" and code in {"PreconditionFailed", "412"}:
+        if operation == "put" and code in _TAKEN:
             return ExistsError(key)
         message = str(said.get("Message", ""))
-        reason = self._region(code, said, headers) or self._reason(operation, code, message)
+        reason = self._region(code, said, headers) or self._reason(operation, key, code, message)
         retryable = code in _MAY_PASS or (status >= 500 and status != 501) or status in _PASSING_STATUSES
         answered = S3Error(operation, key, reason, retryable=retryable, retry_after=_retry_after(headers))
         answered.code, answered.status = code, status
@@ -181,21 +201,23 @@ class S3Failures:
         where = f"set region: {right}" if right else "set its region"
         return f"bucket {self._settings.bucket} is in another region: {where} ({code})"
 
-    def _reason(self, operation: str, code: str, message: str) -> str:
+    def _reason(self, operation: str, key: str, code: str, message: str) -> str:
         bucket, endpoint = self._settings.bucket, self._settings.endpoint
         at = f" at {endpoint}" if endpoint else ""
-        whole = self._masked(message.strip().rstrip("."))  # before it is cut: half a secret is one, too
+        whole = self._masked(message.strip().rstrip("."), key)  # before it is cut: half a secret is one, too
         short = _shorten(whole, MAX_SAID_CHARACTERS)
         said = f"{short} ({code})" if short else code
         if code == "NoSuchBucket":
             advice = f"there is no bucket {bucket}{at}: make it, or correct the replica's URL"
         elif code in {"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "KMS.AccessDeniedException"}:
             advice = f"no permission on bucket {bucket}{at}: grant {self._actions(operation, code, message)}"
+        elif code == "400" and (endpoint or "").startswith("http://"):  # no error of S3's has only that name
+            advice = _SPEAK_TLS
         elif "x-amz-checksum" in message.lower():
             advice = "the store does not know that checksum: set checksum: md5"
         else:
             advice = _WHAT_TO_DO.get(code, "")
-        return self.shown(f"{advice}: {said}" if advice else said)
+        return self.shown(f"{advice}: {said}" if advice else said, key)
 
     def _actions(self, operation: str, code: str, message: str) -> str:
         kms = _KMS_ACTIONS.get(operation)
@@ -240,14 +262,21 @@ class S3Failures:
             unknown = any(word in cause for word in ("NameResolution", "resolve", "Name or service", "nodename"))
             advice = "its name is not known: check endpoint, region and DNS" if unknown else "is it up, and reachable?"
             return f"cannot reach {where}: {advice}: {detail}", True
-        if isinstance(error, exceptions.ParamValidationError | exceptions.UnsupportedTLSVersionWarning):
-            return detail, False
-        return f"{type(error).__name__}: {detail}", True
+        if isinstance(error, exceptions.ConnectionClosedError) and where.startswith("http://"):
+            return f"{where} ended the connection without an answer: is it up? {_SPEAK_TLS}: {detail}", True
+        kind = "" if isinstance(error, _SAY_ALL) else f"{type(error).__name__}: "
+        return f"{kind}{detail}", bool(kind)
 
-    def _masked(self, text: str) -> str:
-        for secret in reversed(self._secrets):
+    def _masked(self, text: str, key: str = "") -> str:
+        tokens = (token for token in tuple(self._tokens) if len(token) >= MIN_SECRET_CHARACTERS)
+        for secret in (*reversed(self._secrets), *tokens):
             text = text.replace(secret, "***")
-        return _TOKEN.sub("***", _SIGNATURE.sub(r"\1***", text))
+        named = f"{self._settings.bucket}/{self._settings.prefix}{key}"
+        own = (named, quote(named), f"{self._settings.prefix}{key}", quote(named.partition("/")[2], safe=""))
+        kept = "|".join(re.escape(name) for name in own if len(name) >= MIN_NAME_CHARACTERS)
+        apart = re.split(f"({kept})", text) if kept else [text]
+        apart[::2] = (_TOKEN.sub("***", _SIGNATURE.sub(r"\1***", other)) for other in apart[::2])
+        return "".join(apart)
 
 
 def _asked_for_credentials(error: BaseException) -> bool:

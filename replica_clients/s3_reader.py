@@ -35,7 +35,8 @@ class S3Reader(ByteStream):
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001  of botocore, urllib3, http.client and ssl
-                raise self._failures.explain("read", self._key, error) from self._failures.cause(error)
+                failure = self._failures.explain("read", self._key, error)
+                raise failure from self._failures.cause(error, self._key)
             if not piece:
                 raise StoreError("read", self._key, f"the answer ends {self._left} bytes early")
             pieces.append(piece)

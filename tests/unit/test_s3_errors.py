@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import socket
+import threading
 import traceback
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
@@ -81,6 +83,7 @@ def test_the_redirect_of_a_new_bucket_passes() -> None:
 
 def test_answers_are_not_failures() -> None:
     assert isinstance(failure(error_answer(412, "PreconditionFailed")), ExistsError)
+    assert isinstance(failure(Answer(304)), ExistsError)
     assert isinstance(failure(error_answer(404, "NoSuchKey"), "open"), NotFoundError)
     assert not isinstance(failure(error_answer(404, "NoSuchBucket"), "open"), NotFoundError)
     assert not isinstance(failure(error_answer(404, "NoSuchBucket"), "list"), NotFoundError)
@@ -105,6 +108,9 @@ def test_a_permission_on_the_key_is_named() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
+        (error_answer(403, "InvalidAccessKeyId"), "the access key does not exist there: check the profile"),
+        (error_answer(404, "XAdminUserNotFound"), "the access key does not exist there: check the profile"),
+        (error_answer(403, "NotSignedUp"), "the access key does not exist there: check the profile"),
         (error_answer(404, "NoSuchBucket"), "there is no bucket bucket at http://127.0.0.1"),
         (error_answer(403, "RequestTimeTooSkewed"), "set it (NTP)"),
         (error_answer(400, "ExpiredToken"), "looked up again"),
@@ -180,6 +186,28 @@ def test_tls_with_what_speaks_none_is_named() -> None:
     assert caught.value.retryable
 
 
+GO_OVER_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+NGINX_OVER_HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n<html>The plain HTTP request was sent to HTTPS port</html>"
+
+
+@pytest.mark.parametrize("said", [b"", GO_OVER_HTTP, NGINX_OVER_HTTP])
+def test_http_to_a_port_that_speaks_tls_is_named(said: bytes) -> None:
+    """Most servers end such a connection at once; some say a word before."""
+
+    def refuse(listening: socket.socket) -> None:
+        with listening.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        refusing = threading.Thread(target=refuse, args=(listening,))
+        refusing.start()
+        with pytest.raises(StoreError, match="if the endpoint speaks TLS, write https://"):
+            open_at(endpoint).put("key", [b"x"])
+        refusing.join()
+
+
 def test_a_silent_server_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = open_at(f"http://127.0.0.1:{silent.getsockname()[1]}", **{"read-timeout": "100ms"})
@@ -223,6 +251,62 @@ def test_credentials_that_ran_out_are_looked_up_again(
             store.put("key", [b"x"])
         assert caught.value.retryable
         store.put("key", [b"x"])
+
+
+LONG_KEY = "generations/0000000112345678/wal/0000000000000000/0000000000000800.wal.lz4"
+
+
+@pytest.mark.parametrize("prefix", ["", "a/prefix of some/length+more"])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        lambda store: store.put(LONG_KEY, [b"x"]),
+        lambda store: store.open(LONG_KEY),
+        lambda store: store.delete([LONG_KEY]),
+        lambda store: list(store.list(LONG_KEY)),
+    ],
+)
+def test_an_error_shows_the_host_the_port_the_bucket_and_the_key(
+    prefix: str, request_: Callable[[S3Store], object]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    store = open_store(f"s3://a-bucket-of-ours/{prefix}", {"endpoint": f"http://{address}", **OPTIONS})
+    with pytest.raises(StoreError, match="cannot reach") as caught:
+        request_(store)
+    shown = unquote(str(caught.value))
+    assert f"http://{address}/a-bucket-of-ours" in shown
+    assert shown.count(LONG_KEY) == 2, "of the error itself, and in the URL"
+    assert "***" not in shown
+    assert caught.value.__cause__ is not None, "the traceback shows it, too"
+
+
+def test_a_token_beside_a_long_key_is_masked() -> None:
+    with ScriptedServer(
+        lambda _: error_answer(403, "AccessDenied", f"{LONG_KEY}{TOKEN} {LONG_KEY}?{'k' * 90}")
+    ) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, **OPTIONS, "session-token": "t" * 20})
+        with pytest.raises(StoreError, match="AccessDenied") as caught:
+            store.put(LONG_KEY, [b"x"])
+        shown = "".join(traceback.format_exception(caught.value))
+    assert TOKEN not in shown
+    assert "k" * 90 not in shown
+    assert LONG_KEY in shown
+
+
+def test_a_session_token_of_the_environment_is_masked_however_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What MinIO's STS gives is a JWT: dots between its parts, and some are short."""
+    token = "eyJhbGciOiJIUzUxMiJ9.eyJjYW5hcnkiOiJ5ZXMifQ.c2lnbmF0dXJl"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    with ScriptedServer(lambda request: error_answer(403, "AccessDenied", str(request.headers))) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint})
+        with pytest.raises(StoreError, match="AccessDenied") as caught:
+            store.put("key", [b"x"])
+        store.close()
+        assert server.requests[0].headers["x-amz-security-token"] == token
+    assert token not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("found", ["given", "in the environment"])
