@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -12,6 +13,7 @@ from tenacity import RetryCallState, Retrying
 from litelog.byte_stream import ByteStream
 from litelog.clock import SystemClock
 from litelog.errors import StoreError, release
+from litelog.event_fields import fields
 from litelog.object_store import ByteRange, ObjectInfo
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from litelog.clock import Clock
     from litelog.object_store import ObjectStore
+
+_logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -52,9 +56,10 @@ as often short as long."""
 class RetryingStore:
     """An ObjectStore that tries again when the one inside raises a StoreError that may pass (``retryable``).
 
-    It waits for as long as the store asks (``retry_after``), within the policy's total. NotFoundError and ExistsError
-    are answers and are passed on. So a put whose answer was lost may raise ExistsError for what it wrote itself: the
-    caller compares what is there with what it sent (every attempt sends the same bytes).
+    It waits for as long as the store asks (``retry_after``), but no longer than the policy's longest wait. It
+    logs that wait once in an outage. NotFoundError and ExistsError are answers and are passed on. So a put whose answer
+    was lost may raise ExistsError for what it wrote itself: the caller compares what is there with what it sent (every
+    attempt sends the same bytes).
     A stream that fails goes on where it was, and a listing behind the last key it gave: objects never change.
     ``stop``: once it is set, nothing is tried again, and a wait ends at once with the last error.
     """
@@ -76,6 +81,7 @@ class RetryingStore:
         self._clock = clock or SystemClock()
         self._outage: tuple[float, float] | None = None
         """When the first and the last of the failures was that nothing was answered since; by the clock."""
+        self._is_wait_logged = False
         self.url = inner.url
         self.fences = inner.fences
 
@@ -144,18 +150,20 @@ class RetryingStore:
             nonlocal last_wait
             last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
             asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
-            return max(0.0, min(max(last_wait, asked), end - steady()))
+            return max(0.0, min(max(last_wait, min(asked, policy.longest_seconds)), end - steady()))
 
         def keep_error(state: RetryCallState) -> None:
             nonlocal last_error
             last_error = state.outcome.exception() if state.outcome else None
             if last_error is not None:
                 release(last_error)
+                self._log_wait(last_error, state.upcoming_sleep)
 
         def is_worth_another(state: RetryCallState) -> bool:
             error = state.outcome.exception() if state.outcome else None
             failed = isinstance(error, StoreError) and error.retryable
             self._outage = (self._began(steady()), steady()) if failed else None
+            self._is_wait_logged &= failed
             return failed
 
         def sleep(seconds: float) -> None:
@@ -179,6 +187,13 @@ class RetryingStore:
             last_error = None
             release(error)
             raise
+
+    def _log_wait(self, error: BaseException, seconds: float) -> None:
+        asked = getattr(error, "retry_after", None)
+        if asked and not self._is_wait_logged:
+            self._is_wait_logged = True
+            said = "%s: the store asks to be left alone for %g s; tried again in %.1f s: %s"
+            _logger.warning(said, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url))
 
     def _began(self, now: float) -> float:
         """When the time of a request that is tried ``now`` began: with an outage that goes on."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
 from litelog.replicator.schedule import Schedule
-from litelog.shipping.back_off import is_worth_saying, needs_help
+from litelog.shipping.back_off import describe_wait, is_worth_saying, needs_help
 from litelog.shipping.replica_task import BUSY, OVER, Phase, ReplicaTask
 
 if TYPE_CHECKING:
@@ -309,9 +309,10 @@ class Turns:
             _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
         elif is_worth_saying(task.failures):
             level = logging.ERROR if needs_help(error) else logging.WARNING
-            said = "%s to %s: failure %d in a row, tried again in %.1f s: %s"
+            said = "%s to %s: failure %d in a row, %s: %s"
             extra = task.fields("sync-failed", task.failures)
-            _logger.log(level, said, task.log, task.url, task.failures, task.due - now, error, extra=extra)
+            wait = describe_wait(error, task.due - now)
+            _logger.log(level, said, task.log, task.url, task.failures, wait, error, extra=extra)
 
     def _is_abandoned(self, task: ReplicaTask) -> bool:
         """Whether a task ends without a last sync."""

@@ -18,7 +18,7 @@ from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.position import generation
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, finished_by
-from litelog.shipping.back_off import BackOff, needs_help
+from litelog.shipping.back_off import BackOff, describe_wait, needs_help
 from litelog.shipping.clearing import Clearing
 from litelog.shipping.fencing import require_newest
 from litelog.shipping.listener import Sealed, Snapped
@@ -238,10 +238,11 @@ class Archive:
             self._error = error
             if self._back_off.worth_saying:
                 level = logging.ERROR if needs_help(error) else logging.WARNING
-                said = "%s to %s: sealing failed %d times in a row, tried again in %.1f s: %s"
+                said = "%s to %s: sealing failed %d times in a row, %s: %s"
                 where = (self._pair.source.folder, self._pair.client.url)
                 extra = fields("sealing-failed", log=where[0], replica=where[1], failures=self._back_off.failures)
-                _logger.log(level, said, *where, self._back_off.failures, delay, error, extra=extra)
+                wait = describe_wait(error, delay)
+                _logger.log(level, said, *where, self._back_off.failures, wait, error, extra=extra)
 
     def _due(self) -> float | None:
         if self._running or self._stopped:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 30.0
-"""A store that comes back is noticed within this time, and one that is down gets few requests."""
-MAX_RETRY_AFTER_SECONDS = 300.0
-"""A store that asks to be left alone for longer is asked again after this time: it may not have meant it."""
+"""A store that comes back is noticed within this time, and one that is down gets few requests. A store that asks to be
+left alone for longer (Retry-After) is asked again after this time as well: after a fault, shipping must catch up soon,
+and a proxy in front of the store may ask for minutes or hours."""
 
 
 class BackOff:
@@ -26,7 +26,7 @@ class BackOff:
         self.delay = FIRST_DELAY_SECONDS
 
     def fail(self, error: LitelogError) -> float:
-        """Take note of a failure; how many seconds to wait: capped, jittered, and as long as the store asks."""
+        """Take note of a failure; how many seconds to wait: capped, jittered, and, up to the same cap, as long as the store asks."""
         self.failures += 1
         self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, self._random)
         return max(self.delay, asked_delay(error))
@@ -48,9 +48,14 @@ def needs_help(error: LitelogError) -> bool:
 
 
 def asked_delay(error: LitelogError) -> float:
-    """For how many seconds the store asks to be left alone; capped."""
+    """For how many seconds the store is left alone because it asked for that: at most MAX_DELAY_SECONDS."""
+    return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0
+
+
+def describe_wait(error: LitelogError, seconds: float) -> str:
+    """When the request is tried again, for a log line: in ``seconds``, and what the store asked for if it did."""
     asked = error.retry_after if isinstance(error, StoreError) else None
-    return min(asked or 0.0, MAX_RETRY_AFTER_SECONDS)
+    return f"tried again in {seconds:.1f} s" + (f" (the store asked for {asked:g} s)" if asked else "")
 
 
 def next_delay(delay: float, random: Random) -> float:

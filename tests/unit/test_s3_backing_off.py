@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, SourceMissingError, StoreError
-from litelog.shipping.back_off import MAX_DELAY_SECONDS, MAX_RETRY_AFTER_SECONDS
+from litelog.shipping.back_off import MAX_DELAY_SECONDS, describe_wait
 from litelog.shipping.replica_task import Phase, ReplicaTask
 
 
@@ -31,6 +31,13 @@ def test_what_will_not_pass_is_tried_again_at_the_longest_delay() -> None:
     assert wait_after(StoreError("put", "x", "no permission", retryable=False)) == MAX_DELAY_SECONDS
 
 
-def test_a_store_is_left_alone_for_as_long_as_it_asks_but_not_for_ever() -> None:
-    assert wait_after(StoreError("put", "x", "slow down", retry_after=75.0)) == 75
-    assert wait_after(StoreError("put", "x", "slow down", retry_after=1e6)) == MAX_RETRY_AFTER_SECONDS
+def test_a_store_that_asks_for_a_pause_gets_it_up_to_the_longest_delay_of_any_failure() -> None:
+    assert wait_after(StoreError("put", "x", "slow down", retry_after=12.0)) == 12
+    assert wait_after(StoreError("put", "x", "slow down", retry_after=300.0)) == MAX_DELAY_SECONDS
+    assert wait_after(StoreError("put", "x", "slow down", retry_after=1e6)) == MAX_DELAY_SECONDS
+
+
+def test_a_log_line_says_how_long_the_store_asked_for_and_how_long_the_wait_is() -> None:
+    asked = StoreError("put", "x", "slow down", retry_after=600.0)
+    assert describe_wait(asked, wait_after(asked)) == "tried again in 30.0 s (the store asked for 600 s)"
+    assert describe_wait(StoreError("put", "x", "503"), 0.25) == "tried again in 0.2 s"
