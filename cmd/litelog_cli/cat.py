@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,11 +13,13 @@ import click
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.listed import place_config_option
 from litelog_cli.output import format_time, json_bytes, json_line
-from litelog_cli.places import GENERATION, PLACE, is_replica
+from litelog_cli.places import GENERATION, PLACE, is_replica, wait_for_place
 from litelog_cli.sources import DEFAULT_FORMAT, LocalLog, choose_format, log_batches, replica_batches
 from litelog_cli.start import Kind, Start, parse_start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from litelog.formats.columns import Columns
     from litelog.position import Generation
 
@@ -42,7 +45,9 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
 @click.option("--from", "start_text", default="beginning", show_default=True, help="Where to begin.")
 @click.option("--to", "end_text", help="Where to stop, just before it: a sequence or a time.  [default: the end]")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended later.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on with what is appended later; wait for a place that is not there."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
 @click.option(
     "--format", "format_name", help="A log's format; a replica knows its own.  [default: as configured, or litelog]"
@@ -71,6 +76,9 @@ def cat(
     now = datetime.now(UTC)
     start, end = parse_start(start_text, now), _parse_end(end_text, now)
     write = _write_json if as_json else _write_values
+    is_open = config_file is None and format_name is None and state_dir is None  # these are said of logs
+    if follow and is_open:
+        start = start_once_there(place, start)
     with ExitStack() as stack:
         if is_replica(place):
             for option, given, why in (
@@ -88,6 +96,12 @@ def cat(
         for columns in batches:
             write(columns)
             sys.stdout.flush()
+
+
+def start_once_there(place: str, start: Start, wait: Callable[[float], object] = time.sleep) -> Start:
+    """Wait until ``place`` is a log or a replica; where to begin then: what was not there before is all read."""
+    waited = wait_for_place(place, wait)
+    return Start(Kind.BEGINNING) if waited and start.kind in (Kind.LAST, Kind.END) else start
 
 
 def _find_log(

@@ -14,9 +14,14 @@ from litelog.layout import CLAIMS, GENERATIONS
 from litelog.position import Generation, generation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from litelog.replica_client import ReplicaClient
+
+
+PLACE_POLL_SECONDS = 1.0
+"""How often a follower looks at a folder that holds neither a log nor a replica yet: a log's writer is not waited for
+longer than a replica's next WAL segment."""
 
 
 class _GenerationName(click.ParamType[Generation]):
@@ -57,6 +62,23 @@ def is_replica(place: str) -> bool:
     if "://" in place:
         return True
     return any(os.path.isdir(os.path.join(place, folder)) for folder in (CLAIMS, GENERATIONS))
+
+
+def wait_for_place(place: str, wait: Callable[[float], object]) -> bool:
+    """Wait until the folder ``place`` is a replica or holds files, as a log does. Returns whether it had to wait."""
+    waited = False
+    while not (is_replica(place) or _holds_files(place)):
+        waited = True
+        wait(PLACE_POLL_SECONDS)
+    return waited
+
+
+def _holds_files(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.is_file() and not entry.name.startswith(".") for entry in entries)
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

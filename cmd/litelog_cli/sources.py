@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from litelog.errors import ConfigError
+from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.registry import open_stored_format
 from litelog_cli.places import opened_replica
 from litelog_cli.start import Kind, Start
@@ -75,8 +76,11 @@ def replica_batches(
 
     client = stack.enter_context(opened_replica(replica.url, replica.options))
     sequence = start.value if start.kind is Kind.SEQUENCE else None
-    if start.kind in (Kind.LAST, Kind.END) and (last := _last_commit(client, name)) is not None:
-        sequence = last[0] if start.kind is Kind.LAST else last[1]
+    if start.kind in (Kind.LAST, Kind.END):
+        # A follower waits for a replica that holds nothing yet: its last record is still to come.
+        with suppress(NothingToRestoreError) if follow else nullcontext():
+            if (last := _last_commit(client, name)) is not None:
+                sequence = last[0] if start.kind is Kind.LAST else last[1]
     reader = ReplicaReader(
         client,
         generation=name,

@@ -26,7 +26,7 @@ class BackOff:
         self.delay = FIRST_DELAY_SECONDS
 
     def fail(self, error: LitelogError) -> float:
-        """Take note of a failure; how many seconds to wait: capped, jittered, and, up to the same cap, as long as the store asks."""
+        """Take note of a failure; how many seconds to wait: jittered, at least as long as the store asks, capped."""
         self.failures += 1
         self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, self._random)
         return max(self.delay, asked_delay(error))
