@@ -1,4 +1,9 @@
-"""Runs the command as people do: as a process of its own."""
+"""Runs the command as people do: as a process of its own.
+
+Commands that are run to their end are forked from one that has imported everything (``tests/warm.py``), as an
+interpreter's start takes longer than most of them. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each; so does
+what is started and left running, and what is given variables that an interpreter reads.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from litelog.log.writer import LogWriter
+from litelog_cli.append import DEFAULT_BATCH
+from tests.warm import Warm, reads_at_start
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+COLD_STARTS = os.environ.get("LITELOG_TEST_COLD_STARTS", "") not in ("", "0")
+
 DEADLINE_SECONDS = 60
 """What no process here takes, however busy the machine is."""
+
+MODULE = "-m litelog_cli.main"
+
+IMPORTED = ("litelog", "replica_clients", "litelog_cli")
+"""What commands import, with all that it imports itself."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +54,9 @@ class Outcome:
 class Command:
     """The litelog command in a folder of its own, with an environment in which nothing is configured."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warm: Warm | None = None) -> None:
         self.folder = folder
+        self._warm = warm
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LITELOG")}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
         self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto is for collectors here
@@ -47,6 +64,12 @@ class Command:
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
         """Run it to its end with ``text`` as standard input."""
+        if self._warm is not None and not reads_at_start(environment):
+            everything = {**self.environment, **environment}
+            with self._warm.start(MODULE, *arguments, cwd=self.folder, environment=everything) as started:
+                out, err = started.communicate(text, timeout=DEADLINE_SECONDS)
+            assert started.returncode is not None
+            return Outcome(started.returncode, out, err)
         process = self.start(*arguments, **environment)
         out, err = process.communicate(text, timeout=DEADLINE_SECONDS)
         return Outcome(process.returncode, out, err)
@@ -78,14 +101,27 @@ class Command:
 
     def lines(self, count: int, log: str = "log") -> str:
         """Append so many lines to the log, and give them back."""
-        text = "".join(f"line {number}\n" for number in range(count))
-        assert self("append", log, text=text).code == 0
-        return text
+        lines = [f"line {number}" for number in range(count)]
+        with LogWriter(str(self.folder / log)) as writer:
+            for first in range(0, count, DEFAULT_BATCH):
+                writer.append([line.encode() for line in lines[first : first + DEFAULT_BATCH]])
+        return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm | None]:
+    """A process that forks for each command; None where each is to start an interpreter."""
+    if COLD_STARTS:
+        yield None
+        return
+    started = Warm(IMPORTED)
+    yield started
+    started.close()
 
 
 @pytest.fixture
-def litelog(tmp_path: Path) -> Iterator[Command]:
-    command = Command(tmp_path)
+def litelog(tmp_path: Path, warm: Warm | None) -> Iterator[Command]:
+    command = Command(tmp_path, warm)
     yield command
     for process in command.processes:
         with suppress(ProcessLookupError):
