@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
+from litelog.shipping.takeover import Takeover
 from litelog.shipping.tallies import Tallies
 from litelog.shipping.truncating import LogTruncator
 from litelog.verify.execution import Acknowledged
@@ -69,6 +70,8 @@ class Tools:
     stop_requested: threading.Event
     guard: Callable[[Callable[[], None]], None]
     """Does work in a thread, and has the process end with what is a bug in it."""
+    takeovers: dict[str, Takeover] = field(default_factory=dict)
+    """By state folder: a log that comes back, or that the configuration names again, gets no second takeover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         clock=tools.clock,
         random=tools.random,
         host=place.host,
-        takeover=log.takeover,
+        takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
         contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock, contacting),
         fencing=replica.fencing,
     )

@@ -32,6 +32,7 @@ from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.replica_state import ReplicaState
 from litelog.shipping.sealer import TakenError
 from litelog.shipping.sealing_job import UnderWayError
+from litelog.shipping.takeover import Takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +72,7 @@ class Owner:
         clock: Clock,
         random: Random,
         host: str,
-        takeover: bool = False,
+        takeover: Takeover | None = None,
         contact: FirstContact | None = None,
         fencing: Fencing = Fencing.REQUIRED,
     ) -> None:
@@ -81,7 +82,7 @@ class Owner:
         self._clock = clock
         self._random = random
         self._host = host
-        self._takeover = takeover
+        self._takeover = takeover or Takeover()
         self.contact = contact
         """Seals what is finished; None: nothing goes up sealed at once."""
         self._identity = LogIdentity(source, client, clock, random)
@@ -105,6 +106,8 @@ class Owner:
         """
         self.went_on = False
         require_fencing(self._client, self._fencing)
+        if self._takeover.needs_look:
+            self._takeover.look(self._client.claims())
         state = self._folder.load()
         if state is None or state.claim is None or claims.parse(state.claim).fencing is not self._fencing:
             return self.begin(state, None)
@@ -121,9 +124,10 @@ class Owner:
             stale = None if self.prove(state) else "the replica no longer holds the last WAL segment that was shipped"
         except (SucceededError, LostRaceError) as error:  # the race is lost with a claim that a crash kept back
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
-            if not (rolled_back or self._takeover):
+            if not (rolled_back or self._takeover.is_open):
                 raise
             return self.begin(state, "the state that was kept is older than the replica" if rolled_back else None)
+        self._takeover.spend()
         if inode != state.folder_inode:
             stale = "the log's folder was restored or replaced"
         self.went_on = stale is None
@@ -166,9 +170,12 @@ class Owner:
         latest = self._find_latest()
         known = state.log if state is not None else ""
         log = self._identity.choose_log(newest[-1] if newest else None, latest, known)
+        self._takeover.look(names)
         for top in newest:
-            if top.owner != owner and not self._takeover:
+            if top.owner != owner and not self._takeover.allows(top.name):
                 why = "its claim is the newest and not this daemon's"
+                if self._takeover.asked:
+                    why = "its claim came after this start with --takeover, which ends only the claim that it met"
                 raise ForeignClaimError(self._client.url, top.owner, top.host, top.generation, why)
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
         claim, base = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
@@ -227,7 +234,9 @@ class Owner:
             self._unsettled = None
             return self.begin(state, claim.reason or error.reason, start_file, forked=diverged)
         end = str(predecessor.slot) if predecessor is not None else None
+        require_newest(self._client, claim)
         digest = write_first_snapshot(self._client, claim, entries, end)
+        require_newest(self._client, claim)  # who claimed earlier may have looked before the snapshot was there
         self.on_snapshot(claim, entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive)
@@ -250,6 +259,7 @@ class Owner:
                 raise
             self._epoch_met = claim.epoch
             raise _OwnClaimError from None
+        self._takeover.spend()
         names = self._client.claims()
         if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refusal said that it is late
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))

@@ -16,6 +16,7 @@ from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings
+from litelog.shipping.takeover import Takeover
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Daemon:
             clock=self.clock,
             random=self.random,
             host=self.host,
-            takeover=takeover,
+            takeover=Takeover(asked=takeover),
             fencing=self.fencing,
             contact=FirstContact(source, beginning, self.workers.compressing, self, self.clock)
             if self.contact

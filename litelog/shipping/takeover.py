@@ -1,0 +1,45 @@
+"""What a takeover flag authorises: one claim, above the claims that were the newest when its daemon first looked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.position import ClaimName
+
+
+class Takeover:
+    """One process's authority over one replica of one log. It lasts as long as the process, whoever holds it then.
+
+    It is spent once the process has owned the replica. Without that bound, a daemon that was taken over in turn would
+    take the replica back, and what the other one had acknowledged meanwhile would not be in what readers choose.
+    """
+
+    def __init__(self, *, asked: bool = False) -> None:
+        self.asked = self._open = asked
+        self._met: frozenset[ClaimName] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was asked for and is not spent."""
+        return self._open
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether nobody has looked yet at what it may end."""
+        return self._open and self._met is None
+
+    def look(self, names: Sequence[ClaimName]) -> None:
+        """Note what a listing of claims shows as the newest ones. The first look counts."""
+        if self._met is None:
+            self._met = frozenset(name for name in names if name.epoch == names[-1].epoch)
+
+    def allows(self, name: ClaimName) -> bool:
+        """Whether it lets its daemon end another owner's claim of that name."""
+        return self._open and self._met is not None and name in self._met
+
+    def spend(self) -> None:
+        """The process owns the replica: from now on it is fenced like any other."""
+        self._open = False

@@ -1,0 +1,263 @@
+"""A takeover flag authorises one claim: who has owned the replica, or sees a newer owner, is fenced with it, too."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import FencedError, ForeignClaimError, StoreError
+from litelog.formats.litelog import LitelogFormat
+from litelog.layout import Fencing
+from litelog.object_store import ObjectReplicaClient
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
+from litelog.shipping.fencing import LostRaceError, SucceededError
+from litelog.shipping.replica_state import StateError
+from replica_clients.memory import MemoryStore
+from tests.independent_reader import objects, read_replica
+from tests.stores import CarelessStore, CountingStore, Fault, FaultyStore
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import LogBuilder, make_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from typing_extensions import Buffer
+
+    from litelog.object_store import ObjectStore
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogBuilder:
+    made = make_log(tmp_path / "log")
+    made.roll(3)
+    return made
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore("test")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+class HookedStore(CountingStore):
+    """Calls ``before`` once, before the first put of a key that starts with ``prefix``."""
+
+    def __init__(self, inner: ObjectStore, prefix: str, before: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._prefix = prefix
+        self._before: Callable[[], object] | None = before
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if self._before is not None and key.startswith(self._prefix):
+            before, self._before = self._before, None
+            before()
+        super().put(key, body, create_only=create_only)
+
+
+class FullDisk:
+    """A state folder in which nothing can be saved until ``free``."""
+
+    def __init__(self, state: str) -> None:
+        self._blocked = os.path.join(state, ".state.json.tmp")
+
+    def fill(self) -> None:
+        os.makedirs(self._blocked)
+
+    def free(self) -> None:
+        os.rmdir(self._blocked)
+
+
+def restored(store: ObjectStore, target: Path) -> dict[str, bytes]:
+    """What a default restore gives."""
+    client, log_format = ObjectReplicaClient(store), LitelogFormat()
+    restore(client, find_plan(client, Target(), log_format), str(target), log_format=log_format)
+    return {path.name: path.read_bytes() for path in target.iterdir()}
+
+
+def rewrite(log: LogBuilder) -> None:
+    """Rewind the log to its beginning, and write it differently."""
+    log.next = 0
+    log.overwrite(0, log.header() + b"".join(log.commit(tag=b"R") for _ in range(5)))
+
+
+def expect_fenced(daemon: Daemon, store: ObjectStore) -> None:
+    """It stays fenced however often it is asked, and the replica stays as it is."""
+    before = objects(store)
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            daemon.sync()
+    assert objects(store) == before
+
+
+def test_a_daemon_that_took_over_is_fenced_by_the_next_takeover_even_where_the_log_jumps(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    paused = Daemon(log, store, state, takeover=True)
+    paused.sync()
+    other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+    for _ in range(3):
+        log.roll(2)
+    other.sync()
+    kept = log.files()
+    for name in list(kept)[:3]:
+        log.delete(name)  # what the replica holds may be truncated
+    expect_fenced(paused, store)
+    assert restored(store, tmp_path / "restored") == kept
+    log.append(1)
+    other.sync()
+    assert list(read_replica(store).values())[-1].files() == kept | log.files()
+
+
+def test_a_daemon_that_resumed_its_own_generation_with_the_flag_is_fenced_like_any_other(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.restart(takeover=True)
+    log.append(1)
+    daemon.sync()
+    Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
+    rewrite(log)  # a new generation is due
+    expect_fenced(daemon, store)
+
+
+def test_a_daemon_whose_start_failed_on_a_full_disk_ends_only_what_it_met(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    disk = FullDisk(state)
+    disk.fill()
+    daemon = Daemon(log, store, state, takeover=True)
+    with pytest.raises(StateError, match="cannot save state"):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=2, takeover=True).sync()
+    disk.free()
+    expect_fenced(daemon, store)
+
+
+def test_a_daemon_whose_start_failed_on_a_full_disk_takes_over_once_there_is_room(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    first = Daemon(log, store, state + ".first", seed=1)
+    first.sync()
+    disk = FullDisk(state)
+    disk.fill()
+    daemon = Daemon(log, store, state, takeover=True)
+    with pytest.raises(StateError):
+        daemon.sync()
+    log.append(1)
+    first.sync()  # the one that is to be ended goes on meanwhile
+    disk.free()
+    daemon.sync()
+    log.append(1)
+    expect_fenced(first, store)
+    daemon.sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_disk_that_fills_up_after_the_claim_gives_no_second_takeover(
+    log: LogBuilder, store: MemoryStore, state: str, restarted: bool
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    disk = FullDisk(state)
+    hooked = HookedStore(store, "generations/", disk.fill)
+    daemon = Daemon(log, hooked, state, takeover=True)
+    with pytest.raises(StateError):
+        daemon.sync()
+    assert len(read_replica(store)) == 2
+    Daemon(log, store, state + ".other", seed=2, takeover=True).sync()
+    disk.free()
+    if restarted:
+        daemon.restart()
+    expect_fenced(daemon, store)
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+@pytest.mark.parametrize("at", range(6))
+def test_a_takeover_that_failed_at_any_put_does_not_end_whoever_took_over_meanwhile(
+    log: LogBuilder, store: MemoryStore, state: str, at: int, fault: Fault
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    faulty = FaultyStore(store, {"put": [Fault.NONE] * at + [fault]})
+    daemon = Daemon(log, faulty, state, takeover=True)
+    try:
+        daemon.sync()
+        log.append(1)
+        daemon.sync()
+    except StoreError:
+        pass
+    other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+    other.sync()
+    log.append(1)
+    other.sync()
+    expect_fenced(daemon, store)
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+def test_a_claim_that_comes_between_the_look_and_the_claim_is_not_ended(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+    daemon = Daemon(log, HookedStore(store, "epochs/", other.sync), state, takeover=True)
+    with pytest.raises(LostRaceError):
+        daemon.sync()
+    expect_fenced(daemon, store)
+
+
+def test_a_start_with_the_flag_ends_what_it_meets_also_after_its_process_was_fenced(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    """A person who types it again means it: so one fails back to the first daemon."""
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    other = Daemon(log, store, state + ".other", seed=1, takeover=True)
+    other.sync()
+    log.append(1)
+    expect_fenced(daemon, store)
+    daemon.restart()
+    with pytest.raises(SucceededError):
+        daemon.sync()
+    daemon.restart(takeover=True)
+    daemon.sync()
+    log.append(1)
+    expect_fenced(other, store)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    assert [bool(generation.terminal) for generation in generations] == [True, True, False]
+    assert generations[-1].files() == log.files()
+
+
+def test_the_message_says_how_to_take_over_what_the_flag_was_not_for(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    disk = FullDisk(state)
+    disk.fill()
+    daemon = Daemon(log, store, state, takeover=True)
+    with pytest.raises(StateError):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=2, takeover=True, host="b.example").sync()
+    disk.free()
+    with pytest.raises(ForeignClaimError, match=r"b\.example.*came after this start with --takeover.*again"):
+        daemon.sync()
+
+
+def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    careless = CarelessStore(store)
+    Daemon(log, careless, state + ".first", seed=1, fencing=Fencing.ISOLATED).sync()
+    daemon = Daemon(log, careless, state, takeover=True, fencing=Fencing.ISOLATED)
+    daemon.sync()
+    Daemon(log, careless, state + ".other", seed=2, takeover=True, fencing=Fencing.ISOLATED).sync()
+    rewrite(log)
+    expect_fenced(daemon, store)
