@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+import resource
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.sampling import MORE_AT_NIGHT, PROFILE, describe, examples
+from tests.warm import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests start would compile everything, each time
 
-# How long an example takes, or to make one, is the machine's affair, and no assertion.
-settings.register_profile("litelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("litelog")
+DEFAULT_EXAMPLES = 100
+"""Hypothesis's own; a test that names another number multiplies it with ``examples`` of tests/sampling.py."""
 
+# How long an example takes, or to make one, is the machine's affair, and no assertion.
+settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", settings.get_profile("ci"), max_examples=examples(DEFAULT_EXAMPLES))
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=DEFAULT_EXAMPLES * MORE_AT_NIGHT)
+settings.load_profile(PROFILE)
+
+PEAK = "peak resident mebibytes"
+MAX_RESIDENT_MEBIBYTES = 500
+"""What no worker may grow beyond: three of them, and what the tests start, fit into a small machine."""
 
 MARKED = {
     "tests/cli/": "process",
@@ -55,3 +68,51 @@ def _logging_stays_as_it_was() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """A process that forks for each program that tests run to its end."""
+    started = Warm(("litelog", "replica_clients", "litelog_cli"))
+    yield started
+    started.close()
+
+
+# --- what is printed of a run
+
+
+def pytest_report_header() -> str:
+    return describe()
+
+
+def _resident_mebibytes() -> int:
+    """The most that this process has had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (10 if sys.platform == "linux" else 20)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[PEAK] = _resident_mebibytes()
+
+
+class Peaks:
+    """What each worker of a run had in memory at most."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        if PEAK in getattr(node, "workeroutput", {}):
+            self.found[node.gateway.id] = node.workeroutput[PEAK]
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        found = self.found or {"pytest": _resident_mebibytes()}
+        said = ", ".join(f"{worker} {peak} MiB" for worker, peak in sorted(found.items()))
+        terminalreporter.write_line(f"peak memory: {said} (at most {MAX_RESIDENT_MEBIBYTES} MiB); {describe()}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Peaks())

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
+COLD_STARTS = os.environ.get("LITELOG_TEST_COLD_STARTS", "") not in ("", "0")
+"""Whether an interpreter is started for each command all the same."""
+
 ROOT = Path(__file__).parents[1]
 MESSAGE_BYTES = 1 << 17
 """What one datagram takes: arguments, an environment, a script."""
@@ -210,8 +213,6 @@ def _child(request: list[Any], descriptors: list[int]) -> Callable[[], None]:
     os.setsid()
     *streams, status, gate = descriptors
     os.close(status)
-    os.read(gate, 1)
-    os.close(gate)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -222,6 +223,8 @@ def _child(request: list[Any], descriptors: list[int]) -> Callable[[], None]:
     sys.argv[:] = [program, *arguments]
 
     def run() -> None:
+        os.read(gate, 1)
+        os.close(gate)
         if program.startswith("-m "):
             import_module(program.removeprefix("-m ")).main()
         else:

@@ -20,21 +20,16 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog_cli.append import DEFAULT_BATCH
-from tests.warm import Warm, reads_at_start
+from tests.warm import COLD_STARTS, Warm, reads_at_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COLD_STARTS = os.environ.get("LITELOG_TEST_COLD_STARTS", "") not in ("", "0")
-
 DEADLINE_SECONDS = 60
 """What no process here takes, however busy the machine is."""
 
 MODULE = "-m litelog_cli.main"
-
-IMPORTED = ("litelog", "replica_clients", "litelog_cli")
-"""What commands import, with all that it imports itself."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class Outcome:
 class Command:
     """The litelog command in a folder of its own, with an environment in which nothing is configured."""
 
-    def __init__(self, folder: Path, warm: Warm | None = None) -> None:
+    def __init__(self, folder: Path, warm: Warm) -> None:
         self.folder = folder
         self._warm = warm
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LITELOG")}
@@ -64,7 +59,7 @@ class Command:
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
         """Run it to its end with ``text`` as standard input."""
-        if self._warm is not None and not reads_at_start(environment):
+        if not COLD_STARTS and not reads_at_start(environment):
             everything = {**self.environment, **environment}
             with self._warm.start(MODULE, *arguments, cwd=self.folder, environment=everything) as started:
                 out, err = started.communicate(text, timeout=DEADLINE_SECONDS)
@@ -108,19 +103,8 @@ class Command:
         return "".join(f"{line}\n" for line in lines)
 
 
-@pytest.fixture(scope="session")
-def warm() -> Iterator[Warm | None]:
-    """A process that forks for each command; None where each is to start an interpreter."""
-    if COLD_STARTS:
-        yield None
-        return
-    started = Warm(IMPORTED)
-    yield started
-    started.close()
-
-
 @pytest.fixture
-def litelog(tmp_path: Path, warm: Warm | None) -> Iterator[Command]:
+def litelog(tmp_path: Path, warm: Warm) -> Iterator[Command]:
     command = Command(tmp_path, warm)
     yield command
     for process in command.processes:

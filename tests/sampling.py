@@ -1,0 +1,86 @@
+"""How much of a long walk a run takes: a sample that a seed chooses, or, at night, all of it.
+
+LITELOG_TEST_NIGHTLY=1 takes every walk and every bound in full, and ten times as many of Hypothesis's examples;
+LITELOG_TEST_PROFILE=dev makes a quarter of them. LITELOG_TEST_SEED chooses the samples; pytest prints
+the one of each run, and the same one gives the same samples.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Point = TypeVar("Point")
+
+NIGHTLY_VARIABLE, SEED_VARIABLE = "LITELOG_TEST_NIGHTLY", "LITELOG_TEST_SEED"
+
+NIGHTLY = os.environ.get(NIGHTLY_VARIABLE, "") not in ("", "0")
+
+SEED = os.environ.setdefault(SEED_VARIABLE, str(secrets.randbelow(1 << 32)))
+"""The workers of a run inherit it with the environment."""
+
+MORE_AT_NIGHT = 10
+"""How many times as many examples a night makes."""
+
+FEWER_IN_A_LOOP = 4
+"""What a fast loop divides the number of examples by."""
+
+PROFILE = "nightly" if NIGHTLY else os.environ.get("LITELOG_TEST_PROFILE", "ci")
+"""Hypothesis's: ``ci``, ``nightly`` with more examples, ``dev`` with fewer."""
+
+
+def describe() -> str:
+    """What pytest prints, so that a run can be repeated."""
+    if NIGHTLY:
+        return f"walks: all of each ({NIGHTLY_VARIABLE}), {SEED_VARIABLE}={SEED}"
+    return f"walks: sampled, {SEED_VARIABLE}={SEED} takes the same samples, {NIGHTLY_VARIABLE}=1 takes all"
+
+
+def sampled(points: Sequence[Point], one_in: int, walk: str) -> list[Point]:
+    """One in so many points of ``walk``, in their order, at least one; at night all of them."""
+    if NIGHTLY:
+        return list(points)
+    count = max(1, len(points) // one_in)
+    chosen = sorted(Random(f"{SEED} {walk}").sample(range(len(points)), min(count, len(points))))
+    return [points[number] for number in chosen]
+
+
+def steps(most: int, one_in: int, walk: str) -> range:
+    """The steps from 1 of a ``walk`` whose end shows when it is reached: each ``one_in``-th, from a first one that
+    differs from walk to walk and from seed to seed; at night all of them."""
+    if NIGHTLY:
+        return range(1, most)
+    return range(1 + Random(f"{SEED} {walk}").randrange(one_in), most, one_in)
+
+
+def sampled_cases(values: Iterable[object], one_in: int, walk: str) -> list[object]:
+    """The cases of a parametrized test, of which those that this run leaves out are skipped."""
+    cases = list(values)
+    taken = set(sampled(range(len(cases)), one_in, walk))
+    left_out = pytest.mark.skip(reason=f"a sample of 1 in {one_in} runs; {NIGHTLY_VARIABLE}=1 takes all")
+    return [case if number in taken else pytest.param(case, marks=left_out) for number, case in enumerate(cases)]
+
+
+def at_night(*values: object) -> list[object]:
+    """Cases that are run at night alone."""
+    left_out = pytest.mark.skipif(not NIGHTLY, reason=f"at night: {NIGHTLY_VARIABLE}=1")
+    return [pytest.param(value, marks=left_out) for value in values]
+
+
+def examples(count: int) -> int:
+    """How many examples Hypothesis makes where a run of ``ci`` makes ``count``."""
+    if PROFILE == "nightly":
+        return count * MORE_AT_NIGHT
+    return max(1, count // FEWER_IN_A_LOOP) if PROFILE == "dev" else count
+
+
+def times(fewer: int, at_night: int) -> int:
+    """How often something is done: ``fewer`` times, or so often at night."""
+    return at_night if NIGHTLY else fewer
