@@ -1,6 +1,6 @@
 """``python -m litelog_cli``: the command without its script, and the file to give to spark-submit."""
 
-from litelog_cli.main import main
+from litelog_cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -16,6 +16,7 @@ import click
 
 from litelog.errors import ExitCode, LitelogError
 from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, say, set_up_logging
+from litelog_cli.signals import HeldSignals
 from litelog_cli.version import installed_version
 
 if TYPE_CHECKING:
@@ -133,15 +134,17 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
     """Replicate append-only logs as they grow, and restore them byte for byte."""
     level = logging.getLevelNamesMapping()[log_level.upper()] if log_level is not None else logging.INFO
     daemon = ctx.invoked_subcommand in DAEMONS
+    if not daemon and (held := ctx.find_object(HeldSignals)) is not None:
+        held.release()
     set_up_logging(logging.DEBUG if verbose else level, LogFormat(log_format), daemon=daemon)
 
 
-def main() -> None:
-    """The console script."""
+def main(held: HeldSignals | None = None) -> None:
+    """Run the command, and end the process with its exit code. ``held``: signals that a daemon acts on later."""
     gc.set_threshold(COLLECTION_THRESHOLD)
     _prepare_streams()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts one for each processor; nothing here needs them
-    code = run(sys.argv[1:])
+    code = run(sys.argv[1:], held=held)
     gc.freeze()  # what was loaded is not looked through for cycles on the way out
     if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
         # A verb that has ended left threads behind which wait for a disk or a network: they may wait for ever.
@@ -169,10 +172,12 @@ def _prepare_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def run(arguments: Sequence[str], command: click.Command = litelog) -> int:  # noqa: PLR0911 - one for each kind of end
+def run(  # noqa: PLR0911 - one for each kind of end
+    arguments: Sequence[str], command: click.Command = litelog, held: HeldSignals | None = None
+) -> int:
     """Run the command and return its exit code; messages go to standard error."""
     try:
-        code = command.main(list(arguments), prog_name="litelog", standalone_mode=False)
+        code = command.main(list(arguments), prog_name="litelog", standalone_mode=False, obj=held)
         sys.stdout.flush()
     except click.exceptions.Abort:
         return INTERRUPTED

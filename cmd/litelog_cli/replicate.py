@@ -25,7 +25,7 @@ from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.reloading import Reloader
 from litelog_cli.service_manager import ServiceManager
 from litelog_cli.shipping_progress import ShippingProgress
-from litelog_cli.signals import STOPPING, acting_on_signals
+from litelog_cli.signals import STOPPING, HeldSignals, acting_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,8 @@ or from /etc/litelog.yml, the first that is given.
 \b
 SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout;
 a second signal ends at once. SIGHUP reads the configuration file again: what
-did not change there is not disturbed. With --exec the program gets the signals; when it
+did not change there is not disturbed. A signal that comes while the daemon
+starts is acted on as soon as the logs are open. With --exec the program gets the signals; when it
 ends, the final sync follows and its exit code is ours (4 if it succeeded and
 the final sync did not).
 """
@@ -178,6 +179,7 @@ def _replicate(
     from litelog.opening import find_refused
     from litelog.replicator import Replicator
 
+    held = click.get_current_context().find_object(HeldSignals)
     keep_freed_memory()
     if command is not None:  # before a program is started that would have to be stopped again
         for _, refused in find_refused(config):
@@ -198,7 +200,7 @@ def _replicate(
             reloader = None if read is None or once else Reloader(replicator, read)
             shown = watching_progress("replicate", quiet=quiet or not once, look=ShippingProgress(replicator).look)
             with shown:
-                session = _Session(replicator, manager, command, reloader)
+                session = _Session(replicator, manager, command, reloader, held)
                 code = session.run(once)
         if listener is not None:
             listener.patience = PATIENCE_SECONDS if session.was_told_to_end else None
@@ -240,8 +242,11 @@ class _Session:
         manager: ServiceManager,
         command: str | None,
         reloader: Reloader | None,
+        held: HeldSignals | None,
     ) -> None:
+        """``held``: the signals that have arrived since the process began."""
         self._reloader = reloader
+        self._held = held
         self._replicator = replicator
         self._manager = manager
         self._command = command
@@ -252,7 +257,7 @@ class _Session:
     def run(self, once: bool) -> int:
         """Replicate until a signal or the program's end; the exit code."""
         others = FORWARDED if self._command is not None else (signal.SIGHUP,) if self._reloader is not None else ()
-        with acting_on_signals(self._act, (*STOPPING, *others)):
+        with acting_on_signals(self._act, (*STOPPING, *others), self._held):
             with self._starting:
                 if self._command is not None:
                     self._child = Child(self._command, self._stop)

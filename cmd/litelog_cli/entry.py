@@ -1,0 +1,14 @@
+"""The console script: signals are held from the first moment, before the command itself is imported."""
+
+from __future__ import annotations
+
+from litelog_cli.signals import HeldSignals
+
+
+def main() -> None:
+    """Run the command, and end the process with its exit code."""
+    held = HeldSignals()
+    held.hold()
+    from litelog_cli.main import main as run_command
+
+    run_command(held)

@@ -1,0 +1,105 @@
+"""Signals that reach ``litelog replicate`` while it starts, held up by a named pipe as its configuration."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog_cli.signals import HeldSignals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+
+def configuration(litelog: Command) -> bytes:
+    folder = litelog.folder
+    return f"logs:\n  - path: {folder}/log\n    replicas:\n      - url: file://{folder}/replica\n".encode()
+
+
+def start_held(litelog: Command) -> tuple[subprocess.Popen[str], Path]:
+    """Start the daemon with a configuration that it waits for."""
+    litelog.lines(10)
+    pipe = litelog.folder / "litelog.yml"
+    os.mkfifo(pipe)
+    return litelog.start("replicate", "--config", str(pipe)), pipe
+
+
+def sequences(litelog: Command) -> int:
+    (generation,) = litelog("generations", "--json", "replica").lines
+    count: int = generation["next_sequence"]
+    return count
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_begins_the_final_sync(litelog: Command, number: signal.Signals) -> None:
+    process, pipe = start_held(litelog)
+    with open(pipe, "wb") as writer:  # opened once the daemon has opened it
+        process.send_signal(number)
+        writer.write(configuration(litelog))
+    assert process.wait(60) == 0
+    assert sequences(litelog) == 10
+
+
+def test_a_hangup_while_it_starts_has_the_configuration_read_again(litelog: Command) -> None:
+    process, pipe = start_held(litelog)
+    with open(pipe, "wb") as writer:
+        process.send_signal(signal.SIGHUP)
+        os.mkfifo(f"{pipe}.2")
+        os.replace(f"{pipe}.2", pipe)
+        writer.write(configuration(litelog))
+    with open(pipe, "wb") as writer:  # it opens the configuration a second time
+        writer.write(configuration(litelog))
+    litelog.wait_for_line(process, "the configuration was read again")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert sequences(litelog) == 10
+
+
+def test_a_second_signal_while_it_starts_ends_it_at_once(litelog: Command) -> None:
+    process, pipe = start_held(litelog)
+    with open(pipe, "wb"):
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in {128 + signal.SIGINT, 128 + signal.SIGTERM}  # the lower number is delivered first
+
+
+def test_a_start_that_hangs_after_a_signal_ends_by_itself() -> None:
+    program = """if True:
+        import os, signal
+        from litelog_cli.signals import HeldSignals
+        HeldSignals(starting_seconds=0.01).hold()
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            signal.pause()
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "did not end within 0.01 s of it: nothing was synced" in done.stderr
+
+
+def test_what_is_not_acted_on_does_what_it_would_have_done() -> None:
+    arrived: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda number, _: arrived.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
+    try:
+        held = HeldSignals()
+        held.hold()
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert arrived == []
+        held.release()
+        assert arrived == [signal.SIGHUP, signal.SIGTERM]
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert arrived == [signal.SIGHUP, signal.SIGTERM, signal.SIGTERM]
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
