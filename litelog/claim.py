@@ -6,16 +6,21 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from litelog.checksum import crc32c
+from litelog.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text
 from litelog.errors import CorruptObjectError
 from litelog.layout import Fencing, claim_key
-from litelog.position import ClaimName, Position, epoch_of, generation
+from litelog.position import MAX_INDEX, ClaimName, Position, epoch_of, generation
 
 VERSION = 1
 
-_OPTIONAL = {"predecessor", "predecessor_end", "reason", "fencing"}
-_NUMBERS = {"first", "shift", "time"}
+LIMITS = JsonLimits(size=64 << 10, values=64, texts=64, containers=8, depth=2)
+"""Its fields are fifteen; a reason may name folders and files, each of a few KiB."""
+
+_TEXTS = ("log", "format", "owner", "host", "generation", "relation")
+_OPTIONAL = ("predecessor", "predecessor_end", "reason", "fencing")
 
 
 class Relation(StrEnum):
@@ -94,35 +99,50 @@ def encode(claim: Claim) -> bytes:
 
 def decode(key: str, body: bytes) -> Claim:
     """The claim in the object ``key``; CorruptObjectError names it and what is wrong."""
-    try:
+    with naming(key, "claim"):
         claim = parse(body)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptObjectError(key, f"claim: {error}") from error
     if claim.key != key:
         raise CorruptObjectError(key, "epoch in the claim", key, claim.key)
     return claim
 
 
 def parse(body: bytes | str) -> Claim:
-    """The claim in ``body``; ValueError (or what JSON of another shape gives) if it is none."""
-    fields = json.loads(body)
-    if fields.get("version") != VERSION:
+    """The claim in ``body``; ValueError if it is none.
+
+    Checked here: the checksum, all types and ranges, and that the fields fit each other. What others must say of the
+    generation is checked where those are read.
+    """
+    fields = require_fields(parse_json(body.encode() if isinstance(body, str) else body, LIMITS))
+    if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise ValueError(f"version is not {VERSION}")
-    stated_crc = fields.pop("crc", None)  # absent where a person wrote the claim
-    if stated_crc is not None and stated_crc != (crc := crc32c(_text(fields))):
-        raise ValueError(f"CRC-32C is {crc}, expected {stated_crc}")
-    values = {name: fields.get(name) for name in Claim.__slots__}
-    for name, value in values.items():
-        if not (isinstance(value, int if name in _NUMBERS else str) or (value is None and name in _OPTIONAL)):
-            raise ValueError(f"{name} is {value!r}")
-    fencing = Fencing.REQUIRED if values["fencing"] is None else Fencing(values["fencing"])
-    claim = Claim(**{**values, "relation": Relation(values["relation"]), "fencing": fencing})
-    generation(claim.generation)
-    if claim.predecessor is not None:
-        generation(claim.predecessor)
-    if claim.predecessor_end is not None:
-        Position.parse(claim.predecessor_end)
+    stated = require_number("crc", fields.pop("crc", None), below=1 << 32)
+    if stated != (crc := crc32c(_text(fields))):
+        raise ValueError(f"CRC-32C is {crc}, expected {stated}")
+    values: dict[str, Any] = {name: require_text(name, fields.get(name)) for name in _TEXTS}
+    for name in _OPTIONAL:
+        values[name] = None if fields.get(name) is None else require_text(name, fields[name])
+    values["first"] = require_number("first", fields.get("first"), below=MAX_INDEX)
+    values["time"] = require_number("time", fields.get("time"))
+    values["shift"] = require_number("shift", fields.get("shift"), low=1 - MAX_INDEX, below=MAX_INDEX)
+    values["relation"] = Relation(values["relation"])
+    values["fencing"] = Fencing.REQUIRED if values["fencing"] is None else Fencing(values["fencing"])
+    claim = Claim(**values)
+    _check_relation(claim)
     return claim
+
+
+def _check_relation(claim: Claim) -> None:
+    """That what is said of the predecessor fits the relation to it."""
+    generation(claim.generation)
+    older = claim.predecessor
+    if (older is None) != (claim.relation is Relation.FIRST):
+        refuse(f"predecessor of a claim with relation {claim.relation}", older)
+    if older is not None and epoch_of(generation(older)) >= claim.epoch:
+        refuse(f"predecessor of a claim of epoch {claim.epoch}", older)
+    if claim.shift and claim.relation is not Relation.CONTINUES:
+        refuse(f"shift of a claim with relation {claim.relation}", claim.shift)
+    if claim.predecessor_end is not None and Position.parse(claim.predecessor_end).generation != older:
+        refuse(f"predecessor_end of a claim with predecessor {older}", claim.predecessor_end)
 
 
 def _text(fields: dict[str, object]) -> bytes:

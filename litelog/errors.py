@@ -255,6 +255,14 @@ class CorruptObjectError(CorruptionError):
         super().__init__(f"{key}: {what}{detail}")
 
 
+class NotEnoughMemoryError(LitelogError):
+    """An object of a replica takes more memory than this process is given. Nothing is known to be wrong with it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"{key}: not enough memory to read it; allow this process more")
+
+
 class UnknownVersionError(CorruptObjectError):
     """An object was written by a newer litelog: nothing is known to be wrong with it, and nothing is read from it."""
 

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litelog.compression import MAX_FRAME_BYTES
+from litelog.decoding import MOST
 from litelog.deltas import (
     Column,
     Gapped,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 MAX_FRAMES = 1 << 20
 """Frames in a sealed segment: a log segment of a TiB."""
+
+FRAME_VALUES = 10
+"""In how many columns a frame is a value: in all that are written, where none is packed."""
 
 MAX_MARKS = 4 << 20
 """Marks in a sealed segment: a log segment that grew for 48 days, every second."""
@@ -295,6 +299,7 @@ class Marks:
         """ValueError if they are not in order, or do not end at ``length``."""
         _require(0 < len(self.offsets) <= MAX_MARKS, f"there are {len(self.offsets)} marks")
         _require(len(self.offsets) == len(self.times), "offsets and times of marks differ in number")
+        _require(self.times[-1] < MOST, "a mark's time is out of range")
         rising = self.offsets == (0,) if length == 0 else _rises((0, *self.offsets), by=1)
         _require(rising and _rises((0, *self.times), by=0), "marks are out of order")
         _require(self.offsets[-1] == length, f"marks end at {self.offsets[-1]}, not at {length}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from litelog import layout
-from litelog.errors import CorruptObjectError, StoreError
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError, StoreError
 from litelog.position import MAX_EPOCH, ClaimName, Generation, Position
 from litelog.position import generation as parse_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
@@ -260,6 +260,8 @@ class ObjectReplicaClient:
                     room -= len(piece)
             except OSError as error:
                 raise StoreError("read", key, str(error)) from error
+            except MemoryError as error:
+                raise NotEnoughMemoryError(key) from error
         if not room:
             raise CorruptObjectError(key, f"more than {limit} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
 from litelog.compression import FrameError, content_checksum, decompress_frame, walk_frames
-from litelog.errors import CorruptObjectError
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import Expectation, FinishedTail, Scan
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> m
         data = decompress_frame(view, found[0], known=True)
     except FrameError as error:
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
+    except MemoryError as error:
+        raise NotEnoughMemoryError(key) from error
     if (crc := crc32c(data)) != frame.crc:
         raise CorruptObjectError(key, f"CRC-32C of {what}", f"{frame.crc:#010x}", f"{crc:#010x}")
     return data

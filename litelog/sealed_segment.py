@@ -18,9 +18,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c, is_sha256
-from litelog.compression import FrameError, compress_frames, decompress_frames, skippable_frame
+from litelog.compression import compress_frames, decompress_frames, skippable_frame
+from litelog.decoding import (
+    MOST,
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+)
+from litelog.deltas import LIMIT
 from litelog.errors import CorruptObjectError, UnknownVersionError
-from litelog.frame_table import FrameTable, Marks
+from litelog.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, Marks
 from litelog.layout import sealed_key
 from litelog.position import MAX_INDEX, generation
 
@@ -38,6 +49,9 @@ MAX_FOOTER_BYTES = 64 << 20
 """What a footer may take in the object; ``MAX_DOCUMENT_BYTES`` what it may hold."""
 
 MAX_DOCUMENT_BYTES = 128 << 20
+
+MIN_FRAME_BYTES = 16
+"""What a frame takes in the object at least: so a small object has a small table."""
 
 _HEAD = struct.Struct("<II")
 _TRAILER = struct.Struct("<HHII4s")
@@ -138,11 +152,9 @@ def decode_footer(key: str, tail: Buffer, size: int) -> SealedFooter:
         raise UnknownVersionError(key, "footer", VERSION, version)
     if zero or _HEAD.unpack(whole[: _HEAD.size]) != (_SKIPPABLE, length - _HEAD.size):
         raise CorruptObjectError(key, "the footer is in no skippable frame of its length")
-    try:
-        fields = json.loads(decompress_frames(whole[_HEAD.size : -_TRAILER.size], MAX_DOCUMENT_BYTES))
-        footer = _footer(fields)
-    except (FrameError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptObjectError(key, f"footer: {error}") from error
+    with naming(key, "footer"):
+        limits = _limits(size)
+        footer = _footer(parse_json(decompress_frames(whole[_HEAD.size : -_TRAILER.size], limits.size), limits))
     if footer.key != key:
         raise CorruptObjectError(key, "position in the footer", key, footer.key)
     if footer.data_bytes + length != size:
@@ -171,26 +183,39 @@ def _read_exactly(key: str, read: Callable[[int, int], bytes], start: int, lengt
     return found
 
 
+def _limits(size: int) -> JsonLimits:
+    """What the footer of an object of ``size`` bytes holds at most: a value in each column for each frame and mark."""
+    frames = min(size // MIN_FRAME_BYTES, MAX_FRAMES)
+    values = FRAME_VALUES * frames + 2 * MAX_MARKS + 100
+    return JsonLimits(size=MAX_DOCUMENT_BYTES, values=values, texts=100, containers=100, depth=3)
+
+
 _TEXTS = ("log", "format", "generation", "owner", "file", "digest", "previous")
-_NUMBERS = ("index", "length", "records", "crc")
+_NUMBERS = {
+    "index": (0, MAX_INDEX),
+    "length": (0, MOST),
+    "records": (0, MOST),
+    "crc": (0, 1 << 32),
+    "first": (0, LIMIT),
+    "next": (0, LIMIT),
+    "lowest": (1 - LIMIT, LIMIT),
+    "highest": (1 - LIMIT, LIMIT),
+}
 _OPTIONAL = ("first", "next", "lowest", "highest")
 
 
 def _footer(fields: Any) -> SealedFooter:
-    if not isinstance(fields, dict) or set(fields) != set(SealedFooter.__slots__):
+    if set(require_fields(fields)) != set(SealedFooter.__slots__):
         raise ValueError("has other fields than it should have")
     for name in _TEXTS:
-        _require(isinstance(fields[name], str), name, fields[name])
-    for name in (*_NUMBERS, *_OPTIONAL):
-        value = fields[name]
-        good = type(value) is int and (value >= 0 or name in ("lowest", "highest")) and abs(value) < 1 << 64
-        _require(good or (value is None and name in _OPTIONAL), name, value)
+        require_text(name, fields[name])
+    for name, (low, below) in _NUMBERS.items():
+        if fields[name] is not None or name not in _OPTIONAL:
+            require_number(name, fields[name], low, below)
     length = fields["length"]
     parts = {"marks": Marks.from_json(fields["marks"], length), "frames": FrameTable.from_json(fields["frames"])}
     footer = SealedFooter(**{**fields, **parts})
     generation(footer.generation)
-    _require(footer.index < MAX_INDEX, "index", footer.index)
-    _require(footer.crc < 1 << 32, "crc", footer.crc)
     _require(is_sha256(footer.digest), "digest", footer.digest)
     _require(not footer.previous or is_sha256(footer.previous), "previous", footer.previous)
     _check_sums(footer)
@@ -216,4 +241,4 @@ def _check_sums(footer: SealedFooter) -> None:
 
 def _require(holds: bool, name: str, value: object) -> None:
     if not holds:
-        raise ValueError(f"{name} is {value!r}")
+        refuse(name, value)

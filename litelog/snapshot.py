@@ -12,11 +12,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import is_sha256
-from litelog.compression import FrameError, compress_frames, decompress_frames
+from litelog.compression import compress_frames, decompress_frames
+from litelog.decoding import (
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+    shown,
+)
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.layout import snapshot_key
 from litelog.position import MAX_INDEX, Position, generation
-from litelog.snapshot_entries import SnapshotEntry, read_entries, write_entries
+from litelog.snapshot_entries import ENTRY_VALUES, SnapshotEntry, read_entries, write_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +36,21 @@ if TYPE_CHECKING:
 VERSION = 1
 
 MAX_SNAPSHOT_BYTES = 256 << 20
-"""What a snapshot may hold, uncompressed: a million log segments."""
+"""What a snapshot may hold, uncompressed: a million log segments, with 250 bytes for each."""
+
+MAX_ENTRIES = 1 << 20
+
+MAX_RUNS = 1 << 16
+"""How often, from one entry to the next, the generation that sealed the log segment may be another one."""
+
+LIMITS = JsonLimits(
+    size=MAX_SNAPSHOT_BYTES,
+    values=MAX_ENTRIES * ENTRY_VALUES + 2 * MAX_RUNS,
+    texts=MAX_ENTRIES + MAX_RUNS + 100,  # a file name for each entry; the names of fields, and packed columns
+    containers=MAX_RUNS + 100,
+    depth=4,
+)
+"""Of a column that is not packed, each entry is a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +132,12 @@ def digest(body: Buffer) -> str:
 
 def decode(key: str, body: Buffer) -> Snapshot:
     """The snapshot in ``body``; CorruptObjectError (UnknownVersionError for a newer version) names ``key``."""
-    try:
-        fields = json.loads(decompress_frames(body, MAX_SNAPSHOT_BYTES))
+    with naming(key, "snapshot"):
+        fields = require_fields(parse_json(decompress_frames(body, LIMITS.size), LIMITS))
         version = fields.pop("version")
         if type(version) is not int or version != VERSION:
-            raise UnknownVersionError(key, "snapshot", VERSION, version)
+            raise UnknownVersionError(key, "snapshot", VERSION, shown(version))
         snapshot = _snapshot(fields)
-    except (FrameError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorruptObjectError(key, f"snapshot: {error}") from error
     if snapshot.key != key:
         raise CorruptObjectError(key, "position in the snapshot", key, snapshot.key)
     return snapshot
@@ -123,14 +145,17 @@ def decode(key: str, body: Buffer) -> Snapshot:
 
 def _snapshot(fields: dict[str, Any]) -> Snapshot:
     for name in ("log", "format", "generation", "owner"):
-        _require(isinstance(fields[name], str), f"{name} is {fields[name]!r}")
+        require_text(name, fields[name])
     for name in ("predecessor_end", "chain"):
-        _require(isinstance(fields.get(name), str | None), f"{name} is {fields.get(name)!r}")
-    for name in ("first", "next", "created"):
-        _require(type(fields[name]) is int and 0 <= fields[name] <= MAX_INDEX, f"{name} is {fields[name]!r}")
+        if fields.get(name) is not None:
+            require_text(name, fields[name])
+    for name in ("first", "next"):
+        require_number(name, fields[name], below=MAX_INDEX + 1)
+    require_number("created", fields["created"])
     count = fields["next"] - fields["first"]
     written = fields.pop("segments")
-    _require(0 <= count <= MAX_SNAPSHOT_BYTES, f"it ends at index {fields['next']}, and starts at {fields['first']}")
+    if not 0 <= count <= MAX_ENTRIES:
+        raise ValueError(f"it ends at index {fields['next']}, and starts at {fields['first']}")
     segments = () if written == [] else read_entries(fields["first"], count, written)
     snapshot = Snapshot(**fields, segments=segments)
     _check(snapshot)
@@ -139,7 +164,10 @@ def _snapshot(fields: dict[str, Any]) -> Snapshot:
 
 def _check(snapshot: Snapshot) -> None:
     generation(snapshot.generation)
-    _require(snapshot.chain is None or is_sha256(snapshot.chain), f"chain is {snapshot.chain!r}")
+    if len(snapshot.segments) > MAX_ENTRIES:
+        raise ValueError(f"it names {len(snapshot.segments)} log segments, more than {MAX_ENTRIES}")
+    if snapshot.chain is not None and not is_sha256(snapshot.chain):
+        refuse("chain", snapshot.chain)
     if snapshot.predecessor_end is not None:
         Position.parse(snapshot.predecessor_end)
     indexes = [entry.index for entry in snapshot.segments]
@@ -152,8 +180,3 @@ def _check(snapshot: Snapshot) -> None:
         if entry.first is not None and entry.first < follows:
             raise ValueError(f"{entry.file}: its first sequence is {entry.first}, and {follows} follows the one before")
         follows = follows if entry.next is None else entry.next
-
-
-def _require(holds: bool, reason: str) -> None:
-    if not holds:
-        raise ValueError(reason)

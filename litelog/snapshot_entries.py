@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.decoding import MOST, is_spelled, shown
 from litelog.deltas import (
     read_differences,
     read_gapped,
@@ -160,12 +161,17 @@ _RISING = ("sealed_index", "shipped_first")
 _GAPPED = ("first", "lowest")
 _COLUMNS = {*SnapshotEntry.__slots__, "coarse"} - {"index", "exact"}
 _RANGES = (
-    ("size", MIN_OBJECT_BYTES, 1 << 63),
-    ("length", 0, 1 << 63),
-    ("records", 0, 1 << 63),
+    ("size", MIN_OBJECT_BYTES, MOST),
+    ("length", 0, MOST),
+    ("records", 0, MOST),
     ("sealed_index", 0, MAX_INDEX),
-    ("shipped_first", 0, 1 << 63),
+    ("shipped_first", 0, MOST),
+    ("shipped_last", 0, MOST),
 )
+_PACKED = {"digest", "crc", "generation"}
+ENTRY_VALUES = len(_COLUMNS - _PACKED)
+"""In how many columns an entry is a value of its own, where none of them is packed."""
+
 _SEQUENCE = "/"
 """In a file name as it is written: the first sequence in 20 digits, as most formats name their log segments. It stands
 for nothing else, as no file name holds it."""
@@ -173,13 +179,14 @@ for nothing else, as no file name holds it."""
 
 def _shorten(file: str, first: int | None) -> str:
     if "/" in file or not file:
-        raise ValueError(f"{file!r} is no file name")
+        raise ValueError(f"{shown(file)} is no file name")
     return file if first is None else file.replace(f"{first:020d}", _SEQUENCE)
 
 
 def _read_files(written: object, firsts: Sequence[int | None]) -> list[str]:
     files = _require_list("file", written)
     _require(len(files) == len(firsts) and set(map(type, files)) <= {str} and all(files), "file")
+    _require(is_spelled("/".join(files)), "file")
     return [
         file if first is None else file.replace(_SEQUENCE, f"{first:020d}")
         for file, first in zip(files, firsts, strict=True)

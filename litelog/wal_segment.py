@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c, is_sha256
 from litelog.compression import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
-from litelog.errors import CorruptObjectError
+from litelog.decoding import (
+    MOST,
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+)
+from litelog.deltas import LIMIT
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.layout import wal_key
 from litelog.position import MAX_INDEX, MAX_OFFSET, Position, generation
@@ -29,6 +40,9 @@ VERSION = 1
 
 MAX_HEADER_BYTES = 16 << 10
 """What a header may take: file names are at most 255 bytes, all else is numbers."""
+
+HEADER_LIMITS = JsonLimits(size=MAX_HEADER_BYTES, values=64, texts=64, containers=8, depth=2)
+"""Its fields are two dozen."""
 
 MAX_LENGTH_BYTES = 16 << 20
 """How many bytes of the log one WAL segment carries at most, but for a single commit that is larger."""
@@ -126,6 +140,8 @@ class WalSegment:
                     yield piece
         except FrameError as error:
             raise CorruptObjectError(self.key, str(error)) from error
+        except MemoryError as error:
+            raise NotEnoughMemoryError(self.key) from error
         if length != self.header.length:
             raise CorruptObjectError(self.key, "length", self.header.length, length)
         if crc != self.header.crc:
@@ -201,11 +217,9 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
     if len(view) < 8 + size:
         raise CorruptObjectError(key, "header is cut off")
     text = bytes(view[8 : 8 + size])
-    try:
+    with naming(key, "header"):
         _check_crc(text)
-        header = _header(json.loads(text))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptObjectError(key, f"header: {error}") from error
+        header = _header(require_fields(parse_json(text, HEADER_LIMITS)))
     if wal_key(header.position) != key:
         raise CorruptObjectError(key, "position in the header", key, wal_key(header.position))
     return header
@@ -213,7 +227,18 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
 
 _OPTIONAL = {"first", "next", "lowest", "highest", "sealed", "successor", "check_start", "check_digest"}
 _TEXTS = {"log", "format", "generation", "owner", "file", "previous", "sealed", "successor", "check_digest"}
-_SIGNED = {"lowest", "highest"}
+_RANGES = {
+    "index": (0, MAX_INDEX),
+    "offset": (0, MAX_OFFSET),
+    "length": (0, max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES) + 1),
+    "first": (0, LIMIT),
+    "next": (0, LIMIT),
+    "lowest": (1 - LIMIT, LIMIT),
+    "highest": (1 - LIMIT, LIMIT),
+    "crc": (0, 1 << 32),
+    "crc_total": (0, 1 << 32),
+}
+"""Of those numbers that have another one than most."""
 _HEADER_CRC = b',"header_crc":'
 
 
@@ -225,7 +250,7 @@ def _check_crc(text: bytes) -> None:
 
 
 def _header(fields: dict[str, Any]) -> WalHeader:
-    if not isinstance(fields, dict) or fields.get("version") != VERSION:
+    if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise ValueError(f"version is not {VERSION}")
     values: dict[str, Any] = {}
     for name in WalHeader.__slots__:
@@ -235,14 +260,13 @@ def _header(fields: dict[str, Any]) -> WalHeader:
         elif name == "final":
             _require(isinstance(value, bool), name, value)
         elif name in _TEXTS:
-            _require(isinstance(value, str), name, value)
+            require_text(name, value)
         else:
-            _require(type(value) is int and (value >= 0 or name in _SIGNED) and abs(value) < 1 << 64, name, value)
+            require_number(name, value, *_RANGES.get(name, (0, MOST)))
         values[name] = value
     header = WalHeader(**values)
     generation(header.generation)
-    _require(header.index < MAX_INDEX and header.end <= MAX_OFFSET, "index or end", f"{header.index}/{header.end}")
-    _require(header.length <= max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES), "length", header.length)
+    _require(header.end <= MAX_OFFSET, "offset", header.offset)
     _require((header.check_start or 0) <= header.end, "check_start", header.check_start)
     _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
     if header.sealed is not None:
@@ -254,4 +278,4 @@ def _header(fields: dict[str, Any]) -> WalHeader:
 
 def _require(holds: bool, name: str, value: object) -> None:
     if not holds:
-        raise ValueError(f"{name} is {value!r}")
+        refuse(name, value)

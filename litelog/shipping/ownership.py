@@ -178,6 +178,8 @@ class Owner:
                     why = "its claim came after this start with --takeover, which ends only the claim that it met"
                 raise ForeignClaimError(self._client.url, top.owner, top.host, top.generation, why)
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
+        if latest is not None and latest[0].epoch >= epoch:
+            raise StoreError("list", CLAIMS, f"does not show the claim of epoch {latest[0].epoch}, which is there")
         claim, base = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
         finished = self.contact.files.find(start_file, self._unfit) if self.contact is not None else []
         claim = replace(claim, first=base + len(finished))

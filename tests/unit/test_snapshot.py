@@ -236,7 +236,7 @@ def changed(snapshot: Snapshot, change: Callable[[dict[str, Any]], object]) -> b
 @pytest.mark.parametrize("version", [2, 0, "1", None, True, 1.0])
 def test_an_unknown_version_is_refused_by_name(version: object) -> None:
     body = changed(of(3), lambda fields: fields.update(version=version, more=1))
-    with pytest.raises(UnknownVersionError, match=f"version of its snapshot is {version}, expected 1") as caught:
+    with pytest.raises(UnknownVersionError, match=f"version of its snapshot is {version!r}, expected 1") as caught:
         snapshots.decode(of(3).key, body)
     assert caught.value.exit_code is ExitCode.FAILURE
 
