@@ -52,12 +52,11 @@ def sampled(points: Sequence[Point], one_in: int, walk: str) -> list[Point]:
     return [points[number] for number in chosen]
 
 
-def steps(most: int, one_in: int, walk: str) -> range:
-    """The steps from 1 of a ``walk`` whose end shows when it is reached: each ``one_in``-th, from a first one that
-    differs from walk to walk and from seed to seed; at night all of them."""
-    if NIGHTLY:
-        return range(1, most)
-    return range(1 + Random(f"{SEED} {walk}").randrange(one_in), most, one_in)
+def shuffled(points: Sequence[Point], walk: str) -> list[Point]:
+    """All points in an order that the seed decides, to take from until there are enough."""
+    order = list(points)
+    Random(f"{SEED} {walk}").shuffle(order)
+    return order
 
 
 def sampled_cases(values: Iterable[object], one_in: int, walk: str) -> list[object]:

@@ -62,13 +62,19 @@ class Warm:
         theirs.close()
 
     def start(
-        self, program: str, *arguments: str, cwd: str | Path, environment: Mapping[str, str], held: bool = False
+        self,
+        program: str,
+        *arguments: str,
+        cwd: str | Path,
+        environment: Mapping[str, str] | None = None,
+        held: bool = False,
     ) -> Started:
-        """Start ``program`` (``-m MODULE``, or a script). ``held``: it waits for ``release`` before all else."""
+        """Start ``program`` (``-m MODULE``, or a script); ``environment``: this process's own unless it is given.
+        ``held``: it waits for ``release`` before all else."""
         ours, theirs = zip(*(_pipe(forward=number == 0) for number in range(STREAMS)), strict=True)
         status, their_status = os.pipe()
         their_gate, gate = os.pipe()
-        request = [program, arguments, str(cwd), dict(environment)]
+        request = [program, arguments, str(cwd), dict(os.environ if environment is None else environment)]
         socket.send_fds(self._control, [json.dumps(request).encode()], [*theirs, their_status, their_gate])
         for descriptor in (*theirs, their_status, their_gate):
             os.close(descriptor)
@@ -98,7 +104,8 @@ class Started:
         self._gate: int | None = gate
         self._status = os.fdopen(status, "rb")
         self._stdin = os.fdopen(streams[0], "w")
-        self._outputs: list[IO[str]] = [os.fdopen(stream, "r") for stream in streams[1:]]
+        self.stdout = os.fdopen(streams[1], "r")
+        self._stderr = os.fdopen(streams[2], "r")
         first = self._status.readline()
         assert first, "the warm process is gone"
         self.pid = int(first)
@@ -113,8 +120,8 @@ class Started:
         """Give it ``text`` as its standard input; what it wrote until it ended."""
         said = ["", ""]
 
-        def read(number: int) -> None:
-            said[number] = self._outputs[number].read()
+        def read(number: int, stream: IO[str]) -> None:
+            said[number] = stream.read()
 
         def write() -> None:
             with suppress(BrokenPipeError), self._stdin:
@@ -123,7 +130,7 @@ class Started:
         def end() -> None:
             self.returncode = int(self._status.readline() or -signal.SIGKILL)
 
-        works = [(write,), (read, 0), (read, 1), (end,)]
+        works: list[tuple[Any, ...]] = [(write,), (read, 0, self.stdout), (read, 1, self._stderr), (end,)]
         threads = [threading.Thread(target=work[0], args=work[1:], daemon=True) for work in works]
         for thread in threads:
             thread.start()
@@ -150,7 +157,7 @@ class Started:
             self.release()
         with suppress(BrokenPipeError):
             self._stdin.close()
-        for stream in (*self._outputs, self._status):
+        for stream in (self.stdout, self._stderr, self._status):
             stream.close()
 
 

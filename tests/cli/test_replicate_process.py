@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from litelog.errors import ExitCode
 from litelog_cli.main import run
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -215,7 +216,7 @@ def test_the_command_lines_own_mistakes_are_told_without_a_line(litelog: Command
     assert "  --pattern: only the formats lines and raw have a pattern" in done.err
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 @given(body=st.binary(max_size=80) | st.text(alphabet=":-[]{}#&*!|>'\"%@` \nlogspath", max_size=80).map(str.encode))
 def test_no_file_gives_a_trace(tmp_path: Path, body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "any.yml"

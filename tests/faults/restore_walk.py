@@ -1,25 +1,28 @@
 """Runs a script that restores with a fault at each of its system calls in turn, one file or folder at a time.
 
 strace counts calls for each thread on its own, so each path is walked by itself: what changes it is always the same
-thread.
+thread. A sample is taken of the calls that a whole run made; the full walk goes on until a run meets no fault.
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.restore.journal import JOURNAL_NAME
+from tests.faults.tracing import count_calls, run_traced
+from tests.sampling import NIGHTLY, shuffled
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable, Iterator
 
-ROOT = Path(__file__).parents[2]
+    from tests.warm import Warm
+
 TEMPORARY = ".out.litelog-restoring"
 """Beside ``out``, where all of these restores write to."""
 
@@ -33,34 +36,78 @@ def touched_by_copies(names: Iterable[str]) -> tuple[str, ...]:
     return (".", "out", TEMPORARY, *(f"{folder}/{name}" for folder in ("out", TEMPORARY) for name in files))
 
 
-def run_with(inject: str, script: str, place: Path, touched: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script with a fault in the calls that name ``touched``, or a descriptor of it."""
-    paths = ["-P", str(place / touched)]
-    if "/" in touched and "openat" in inject:
-        paths += ["-P", Path(touched).name]  # opened below the descriptor of its folder
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", *paths, "-e", f"inject={inject}"]
-    return subprocess.run(
-        [*command, sys.executable, "-c", script, *arguments, str(place / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=60,
-    )
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Restores by ``script``, which gets ``arguments`` and the place of the output, each in a copy of ``template``."""
 
+    warm: Warm
+    script: str
+    arguments: tuple[str, ...]
+    template: Path
+    folder: Path
+    """Where the copies lie."""
+    touched: tuple[str, ...]
 
-def walk(
-    call: str, fault: str, script: str, template: Path, folder: Path, touched: Iterable[str], *arguments: str
-) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
-    """Each run that met the fault, with the place where it ran, a copy of ``template``; at last, for each path,
-    one that met none."""
-    for number, path in enumerate(touched):
-        for step in range(1, MOST_STEPS):
-            place = folder / f"{number}-{step}"
-            shutil.copytree(template, place)
-            done = run_with(f"{call}:{fault}:when={step}", script, place, path, *arguments)
+    def faults(self, call: str, fault: str, *, one_in: int) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
+        """Each run, with the place where it ran: one for each fault of the sample, and one that meets none; at night
+        one for every call, and for each path one that meets none."""
+        if NIGHTLY:
+            yield from self._all(call, fault)
+            return
+        steps = [(path, step) for path, count in self._counted(call) for step in range(1, count + 1)]
+        name = " ".join((Path(self.template).name, call, fault, *self.arguments[:1]))
+        wanted = max(1, len(steps) // one_in)
+        for path, step in shuffled(steps, name):
+            place, done = self._run(call, fault, path, step)
             yield place, done
-            if done.returncode == 0:
+            wanted -= done.returncode != 0  # strace goes by the first path of a call, and counts fewer than we do
+            if wanted == 0:
                 break
-        else:
-            pytest.fail(f"a fault in call {MOST_STEPS} of {path} still shows")
+        yield self._run(call, fault, self.touched[0], MOST_STEPS)
+
+    def _all(self, call: str, fault: str) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
+        for path in self.touched:
+            for step in range(1, MOST_STEPS):
+                place, done = self._run(call, fault, path, step)
+                yield place, done
+                if done.returncode == 0:
+                    break
+            else:
+                pytest.fail(f"a fault in call {MOST_STEPS} of {path} still shows")
+
+    def _run(self, call: str, fault: str, touched: str, step: int) -> tuple[Path, subprocess.CompletedProcess[str]]:
+        """One run with a fault in a call that names ``touched``, or a descriptor of it."""
+        place = self.folder / f"{self.touched.index(touched)}-{step}"
+        shutil.copytree(self.template, place)
+        paths = ["-P", str(place / touched)]
+        if _is_below(call, touched):
+            paths += ["-P", Path(touched).name]
+        tracing = (*paths, "-e", f"inject={call}:{fault}:when={step}")
+        return place, run_traced(self.warm, tracing, self.script, *self.arguments, str(place / "out"))
+
+    def _counted(self, call: str) -> list[tuple[str, int]]:
+        """How many calls of this name name each path, when all goes well."""
+        place, trace = self.folder / "counted", self.folder / "trace"
+        shutil.copytree(self.template, place)
+        done = run_traced(
+            self.warm,
+            ("-y", "-s", "4096", "-o", str(trace), "-e", f"trace={call}"),
+            self.script,
+            *self.arguments,
+            str(place / "out"),
+        )
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(place)
+        found = []
+        for path in self.touched:
+            named = [f"<{(place / path).resolve()}>", f'"{place / path}"']
+            if _is_below(call, path):
+                named.append(f'"{Path(path).name}"')
+            counts = count_calls(trace, lambda _, text, named=named: any(name in text for name in named))
+            found.append((path, counts[call]))
+        return found
+
+
+def _is_below(call: str, touched: str) -> bool:
+    """Whether it is opened below the descriptor of its folder."""
+    return "/" in touched and call == "openat"

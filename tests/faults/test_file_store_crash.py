@@ -10,33 +10,38 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ExistsError, NotFoundError
 from replica_clients.file import FileStore
+from tests.warm import ROOT
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.warm import Warm
+
 KEY = "generations/0000000100000000/wal/0000000000000000/0000000000000000.wal.lz4"
 BODY = bytes(range(256)) * 40
 CALLS = ("openat", "mkdir", "writev", "fdatasync", "fsync", "linkat", "renameat", "unlinkat")
 MAX_CALLS = 60
 """Calls of one kind in a put: a walk that gets there does not end."""
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
+"""What no put here takes, however busy the machine is."""
 
 CHILD = """
 import os, sys
 from litelog.errors import StoreError
 from replica_clients.file import FileStore
-root, unnamed, warm, key = sys.argv[1:]
+root, unnamed, before, key = sys.argv[1:]
 store = FileStore(root, unnamed=unnamed == "unnamed")
 body = [bytes(range(256))] * 40
-if warm == "warm":
+if before == "warm":
     store.put(key + ".before", body)
-os.write(1, b"ready")
+os.write(1, b"ready\\n")
 os.read(0, 1)
 try:
     store.put(key, body)
@@ -60,41 +65,32 @@ REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-def put_with(root: Path, unnamed: str, injection: str, warm: str = "cold") -> tuple[int, str]:
+def put_with(warm: Warm, root: Path, unnamed: str, injection: str, before: str = "cold") -> tuple[int, str]:
     """A child's put under ``injection``: (exit status, negative for a signal; what it said)."""
     call = injection.partition(":")[0]
-    return put_under(root, unnamed, warm, ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={injection}"])
+    tracing = ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={injection}"]
+    return put_under(warm, root, unnamed, before, tracing)
 
 
-def put_under(root: Path, unnamed: str, warm: str, options: list[str]) -> tuple[int, str]:
-    """A child's put under strace with ``options``: (exit status, what it said)."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(root), unnamed, warm, KEY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    tracer: subprocess.Popen[bytes] | None = None
-    try:
-        assert child.stdout is not None
-        assert child.stdout.read(5) == b"ready"
-        tracer = subprocess.Popen(
-            ["strace", "-f", *options, "-p", str(child.pid)],
-            stderr=subprocess.PIPE,
-        )
-        assert tracer.stderr is not None
-        line = tracer.stderr.readline()
-        if b"attached" not in line:
-            pytest.skip(f"strace may not attach here: {line.decode().strip()}")
-        _, said = child.communicate(b"x", timeout=WAIT_SECONDS)
-        tracer.communicate(timeout=WAIT_SECONDS)  # its trace is whole when it has ended
-        return child.returncode, said.decode()
-    finally:
-        for process in (child, tracer):
-            if process is not None:
-                process.kill()
-                process.communicate()
+def put_under(warm: Warm, root: Path, unnamed: str, before: str, options: list[str]) -> tuple[int, str]:
+    """A child's put under strace with ``options``: (exit status, what it said). ``before``: ``warm`` if its store has
+    put another object there."""
+    with warm.start(CHILD, str(root), unnamed, before, KEY, cwd=ROOT) as child:
+        assert child.stdout.readline() == "ready\n"
+        tracer = subprocess.Popen(["strace", "-f", *options, "-p", str(child.pid)], stderr=subprocess.PIPE)
+        try:
+            assert tracer.stderr is not None
+            line = tracer.stderr.readline()
+            if b"attached" not in line:
+                pytest.skip(f"strace may not attach here: {line.decode().strip()}")
+            _, said = child.communicate("x", timeout=WAIT_SECONDS)
+            tracer.communicate(timeout=WAIT_SECONDS)  # its trace is whole when it has ended
+        finally:
+            child.kill()
+            tracer.kill()
+            tracer.communicate()
+    assert child.returncode is not None
+    return child.returncode, said
 
 
 CALL = re.compile(r"(\w+)\(")
@@ -108,10 +104,10 @@ CALL = re.compile(r"(\w+)\(")
     ],
 )
 def test_bytes_are_synced_before_their_name_is_made_and_the_folder_after(
-    tmp_path: Path, unnamed: str, wanted: str
+    tmp_path: Path, warm: Warm, unnamed: str, wanted: str
 ) -> None:
     trace = tmp_path / "trace"
-    status, _ = put_under(tmp_path / "root", unnamed, "warm", ["-o", str(trace), "-y"])
+    status, _ = put_under(warm, tmp_path / "root", unnamed, "warm", ["-o", str(trace), "-y"])
     lines = [line for line in trace.read_text().splitlines() if CALL.search(line) and "getpid" not in line]
     calls = [CALL.findall(line)[0] for line in lines]
     first = next(number for number, line in enumerate(lines) if "openat(" in line)
@@ -123,10 +119,10 @@ def test_bytes_are_synced_before_their_name_is_made_and_the_folder_after(
 
 
 @pytest.mark.parametrize("unnamed", ["unnamed", "named"])
-def test_each_new_folder_is_synced_into_its_parent_before_it_is_used(tmp_path: Path, unnamed: str) -> None:
+def test_each_new_folder_is_synced_into_its_parent_before_it_is_used(tmp_path: Path, warm: Warm, unnamed: str) -> None:
     trace = tmp_path / "trace"
     status, _ = put_under(
-        tmp_path / "root", unnamed, "cold", ["-o", str(trace), "-y", "-e", "trace=mkdir,fsync,writev"]
+        warm, tmp_path / "root", unnamed, "cold", ["-o", str(trace), "-y", "-e", "trace=mkdir,fsync,writev"]
     )
     text = trace.read_text()
     assert status == 0
@@ -148,12 +144,12 @@ def body_of(store: FileStore, key: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("unnamed", ["unnamed", "named"])
-def test_a_killed_put_leaves_the_object_whole_or_not_there(tmp_path: Path, unnamed: str) -> None:
+def test_a_killed_put_leaves_the_object_whole_or_not_there(tmp_path: Path, warm: Warm, unnamed: str) -> None:
     points: list[tuple[str, int, bool]] = []
     for call in CALLS:
         for number in range(1, MAX_CALLS):
             root = tmp_path / f"{call}-{number}" / "replica"
-            status, said = put_with(root, unnamed, f"{call}:signal=KILL:when={number}")
+            status, said = put_with(warm, root, unnamed, f"{call}:signal=KILL:when={number}")
             store = FileStore(str(root))
             body = body_of(store, KEY)
             assert body in {None, BODY}
@@ -190,8 +186,8 @@ def test_a_killed_put_leaves_the_object_whole_or_not_there(tmp_path: Path, unnam
         "fsync:error=EIO:when=1",
     ],
 )
-def test_a_put_that_fails_says_why_and_leaves_nothing(tmp_path: Path, unnamed: str, injection: str) -> None:
-    status, said = put_with(tmp_path, unnamed, injection, "warm")
+def test_a_put_that_fails_says_why_and_leaves_nothing(tmp_path: Path, warm: Warm, unnamed: str, injection: str) -> None:
+    status, said = put_with(warm, tmp_path, unnamed, injection, "warm")
     assert status == 7
     assert said.startswith(f"put {KEY}: {tmp_path}: ")
     wanted = {
@@ -208,15 +204,17 @@ def test_a_put_that_fails_says_why_and_leaves_nothing(tmp_path: Path, unnamed: s
     assert body_of(store, KEY) == BODY
 
 
-def test_a_write_cut_short_is_gone_on_with(tmp_path: Path) -> None:
-    status, said = put_with(tmp_path, "unnamed", "writev:retval=3:when=1", "warm")  # it says 3 bytes, and wrote none
+def test_a_write_cut_short_is_gone_on_with(tmp_path: Path, warm: Warm) -> None:
+    status, said = put_with(
+        warm, tmp_path, "unnamed", "writev:retval=3:when=1", "warm"
+    )  # it says 3 bytes, and wrote none
     assert (status, said) == (0, "")
     assert body_of(FileStore(str(tmp_path)), KEY) == BODY[3:]
 
 
-def test_a_refused_put_syncs_the_folder_for_the_one_that_has_the_name(tmp_path: Path) -> None:
+def test_a_refused_put_syncs_the_folder_for_the_one_that_has_the_name(tmp_path: Path, warm: Warm) -> None:
     FileStore(str(tmp_path)).put(KEY, [BODY])
-    status, said = put_with(tmp_path, "unnamed", "fsync:error=EIO:when=1", "warm")
+    status, said = put_with(warm, tmp_path, "unnamed", "fsync:error=EIO:when=1", "warm")
     assert status == 7
     assert "Input/output error" in said
     assert body_of(FileStore(str(tmp_path)), KEY) == BODY

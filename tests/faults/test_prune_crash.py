@@ -6,10 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,17 +24,26 @@ from litelog.reading.pieces import list_pieces
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from replica_clients.file import FileStore
 from tests.faults.figures import report
-from tests.faults.tracing import why_not_traced
+from tests.faults.tracing import count_calls, run_traced, why_not_traced
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock
+from tests.sampling import NIGHTLY, sampled
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import make_log
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.warm import Warm
+
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
-ROOT = Path(__file__).parents[2]
 CALLS = ("unlink,unlinkat", "fsync,fdatasync", "rename,renameat", "rmdir", "write,pwrite64,pwritev,pwritev2")
 MOST_STEPS = 200
+ONE_IN = 3
+"""Of the calls of a walk, in a run that is not a night's."""
+
 SEGMENTS = 6
 
 PRUNE = """
@@ -62,14 +69,19 @@ with LogWriter(log) as writer:
 """
 
 
-def run(script: str, *arguments: str, tracing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    command = [*tracing, sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
-
-
 def killed_at(calls: str, step: int) -> tuple[str, ...]:
-    strace = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}")
-    return (*strace, "-e", f"inject={calls}:signal=KILL:when={step}")
+    return ("-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={step}")
+
+
+def steps_of(warm: Warm, calls: str, trace: Path, script: str, *arguments: str) -> Iterable[int]:
+    """At which calls to kill: a sample of those that a whole run makes, and one that it does not come to; at night
+    each, until a run is not killed."""
+    if NIGHTLY:
+        return range(1, MOST_STEPS)
+    done = run_traced(warm, ("-o", str(trace), "-e", f"trace={calls}"), script, *arguments)
+    assert done.returncode == 0, done.stderr
+    count = max(count_calls(trace).values(), default=0)
+    return [*(sampled(range(1, count + 1), ONE_IN, f"{script} {calls}") if count else ()), MOST_STEPS]
 
 
 @pytest.fixture(scope="module")
@@ -112,13 +124,13 @@ def objects(replica: Path) -> set[str]:
 
 @pytest.mark.parametrize("calls", CALLS)
 def test_a_prune_killed_at_any_call_leaves_all_that_is_kept_and_is_finished_by_the_next(
-    tmp_path: Path, template: Path, calls: str
+    tmp_path: Path, template: Path, warm: Warm, calls: str
 ) -> None:
     texts = {path.name: path.read_bytes() for path in sorted((template / "texts").iterdir())}
     whole = tmp_path / "whole"
     shutil.copytree(template, whole)
     state = next((template / "state").glob("*/*/state.json")).parent.relative_to(template)
-    done = run(PRUNE, str(whole / "replica"), str(whole / state))
+    done = run_traced(warm, (), PRUNE, str(whole / "replica"), str(whole / state))
     assert done.returncode == 0, done.stderr
     left = objects(whole / "replica")
     assert left < objects(template / "replica")
@@ -126,10 +138,12 @@ def test_a_prune_killed_at_any_call_leaves_all_that_is_kept_and_is_finished_by_t
     assert kept == {name: texts[name] for name in list(texts)[-len(kept) :]}
     snapshots = sorted(name for name in left if "/snapshots/" in name)
     killed = 0
-    for step in range(1, MOST_STEPS):
-        place = tmp_path / "place"
+    place, counted = tmp_path / "place", tmp_path / "counted"
+    shutil.copytree(template, counted)
+    folders = str(counted / "replica"), str(counted / state)
+    for step in steps_of(warm, calls, tmp_path / "trace", PRUNE, *folders):
         shutil.copytree(template, place)
-        died = run(PRUNE, str(place / "replica"), str(place / state), tracing=killed_at(calls, step))
+        died = run_traced(warm, killed_at(calls, step), PRUNE, str(place / "replica"), str(place / state))
         if died.returncode == 0:
             break
         assert died.returncode == -signal.SIGKILL, died.stderr
@@ -141,7 +155,7 @@ def test_a_prune_killed_at_any_call_leaves_all_that_is_kept_and_is_finished_by_t
             client = ObjectReplicaClient(FileStore(str(place / "replica")))
             owner = generation(name.split("/")[1])
             assert client.read_snapshot(owner, int(name.rsplit("/", 1)[1].split(".")[0], 16))
-        again = run(PRUNE, str(place / "replica"), str(place / state))
+        again = run_traced(warm, (), PRUNE, str(place / "replica"), str(place / state))
         assert again.returncode == 0, again.stderr
         assert objects(place / "replica") == left
         shutil.rmtree(place)
@@ -170,13 +184,16 @@ def log_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_truncation_killed_at_any_call_leaves_a_log_that_goes_on(log_template: Path, calls: str) -> None:
+def test_a_truncation_killed_at_any_call_leaves_a_log_that_goes_on(log_template: Path, warm: Warm, calls: str) -> None:
     place = log_template.with_name("place")  # state is kept by the log's path
     log, state = str(place / "log"), str(place / "state")
     killed = 0
-    for step in range(1, MOST_STEPS):
+    shutil.copytree(log_template, place)
+    steps = steps_of(warm, calls, place.with_name("trace"), TRUNCATE, log, state)
+    shutil.rmtree(place)
+    for step in steps:
         shutil.copytree(log_template, place)
-        died = run(TRUNCATE, log, state, tracing=killed_at(calls, step))
+        died = run_traced(warm, killed_at(calls, step), TRUNCATE, log, state)
         if died.returncode == 0:
             shutil.rmtree(place)
             break
@@ -188,7 +205,7 @@ def test_a_truncation_killed_at_any_call_leaves_a_log_that_goes_on(log_template:
         assert len(firsts) == 5 or (tombstone is not None and tombstone.first == 30)
         with LogReader(log) as reader:
             assert [record.sequence for record in reader] == list(range(firsts[0], 50))
-        assert run(TRUNCATE, log, state).returncode == 0
+        assert run_traced(warm, (), TRUNCATE, log, state).returncode == 0
         assert [int(name[:20]) for name in list_segments(log)] == [30, 40]
         assert len(ReplicaSet(log_state_folder(state, log)).held()) == 1
         with LogWriter(log) as writer:

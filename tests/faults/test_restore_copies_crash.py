@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,12 +17,15 @@ from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
 from tests.faults.figures import report
-from tests.faults.restore_walk import ROOT, TEMPORARY, touched_by_copies, walk
-from tests.faults.tracing import why_not_traced
+from tests.faults.restore_walk import TEMPORARY, Walk, touched_by_copies
+from tests.faults.tracing import run_traced, why_not_traced
+from tests.sampling import NIGHTLY
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.warm import Warm
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
@@ -34,6 +35,9 @@ DELTA_CALLS = (
 )  # fmt: skip
 FAILING_CALLS = ("mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "linkat", "renameat2")
 FOLLOW_CALLS = ("openat", "flock", "pwrite64", "fsync", "close")
+ONE_IN = 6
+"""Of the faults of a walk, in a run that is not a night's."""
+
 SCRIPT = """
 import sys
 from litelog.errors import LitelogError
@@ -158,12 +162,13 @@ def is_prefix(files: dict[str, bytes], *, of: dict[str, bytes], at_least: dict[s
 
 @pytest.mark.parametrize("call", DELTA_CALLS)
 def test_a_delta_killed_at_any_call_leaves_the_older_copy_or_the_newer_one(
-    tmp_path: Path, replicas: Replicas, call: str
+    tmp_path: Path, replicas: Replicas, warm: Warm, call: str
 ) -> None:
     template = place_with(tmp_path / "template", OLDER)
     touched = touched_by_copies({**OLDER, **DURING})
     killed = 0
-    for place, done in walk(call, "signal=KILL", SCRIPT, template, tmp_path, touched, *replicas.arguments("delta")):
+    walk = Walk(warm, SCRIPT, replicas.arguments("delta"), template, tmp_path, touched)
+    for place, done in walk.faults(call, "signal=KILL", one_in=ONE_IN):
         if done.returncode == 0:
             assert held(place / "out") == DURING
             assert os.listdir(place) == ["out"]
@@ -184,12 +189,13 @@ def test_a_delta_killed_at_any_call_leaves_the_older_copy_or_the_newer_one(
 @pytest.mark.parametrize("mode", ["follow", "delta, then follow"])
 @pytest.mark.parametrize("call", FOLLOW_CALLS)
 def test_a_follower_killed_at_any_call_leaves_a_prefix_that_is_brought_up_to_date(
-    tmp_path: Path, replicas: Replicas, call: str, mode: str
+    tmp_path: Path, replicas: Replicas, warm: Warm, call: str, mode: str
 ) -> None:
     template = place_with(tmp_path / "template", DURING if mode == "follow" else OLDER)
     touched = touched_by_copies({**OLDER, **AFTER})
     killed = while_following = 0
-    for place, done in walk(call, "signal=KILL", SCRIPT, template, tmp_path, touched, *replicas.arguments(mode)):
+    walk = Walk(warm, SCRIPT, replicas.arguments(mode), template, tmp_path, touched)
+    for place, done in walk.faults(call, "signal=KILL", one_in=ONE_IN):
         copy = held(place / "out")
         if done.returncode == 0:
             assert copy == AFTER
@@ -206,18 +212,19 @@ def test_a_follower_killed_at_any_call_leaves_a_prefix_that_is_brought_up_to_dat
         shutil.rmtree(place)
     report(f"restore_{mode.replace(', ', '_').replace(' ', '_')}_crash_{call}", crash_points=killed, failures=0)
     assert killed > 0
-    assert while_following > 0
+    assert while_following > 0 or not NIGHTLY
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize("call", FAILING_CALLS)
 def test_a_delta_that_fails_at_any_call_says_so_and_leaves_one_of_both(
-    tmp_path: Path, replicas: Replicas, call: str, error: str
+    tmp_path: Path, replicas: Replicas, warm: Warm, call: str, error: str
 ) -> None:
     template = place_with(tmp_path / "template", OLDER)
     touched = touched_by_copies({**OLDER, **DURING})
     failed = 0
-    for place, done in walk(call, f"error={error}", SCRIPT, template, tmp_path, touched, *replicas.arguments("delta")):
+    walk = Walk(warm, SCRIPT, replicas.arguments("delta"), template, tmp_path, touched)
+    for place, done in walk.faults(call, f"error={error}", one_in=ONE_IN):
         copy = held(place / "out")
         if done.returncode == 0:
             assert copy == DURING
@@ -236,19 +243,11 @@ def test_a_delta_that_fails_at_any_call_says_so_and_leaves_one_of_both(
 
 @pytest.mark.parametrize("error", ["EINVAL", "ENOSYS", "EOPNOTSUPP"])
 def test_a_file_system_that_cannot_exchange_is_named_before_anything_is_read(
-    tmp_path: Path, replicas: Replicas, error: str
+    tmp_path: Path, replicas: Replicas, warm: Warm, error: str
 ) -> None:
     place = place_with(tmp_path / "place", OLDER)
-    tracing = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "trace=renameat2,pwrite64"]
-    command = [sys.executable, "-c", SCRIPT, *replicas.arguments("delta"), str(place / "out")]
-    done = subprocess.run(
-        [*tracing, "-e", f"inject=renameat2:error={error}", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=60,
-    )
+    tracing = ("-o", str(tmp_path / "trace"), "-e", "trace=renameat2,pwrite64", "-e", f"inject=renameat2:error={error}")
+    done = run_traced(warm, tracing, SCRIPT, *replicas.arguments("delta"), str(place / "out"))
     assert done.stderr.startswith(f"refused: {place / 'out'}: its file system cannot exchange two folders"), done.stderr
     assert "pwrite64" not in (tmp_path / "trace").read_text()
     assert held(place / "out") == OLDER

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from litelog.restore.journal import JOURNAL_NAME
-from tests.faults.restore_walk import ROOT, TEMPORARY
+from tests.faults.restore_walk import TEMPORARY
 from tests.faults.test_restore_copies_crash import AFTER, DURING, OLDER, OTHER, SCRIPT, Replicas, held, place_with
 from tests.faults.traced_calls import Call, trace
 from tests.faults.tracing import why_not_traced
+from tests.warm import ROOT
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,17 +18,25 @@ from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
-from tests.faults.tracing import why_not_traced
+from tests.faults.tracing import count_calls, run_traced, why_not_traced
 from tests.independent_reader import read_replica
+from tests.sampling import NIGHTLY, sampled
 
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from tests.warm import Warm
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
 CALLS = ("write,writev", "linkat,link", "rename", "fsync,fdatasync", "mkdir")
 MOST_STEPS = 200
 """More than it takes to ship so small a log."""
+
+ONE_IN = 8
+"""Of the calls of a walk, in a run that is not a night's."""
 
 SCRIPT = """
 import random
@@ -74,17 +80,17 @@ def append(log: Path, first: int, stop: int) -> None:
             writer.append(b"%d:" % number + bytes(500))
 
 
-def make_fresh(place: Path) -> None:
+def make_fresh(place: Path, warm: Warm) -> None:
     """A log of three log segments that nothing was shipped of."""
     append(place / "log", 0, 25)
 
 
-def make_diverged(place: Path) -> None:
+def make_diverged(place: Path, warm: Warm) -> None:
     """A log that was shipped, then set back and written anew: the next run ends a generation and begins one."""
     append(place / "log", 0, 5)
     shutil.copytree(place / "log", place / "earlier")
     append(place / "log", 5, 15)
-    assert ship(place).returncode == 0
+    assert ship(place, warm).returncode == 0
     for path in (place / "log").iterdir():
         path.unlink()
     for path in (place / "earlier").iterdir():
@@ -92,18 +98,29 @@ def make_diverged(place: Path) -> None:
     append(place / "log", 5, 12)
 
 
-def make_away(place: Path) -> None:
+def make_away(place: Path, warm: Warm) -> None:
     """A log of which a daemon has shipped some, that went on alone: what was begun, and two log segments behind it."""
     append(place / "log", 0, 15)
-    assert ship(place, seals=True).returncode == 0
+    assert ship(place, warm, seals=True).returncode == 0
     append(place / "log", 15, 45)
 
 
-def ship(place: Path, *tracing: str, seals: bool = False) -> subprocess.CompletedProcess[str]:
+def ship(place: Path, warm: Warm, *tracing: str, seals: bool = False) -> subprocess.CompletedProcess[str]:
     """Run a daemon until all is shipped; ``seals``: it seals at once what is finished when it comes."""
     folders = [str(place / name) for name in ("log", "replica", "state")]
-    command = [*tracing, sys.executable, "-c", SCRIPT, *folders, "seals" if seals else ""]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return run_traced(warm, tracing, SCRIPT, *folders, "seals" if seals else "")
+
+
+def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool) -> Iterable[int]:
+    """At which calls to kill: a sample of those that a whole run makes in one thread, and one that it does not come to;
+    at night each, until a run is not killed."""
+    if NIGHTLY:
+        return range(1, MOST_STEPS)
+    trace = place.with_name("trace")
+    done = ship(place, warm, "-o", str(trace), "-e", f"trace={calls}", seals=seals)
+    assert done.returncode == 0, done.stderr
+    count = max(count_calls(trace).values())
+    return [*sampled(range(1, count + 1), ONE_IN, f"ship {situation} {calls}"), MOST_STEPS]
 
 
 def set_back(place: Path, template: Path) -> None:
@@ -146,24 +163,25 @@ SITUATIONS = {
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_daemon_killed_at_any_call_goes_on_where_it_was(tmp_path: Path, situation: str, calls: str) -> None:
+def test_a_daemon_killed_at_any_call_goes_on_where_it_was(
+    tmp_path: Path, warm: Warm, situation: str, calls: str
+) -> None:
     make, seals = SITUATIONS[situation]
     place, template = tmp_path / "place", tmp_path / "template"
     place.mkdir()
-    make(place)
+    make(place, warm)
     shutil.copytree(place, template)
     killed = 0
-    for step in range(1, MOST_STEPS):
+    for step in steps_of(place, warm, calls, situation, seals=seals):
         set_back(place, template)
-        tracing = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}")
-        died = ship(place, *tracing, "-e", f"inject={calls}:signal=KILL:when={step}", seals=seals)
+        died = ship(place, warm, "-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={step}", seals=seals)
         acknowledged = max(map(int, died.stdout.split()), default=0)
         if died.returncode == 0:
             break
         assert died.returncode == -signal.SIGKILL, died.stderr
         killed += 1
         there = sealed_in(place)
-        again = ship(place, seals=seals)
+        again = ship(place, warm, seals=seals)
         assert again.returncode == 0, again.stderr
         assert {name: sealed_in(place)[name] for name in there} == there
         assert segments(restored(place)) == segments(place / "log"), (calls, step)

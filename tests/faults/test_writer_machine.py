@@ -19,6 +19,7 @@ from litelog.errors import DivergedError, FencedError, SourceMissingError, Store
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import Generation, objects, read_replica
 from tests.manual_clock import ManualClock
+from tests.sampling import examples
 from tests.stores import Fault, FaultyStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
@@ -380,4 +381,6 @@ class WriterMachine(RuleBasedStateMachine):
 
 
 TestWriterMachine = WriterMachine.TestCase
-TestWriterMachine.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+TestWriterMachine.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)

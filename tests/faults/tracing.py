@@ -1,10 +1,30 @@
-"""Whether system calls can be traced here, so that a process can be killed at each of them."""
+"""Programs under strace: what they call, killed at a call, or with a call that fails.
+
+A program starts warm and held (``tests/warm.py``), strace attaches to it, and then it begins: its imports are neither
+traced nor waited for.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.warm import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.warm import Warm
+
+WAIT_SECONDS = 120
+"""What no traced program here takes, however busy the machine is."""
+
+_CALL = re.compile(r"(\d+) +(\w+)\((.*)")
 
 
 def why_not_traced() -> str | None:
@@ -13,3 +33,39 @@ def why_not_traced() -> str | None:
         return "strace is not installed"
     tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
     return None if tried.returncode == 0 else "strace may not trace here"
+
+
+def run_traced(warm: Warm, tracing: tuple[str, ...], script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script to its end, with all its threads under strace with these options; no options: without it."""
+    with warm.start(script, *arguments, cwd=ROOT, held=True) as started:
+        tracer: subprocess.Popen[str] | None = None
+        try:
+            if tracing:
+                output = () if "-o" in tracing else ("-o", "/dev/null")
+                command = ["strace", "-f", *output, *tracing, "-p", str(started.pid)]
+                tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+                assert tracer.stderr is not None
+                line = tracer.stderr.readline()
+                assert "attached" in line, line
+            started.release()
+            out, err = started.communicate(timeout=WAIT_SECONDS)
+        finally:
+            if tracer is not None:
+                started.kill()
+                tracer.communicate(timeout=WAIT_SECONDS)  # its trace is whole when it has ended
+    assert started.returncode is not None
+    return subprocess.CompletedProcess([script, *arguments], started.returncode, out, err)
+
+
+def count_calls(trace: Path, is_meant: Callable[[str, str], bool] = lambda _call, _arguments: True) -> Counter[str]:
+    """The most calls of each name that one thread made, by the trace of a program (``-f -o``): strace, too, counts
+    thread by thread."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for line in trace.read_text(errors="replace").splitlines():
+        if match := _CALL.match(line):
+            thread, call, text = match.groups()
+            counts[thread, call] += is_meant(call, text.rpartition(") = ")[0] or text)
+    most: Counter[str] = Counter()
+    for (_, call), count in counts.items():
+        most[call] = max(most[call], count)
+    return most

@@ -18,6 +18,7 @@ from litelog.formats.columns import Record
 from litelog.formats.commit_batch import CommitGatherer, Commits
 from litelog.formats.encoding import HEADER
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,7 @@ def gather(runs: Sequence[Commits], names: Sequence[str] = NAMES, rows: int = 40
 
 
 @given(st.lists(st.lists(entries, min_size=1, max_size=5), min_size=1, max_size=3), st.integers(1, 60))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_arrays_hold_the_records(runs: list[list[Commit]], rows: int) -> None:
     made, expected, first = [], [], 5
     for commits in runs:

@@ -20,6 +20,7 @@ from replica_clients.conformance.checks import listed, read
 from replica_clients.durable_folders import MAX_KNOWN_FOLDERS, DurableFolders
 from replica_clients.file import FOLDER_ATTEMPTS, HELD_BYTES, TEMPORARY, FileStore
 from replica_clients.memory import MemoryStore
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def store(tmp_path: Path) -> FileStore:
 parts = st.text(st.sampled_from("ab./-0"), min_size=1, max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sets(parts, max_size=12), parts | st.just(""), parts | st.none())
 def test_a_listing_is_the_memory_stores(
     tmp_path_factory: pytest.TempPathFactory, keys: set[str], prefix: str, start_after: str | None

@@ -33,6 +33,7 @@ from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.place import Place
 from litelog.log.source import OpenSegment, SegmentNames
 from tests.manual_clock import ManualClock
+from tests.sampling import examples
 from tests.unit.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 LIMIT = 1 << 20
 FORMATS = ("litelog", "lines", "raw")
 ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
-QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from litelog.errors import ConfigError
 from litelog.formats import Expectation
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from litelog.formats.columns import Columns
@@ -53,7 +54,7 @@ def check_batches(columns: Columns, batches: list[pa.RecordBatch]) -> None:
 
 
 @given(st.lists(entries, max_size=6), st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_arrow_batches_hold_the_records(commits: list[list[tuple[bytes | None, bytes]]], data: st.DataObject) -> None:
     columns = columns_of(commits)
     check_batches(columns, [columns.to_arrow()])

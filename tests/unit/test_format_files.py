@@ -10,6 +10,7 @@ from litelog.errors import ConfigError, CorruptCommitError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail, LogFormat, Tail
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
+from tests.sampling import examples
 
 LINES: LogFormat = LinesFormat()
 RAW: LogFormat = RawFormat()
@@ -21,7 +22,7 @@ texts = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b""
 
 
 @given(texts, st.binary(max_size=9).map(lambda text: text.replace(b"\n", b"")), st.none() | st.integers(0, 1 << 40))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_each_finished_line_is_a_commit_with_its_number(lines: list[bytes], tail: bytes, first: int | None) -> None:
     data = memoryview(b"".join(line + b"\n" for line in lines) + tail)
     expect = Expectation(first)
@@ -64,7 +65,7 @@ def test_a_line_that_is_too_long_is_an_error_at_its_place() -> None:
 
 
 @given(st.binary(max_size=50), st.none() | st.integers(0, 1 << 40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_whatever_is_there_is_one_raw_commit(data: bytes, first: int | None) -> None:
     scan = RAW.scan("x", memoryview(data), 7, Expectation(first))
     assert (scan.end, scan.tail, scan.commits) == (7 + len(data), Tail.NOTHING, 1 if data else 0)
@@ -112,7 +113,7 @@ def test_names_sort_as_their_numbers(kind: type[LinesFormat | RawFormat]) -> Non
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=6))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_names_can_be_sorted(names: list[str]) -> None:
     orders = [order for name in names if (order := LINES.segment_order(name)) is not None]
     orders.sort()

@@ -25,6 +25,7 @@ from litelog.formats.litelog import (
     segment_name,
 )
 from litelog.formats.segment_header import MAGIC
+from tests.sampling import examples
 
 FORMAT: LogFormat = LitelogFormat()
 LOG_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -129,7 +130,7 @@ def test_commit_is_laid_out_as_described() -> None:
 
 
 @given(logs, st.integers(0, 1 << 62))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_log_decodes_as_a_slow_decoder_reads_it(
     log: list[list[tuple[int | None, bytes | None, bytes]]], first: int
 ) -> None:
@@ -158,7 +159,7 @@ def test_a_log_decodes_as_a_slow_decoder_reads_it(
 
 
 @given(batches())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_columns_and_lists_encode_the_same(batch: list[tuple[int | None, bytes | None, bytes]]) -> None:
     keys, values = [key for _, key, _ in batch], [value for *_, value in batch]
     lengths = np.array(list(map(len, values)), np.uint32)
@@ -462,7 +463,7 @@ def test_a_header_that_says_another_sequence_than_the_name_is_corrupt() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 3))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_bytes_behind_a_log_are_a_tail_or_an_error(garbage: bytes, keep: int) -> None:
     data, ends = small_log()
     try:

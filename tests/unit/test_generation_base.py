@@ -16,6 +16,7 @@ from litelog.reading.generation_choice import find_extent, find_latest, open_lat
 from litelog.reading.lineage import find_tip
 from litelog.reading.pieces import list_pieces
 from tests.independent_reader import read_replica
+from tests.sampling import examples
 from tests.stores import CountingStore
 from tests.unit.replica_builder import GenerationBuilder, LogSegment, ReplicaBuilder, client_of, make_log, make_segment
 
@@ -281,7 +282,7 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(builder, lacks):
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5),
     data=st.data(),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_whatever_is_sealed_and_pruned_the_tip_is_where_the_owner_stands(shape, data):
     builder = ReplicaBuilder()
     log = make_log(shape)

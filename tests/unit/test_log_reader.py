@@ -34,6 +34,7 @@ from litelog.log.recovery import list_segments
 from litelog.log.source import SegmentNames
 from litelog.log.writer import LogWriter
 from litelog.watcher import Watcher
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -349,7 +350,7 @@ def test_a_missing_log_segment_is_a_gap(log: Path, tmp_path: Path) -> None:
 # --- other formats
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     files=st.lists(st.lists(st.binary(max_size=6).filter(lambda line: b"\n" not in line), max_size=6), max_size=4),
     start=st.integers(0, 30),
@@ -368,7 +369,7 @@ def test_lines_are_numbered_through_all_files(
         assert [(record.sequence, record.value) for record in reader] == everything[-1:]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(files=st.lists(st.binary(max_size=9), max_size=4), start=st.integers(0, 30), end=st.integers(0, 30))
 def test_raw_bytes_are_numbered_by_their_place(
     tmp_path_factory: pytest.TempPathFactory, files: list[bytes], start: int, end: int

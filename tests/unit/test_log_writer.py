@@ -37,6 +37,7 @@ from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.sparse_index import IndexWriter
 from litelog.log.writer import LogWriter
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -249,7 +250,7 @@ def test_a_batch_over_the_limits_becomes_several_commits_in_order(tmp_path: Path
     assert got == small + small + large
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     batches=st.lists(st.lists(st.tuples(st.binary(max_size=60), st.none() | st.binary(max_size=9)), max_size=5)),
     segment_bytes=st.integers(1, 400),
@@ -797,7 +798,7 @@ def test_a_copy_without_index_and_lock_goes_on_under_the_same_id(tmp_path: Path)
     assert values_in(copy) == [*values_in(tmp_path / "log"), b"z"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_index_whatsoever_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("log")

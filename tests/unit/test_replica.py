@@ -22,6 +22,7 @@ from litelog.shipping.replica_state import StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock
+from tests.sampling import examples
 from tests.stores import CountingStore, Fault, FaultyStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
@@ -358,7 +359,7 @@ def test_what_came_since_a_failure_is_shipped_behind_what_failed(
     assert newest(store) == log.files()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), limit=st.sampled_from([4096, 1 << 20]))
 def test_whatever_fails_all_arrives_once_and_in_order(
     seed: int, limit: int, tmp_path_factory: pytest.TempPathFactory

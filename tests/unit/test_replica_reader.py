@@ -25,6 +25,7 @@ from litelog.layout import Fencing, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import new_generation
 from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
+from tests.sampling import examples
 from tests.stores import CountingStore
 from tests.unit.replica_builder import (
     FORMAT,
@@ -73,7 +74,7 @@ def test_a_start_time_begins_with_the_first_record_of_then_or_later(simple, seco
 
 
 @given(shape=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3), data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_any_start_in_any_pieces_gives_the_rest(shape, data):
     builder = ReplicaBuilder()
     built = builder.add()
@@ -271,7 +272,7 @@ def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3),
     data=st.data(),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_through_any_generations_every_record_comes_once(shape, data):
     """Each owner ships from the log's start and comes as far as it comes; the last one ships all."""
     builder = ReplicaBuilder()

@@ -31,6 +31,7 @@ from litelog.layout import parse_wal, wal_key
 from litelog.restore.execution import restore
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan
+from tests.sampling import examples
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, prefix
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)
@@ -75,7 +76,7 @@ def test_the_log_comes_back_byte_for_byte(simple, tmp_path):
 
 
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_every_sequence_restores_exactly_its_commits(shape, data, parallelism):
     builder = ReplicaBuilder()
     log = make_log(shape)
@@ -109,7 +110,7 @@ def test_each_commit_of_a_log_can_be_restored_to(tmp_path):
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_random_histories_of_owners_restore_whole(shape, data):
     """Owners follow each other; each ships the log from its start, as far as it comes; some never begin."""
     builder = ReplicaBuilder()

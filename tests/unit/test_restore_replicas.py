@@ -24,6 +24,7 @@ from litelog.restore.execution import restore
 from litelog.restore.let_go import LetGoError
 from litelog.restore.plan import Target
 from replica_clients.memory import MemoryStore
+from tests.sampling import examples
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix
 
 LINES, RAW = LinesFormat("*.log"), RawFormat("*.log")
@@ -555,7 +556,7 @@ CUTS = st.sets(st.integers(0, 5))
 @given(
     data=st.data(), log_format=st.sampled_from([LINES, RAW]), lines=st.lists(st.integers(1, 6), min_size=1, max_size=3)
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_logs_without_sequences_or_ids_are_told_by_their_bytes(data, log_format, lines):
     log = text_log(lines)
     held = [text_replica(log_format, log, [data.draw(CUTS) for _ in log], first, str(first) * 32) for first in (0, 3)]
@@ -569,7 +570,7 @@ def test_logs_without_sequences_or_ids_are_told_by_their_bytes(data, log_format,
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_however_two_replicas_are_cut_and_damaged_what_comes_is_the_log_or_an_error(data):
     """Whole wherever each commit is whole in one of them and both tell their ends; else an error, or a true prefix of
     which it is said that a replica was passed over."""

@@ -40,6 +40,7 @@ from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan, plan_restore
 from litelog.restore.planned import TooEarlyError
 from litelog.snapshot import Snapshot
+from tests.sampling import examples
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import (
     FORMAT,
@@ -120,7 +121,7 @@ def test_indexes_that_are_there_are_named(mixed):
 
 
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
     builder, log = draw_replica(data, shape)
     commits = [count for counts in shape for count in counts]

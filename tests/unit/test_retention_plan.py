@@ -18,6 +18,7 @@ from litelog.retention.plan import plan_retention
 from litelog.retention.policy import RetentionPolicy
 from litelog.retention.removal import Why
 from litelog.retention.trimming import note_drop
+from tests.sampling import examples
 from tests.unit.retention_model import HOUR, SECOND, Model, Point
 
 HOURS = 3600.0
@@ -87,7 +88,7 @@ def kept_points(model: Model, start: int) -> list[Point]:
     return [*held, *(point for point in model.points if point.time > start)]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 12))
 def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirror, later):
     model = run(events, mirror=mirror, policy=policy)
@@ -106,7 +107,7 @@ def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirr
             assert model.lacks(point, gone) is None, removal
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 40))
 def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(events, policy, mirror, later):
     model = run(events, mirror=mirror, policy=policy)
@@ -128,7 +129,7 @@ def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(ev
     assert kept[-policy.min_snapshots :] == snapshots[-policy.min_snapshots :]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(EVENTS, POLICIES, st.booleans(), st.data())
 def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mirror, data):
     model = run(events, mirror=mirror, policy=policy)
@@ -141,7 +142,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mi
         assert again.removals == plan.removals[done:]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(EVENTS, POLICIES, st.booleans())
 def test_the_plan_accounts_for_every_object_once(events, policy, mirror):
     model = run(events, mirror=mirror, policy=policy)

@@ -21,6 +21,7 @@ from litelog.layout import sealed_key, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.reading.replica_reader import ReplicaReader
 from tests.independent_reader import read_replica
+from tests.sampling import examples
 from tests.stores import CountingStore
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment
@@ -58,7 +59,7 @@ def builder() -> ReplicaBuilder:
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, data):
     builder, log = draw_replica(data, shape)
     last = builder.generations[-1]
@@ -81,7 +82,7 @@ def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, 
 
 
 @given(data=st.data(), lines=st.lists(st.integers(1, 3), min_size=1, max_size=6))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_without_timestamps_a_start_time_is_the_time_shipped(data, lines):
     log_format = LinesFormat("*.log")
     builder = ReplicaBuilder(log_format)

@@ -27,6 +27,7 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.position import Generation
 from litelog.sealing import AHEAD, Sealing
 from replica_clients.memory import MemoryStore
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,7 @@ def test_what_is_sealed_is_the_log_segment(name: str, sizes: list[int], promised
         assert (footer.lowest, footer.highest) == (None, None)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sampled_from(["litelog", "lines"]), SIZES)
 def test_frames_end_where_commits_end_and_say_what_is_in_them(name: str, sizes: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:

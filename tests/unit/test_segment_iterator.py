@@ -15,6 +15,7 @@ from litelog.position import Position, generation
 from litelog.replica_client import WalSegmentInfo
 from litelog.segment_feed import SegmentFeed
 from litelog.segment_iterator import MAX_REMEMBERED, PAGE, SegmentIterator
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -779,7 +780,7 @@ class IteratorMachine(RuleBasedStateMachine):
 
 
 TestIteratorMachine = IteratorMachine.TestCase
-TestIteratorMachine.settings = settings(max_examples=150, stateful_step_count=40)
+TestIteratorMachine.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 @pytest.mark.parametrize("page", [1, 2, 3])

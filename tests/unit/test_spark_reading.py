@@ -46,6 +46,7 @@ from litelog.spark.planning import plan
 from litelog.spark.schema import log_columns
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects
+from tests.sampling import examples
 from tests.unit import log_builder
 from tests.unit.daemon_builder import Daemon
 from tests.unit.random_replicas import SHAPES, draw_replica
@@ -87,7 +88,7 @@ def test_any_number_of_partitions_gives_the_same_rows(count: int, sealed: int) -
     assert values(url, plan_made) == expected(0, 25)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), shape=SHAPES, count=st.integers(1, 12))
 def test_whatever_owners_left_is_read_to_its_end(data: Any, shape: list[list[int]], count: int) -> None:
     builder, log = draw_replica(data, shape)

@@ -13,6 +13,7 @@ from pyarrow import compute
 
 from litelog.spark.options import Range
 from litelog.spark.time_bounds import HIGHEST, time_bounds
+from tests.sampling import examples
 
 STAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("sequence", pa.int64()), ("timestamp", STAMP), ("key", pa.binary())])
@@ -49,7 +50,7 @@ conditions = st.recursive(
 
 
 @given(conditions)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_no_record_outside_is_wanted(where: Any) -> None:
     bounds = time_bounds(where, SCHEMA)
     table = pa.table({"sequence": range(-60, 61), "timestamp": range(-60, 61), "key": [b"5"] * 121}).cast(SCHEMA)

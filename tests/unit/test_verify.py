@@ -33,6 +33,7 @@ from litelog.verify.findings import VerifyStoppedError, Watch
 from litelog.verify.local_check import check_log, compare_logs
 from litelog.verify.scope import Scope
 from litelog.verify.sealed_read import SealedReader
+from tests.sampling import examples
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.unit.sealed_builder import make_sealed
 from tests.unit.verify_helper import LOG, everything, found, store_of, verified
@@ -67,7 +68,7 @@ def test_all_that_owners_write_is_well():
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_history_of_owners_is_well(shape, data):
     builder = ReplicaBuilder()
     log = make_log(shape)
