@@ -39,6 +39,8 @@ EVENTS = {
     "anomaly": "Verification found something that was not known before.",
     "verify-failed": "Verification could not be done; it is tried again.",
     "state-not-kept": "What verification found could not be saved.",
+    "state-lost": "A file in the state folder is not what was saved there: it is treated as lost.",
+    "state-closed": "A state folder was open to other users; it no longer is.",
     # logs that come and go
     "log-refused": "A log was found that cannot be replicated as the configuration says.",
     "not-looked": "A folder of logs could not be looked into; it is tried again.",

@@ -24,6 +24,7 @@ from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.linux_calls import begin_write_back
 from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from litelog.registry import redact
+from litelog.regular_files import NotRegularError, open_regular
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
 
@@ -45,7 +46,6 @@ HELD_BYTES = 4 << 20
 FOLDER_ATTEMPTS = 10
 """How often a put makes its folder anew when somebody removes it meanwhile: retention does so once, at most."""
 
-_OPEN_OBJECT = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a named pipe in an object's place must not block
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -106,14 +106,14 @@ class FileStore:
         _require_ours(key)
         with self._mapped("open", key):
             try:
-                descriptor = os.open(os.path.join(self.root, key), _OPEN_OBJECT)
+                descriptor = open_regular(os.path.join(self.root, key))
             except _NO_OBJECT:
                 raise NotFoundError(key) from None
-            reader = FileReader(descriptor, byte_range or ByteRange(0))
-        if not reader.regular:
-            reader.close()
-            raise NotFoundError(key)
-        return cast("BinaryIO", reader)
+            except NotRegularError as error:
+                if error.is_folder:
+                    raise NotFoundError(key) from None
+                raise
+            return cast("BinaryIO", FileReader(descriptor, byte_range or ByteRange(0)))
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._walk(require_prefix(prefix), prefix, start_after or "")
@@ -240,7 +240,8 @@ class FileStore:
             return NotOfferedError(operation, key, f"{self.root}: {error.strerror}")
         advice = _WHAT_TO_DO.get(error.errno or 0)
         reason = f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}"
-        return StoreError(operation, key, reason, retryable=error.errno not in _NEEDS_HELP)
+        passes = error.errno not in _NEEDS_HELP and not isinstance(error, NotRegularError)
+        return StoreError(operation, key, reason, retryable=passes)
 
 
 def write_whole(file: int, body: Iterable[Buffer]) -> None:

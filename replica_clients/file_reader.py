@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import TYPE_CHECKING
 
 from litelog.byte_stream import ByteStream
@@ -19,10 +18,9 @@ class FileReader(ByteStream):
 
     def __init__(self, descriptor: int, byte_range: ByteRange) -> None:
         self._descriptor = descriptor
-        facts = os.fstat(descriptor)
-        self.regular = stat.S_ISREG(facts.st_mode)
         self._at = byte_range.start
-        end = facts.st_size if byte_range.length is None else min(facts.st_size, self._at + byte_range.length)
+        size = os.fstat(descriptor).st_size
+        end = size if byte_range.length is None else min(size, self._at + byte_range.length)
         self._left = max(0, end - self._at)
 
     def read(self, size: int | None = -1, /) -> bytes:

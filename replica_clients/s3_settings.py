@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from litelog.errors import ConfigError
 from litelog.object_store import require_key
 from litelog.quantities import parse_duration
+from litelog.regular_files import find_other_kind, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,8 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes that answer a GET with an error: a claim in one could not be read back."""
 
 CUSTOMER_KEY_BYTES = 32
+
+MAX_KEY_FILE_BYTES = 1024
 
 _SECRETS = ("access-key-id", "secret-access-key", "session-token")
 _OPTIONS = (
@@ -243,8 +246,16 @@ def _storage_class(value: str | None) -> str | None:
 
 
 def _file(name: str, value: str | None) -> str | None:
-    if value is not None and not os.path.exists(value):
-        raise ConfigError(f"{name}: {value} does not exist")
+    if value is None:
+        return None
+    try:
+        kind = find_other_kind(os.stat(value).st_mode)
+    except FileNotFoundError:
+        raise ConfigError(f"{name}: {value} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}: {value}: {error}") from error
+    if kind not in (None, "a folder"):  # a folder of certificates will do
+        raise ConfigError(f"{name}: {value} is {kind}, and not a regular file")
     return value
 
 
@@ -253,8 +264,7 @@ def _customer_key(path: str | None) -> bytes | None:
     if path is None:
         return None
     try:
-        with open(path, "rb") as file:
-            content = file.read(1024)
+        content = read_regular(path, MAX_KEY_FILE_BYTES)
     except OSError as error:
         raise ConfigError(f"sse-customer-key-file: {path}: {error.strerror}") from error
     if len(content) != CUSTOMER_KEY_BYTES:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from litelog.errors import LitelogError
+from litelog.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 << 20
+MAX_TOKEN_BYTES = 4096
 
 
 class NoDaemonError(LitelogError):
@@ -97,10 +99,12 @@ class DaemonClient:
         if self.token_file is None:
             return {}
         try:
-            with open(self.token_file, encoding="ascii") as file:
-                return {"Authorization": f"Bearer {file.readline().strip()}"}
-        except (OSError, ValueError) as error:
-            raise DaemonAnswerError(f"token-file {self.token_file}: cannot be read: {error}") from error
+            token = read_regular(self.token_file, MAX_TOKEN_BYTES).decode("ascii").partition("\n")[0].strip()
+        except OSError as error:
+            raise DaemonAnswerError(f"token-file {self.token_file}: cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise DaemonAnswerError(f"token-file {self.token_file}: is not ASCII text") from error
+        return {"Authorization": f"Bearer {token}"}
 
 
 def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:

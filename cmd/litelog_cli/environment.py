@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from litelog.errors import ConfigError
+from litelog.regular_files import read_regular
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """The variable that names the folder with the credentials of ``LoadCredential=``."""
@@ -27,16 +28,13 @@ class Variables(Mapping[str, str]):
             return self._environment[name]
         path = os.path.join(self._folder, name)
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(MAX_CREDENTIAL_BYTES + 1)
+            text = read_regular(path, MAX_CREDENTIAL_BYTES).decode()
         except FileNotFoundError:
             raise KeyError(name) from None
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError:
             raise ConfigError(f"{path}: not text") from None
-        if len(text) > MAX_CREDENTIAL_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_CREDENTIAL_BYTES} characters")
         return text.removesuffix("\n").removesuffix("\r")
 
     def __iter__(self) -> Iterator[str]:

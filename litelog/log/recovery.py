@@ -14,6 +14,7 @@ from litelog.errors import CorruptCommitError, SequenceGapError, SourceError
 from litelog.formats import Damage, Expectation, Tail
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat, SegmentHeader
 from litelog.log.sparse_index import INTERVAL_BYTES, IndexEntry, IndexReader
+from litelog.regular_files import open_regular
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -71,7 +72,7 @@ def recover(folder: str, disk: Disk, on_trailing: OnTrailing) -> LogEnd | None:
     if not names:
         return None
     path = os.path.join(folder, names[-1])
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
         end = _recover_newest(path, descriptor, disk, on_trailing)
     finally:
@@ -107,7 +108,7 @@ class _Found:
 
 def _continue(previous: str, path: str, end: LogEnd) -> LogEnd:
     """``end``, of a log segment without a commit, with what the one before it says."""
-    descriptor = os.open(previous, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = open_regular(previous, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         size = os.fstat(descriptor).st_size
         header = _read_header(previous, descriptor, size)

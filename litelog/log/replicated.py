@@ -15,14 +15,16 @@ import hashlib
 import json
 import logging
 import os
+import re
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from litelog.checksum import crc32c
-from litelog.durability import sync_folder
 from litelog.errors import LogError
 from litelog.event_fields import fields as event_fields
+from litelog.private_files import make_private, open_lock, read_json, write_private
+from litelog.typed_fields import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,9 +33,12 @@ _logger = logging.getLogger(__name__)
 
 VERSION = 1
 
+STATE_FILE = "state.json"
+"""What a daemon keeps of one replica, as ``litelog.shipping.replica_state`` says."""
+
 _SET = "replicas.json"
 _HELD = "replicated.json"
-_STATE = "state.json"
+_LOG_ID = re.compile("[0-9a-f]{32}")
 
 
 class PositionsError(LogError):
@@ -130,9 +135,9 @@ class ReplicaSet:
         """The set, and the log's id if one is agreed on; None where they cannot be read."""
         fields = _load(os.path.join(self._folder, _SET)) or {}
         names, log = fields.get("replicas"), fields.get("log")
-        if not isinstance(names, dict) or not all(isinstance(url, str) for url in names.values()):
+        if not isinstance(names, dict) or not all(map(_is_named, names.items())):
             return None
-        return names, log if isinstance(log, str) else None
+        return names, log if _is_log_id(log) else None
 
     def _read_or_rebuild(self) -> tuple[dict[str, str], str | None]:
         """The same; where they cannot be read, of the replicas' folders. Who is in the set is waited for: one too many
@@ -141,7 +146,8 @@ class ReplicaSet:
         if read is not None:
             return read
         names = {name: name for name in self._replica_folders()}
-        known = {(_load(os.path.join(self._folder, name, _STATE)) or {}).get("log") for name in names} - {None, ""}
+        logs = [(_load(os.path.join(self._folder, name, STATE_FILE)) or {}).get("log") for name in names]
+        known = {log for log in logs if _is_log_id(log)}
         log = known.pop() if len(known) == 1 else None
         if self._is_there():
             _logger.warning(
@@ -151,7 +157,7 @@ class ReplicaSet:
                 ", ".join(names) or "none",
                 extra=event_fields("not-truncated"),
             )
-        return names, log if isinstance(log, str) else None
+        return names, log
 
     def _is_there(self) -> bool:
         return os.path.lexists(os.path.join(self._folder, _SET))
@@ -169,8 +175,8 @@ class ReplicaSet:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            descriptor = os.open(os.path.join(self._folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_private(self._folder)
+            descriptor = open_lock(os.path.join(self._folder, ".lock"))
         except OSError as error:
             raise PositionsError(f"{self._folder}: cannot keep state here: {error.strerror}") from error
         try:
@@ -187,36 +193,67 @@ def save_replicated(folder: str, generation: str, segments: Iterable[ReplicatedS
 
 def read_generation(folder: str) -> str | None:
     """The generation that ``save_replicated`` told of last; None where that is not known."""
-    return (_load(os.path.join(folder, _HELD)) or {}).get("generation")
+    path = os.path.join(folder, _HELD)
+    try:
+        generation = read_checked(path).get("generation")
+    except FileNotFoundError:
+        return None
+    except _UNREADABLE as error:
+        said = "%s: cannot be used: %s; it is treated as lost: nothing counts as replicated until it is known again"
+        _logger.warning(said, path, error, extra=event_fields("state-lost", path=path))
+        return None
+    return generation if isinstance(generation, str) else None
 
 
 def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
     """What a replica holds, by file name; empty where that is not known."""
-    fields = _load(os.path.join(folder, _HELD))
-    with suppress(KeyError, TypeError):
-        segments = [ReplicatedSegment(*values) for values in (fields or {})["segments"]]
+    fields = _load(os.path.join(folder, _HELD)) or {}
+    with suppress(ValueError, TypeError):
+        names = ReplicatedSegment.__slots__
+        segments = [
+            build(ReplicatedSegment, dict(zip(names, each, strict=True))) for each in fields.get("segments", ())
+        ]
         return {segment.file: segment for segment in segments}
     return {}
 
 
+def read_checked(path: str) -> dict[str, Any]:
+    """The fields of a file that states its version and checksum. A flipped digit is another position or owner, and may
+    look well: such a file is as good as lost. OSError, ValueError; RecursionError for what is nested deeply."""
+    fields = read_json(path)
+    if not isinstance(fields, dict):
+        raise ValueError("is not an object")
+    version, stated = fields.pop("version", None), fields.pop("checksum", None)
+    if version != VERSION or isinstance(version, bool):
+        raise ValueError(f"version is not {VERSION}")
+    if isinstance(stated, bool) or stated != _checksum(fields):
+        raise ValueError("the checksum is wrong")
+    return fields
+
+
+_UNREADABLE = (OSError, ValueError, RecursionError)
+
+
 def _load(path: str) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-        with open(path, encoding="utf-8") as file:
-            fields: dict[str, Any] = json.load(file)
-        if fields.pop("version") == VERSION and fields.pop("checksum") == _checksum(fields):
-            return fields
+    with suppress(*_UNREADABLE):
+        return read_checked(path)
     return None
 
 
+def _is_named(replica: tuple[str, object]) -> bool:
+    """Whether a replica of the set has a folder's name, and a URL."""
+    name, url = replica
+    return isinstance(url, str) and name not in ("", ".", "..") and not {"/", "\0"}.intersection(name)
+
+
+def _is_log_id(log: object) -> TypeGuard[str]:
+    return isinstance(log, str) and _LOG_ID.fullmatch(log) is not None
+
+
 def _save(folder: str, name: str, fields: dict[str, Any]) -> None:
-    temporary = os.path.join(folder, f".{name}.tmp")
+    body = json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields})
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"version": VERSION, "checksum": _checksum(fields), **fields}, file)
-            file.flush()
-            os.fdatasync(file.fileno())
-        os.rename(temporary, os.path.join(folder, name))
-        sync_folder(folder)
+        write_private(os.path.join(folder, name), body.encode())
     except OSError as error:
         raise PositionsError(f"{folder}: cannot keep what is replicated: {error.strerror}") from error
 

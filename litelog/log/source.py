@@ -14,9 +14,10 @@ from litelog.checksum import crc32c
 from litelog.durability import OPEN_FOLDER
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
 from litelog.event_fields import fields
+from litelog.regular_files import find_other_kind, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from litelog.clock import Clock
     from litelog.formats import LogFormat
@@ -207,12 +208,12 @@ class SegmentNames:
 
     def open(self, name: str) -> OpenSegment:
         path = os.path.join(self._folder, name)
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDONLY | os.O_NOFOLLOW
         try:
             try:
-                descriptor = os.open(path, flags | getattr(os, "O_NOATIME", 0))
+                descriptor = open_regular(path, flags | getattr(os, "O_NOATIME", 0))
             except PermissionError:
-                descriptor = os.open(path, flags)  # another user's file: the access time cannot be spared
+                descriptor = open_regular(path, flags)  # another user's file: the access time cannot be spared
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -267,9 +268,12 @@ class SegmentNames:
     def _read(self) -> None:
         try:
             with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+                found = [
+                    (entry.name, _find_kind(entry)) for entry in entries if not entry.is_dir(follow_symlinks=False)
+                ]
         except OSError as error:
             raise SourceError(f"{self._folder}: cannot be listed: {error.strerror}") from error
+        names = [name for name, kind in found if kind is None]
         self._format.check_names(names)
         ordered = sorted((order, name) for name in names if (order := self._format.segment_order(name)) is not None)
         listed = [name for _, name in ordered]
@@ -278,8 +282,19 @@ class SegmentNames:
         self._orders, self._listed = [order for order, _ in ordered], listed
         foreign = set(names) - set(self._listed)
         self._foreign = {name for name in foreign if not name.startswith(".") and not name.endswith(INDEX_SUFFIXES)}
+        if self._reports:
+            self._report_others({name: kind for name, kind in found if kind is not None})
         if self._reports and self._listed:
             self._report()
+
+    def _report_others(self, kinds: Mapping[str, str]) -> None:
+        """Say what has a log segment's name, and is no file."""
+        for name in sorted(kinds.keys() - self._reported):
+            if self._format.segment_order(name) is not None:
+                said = "%s: passed over %s, which is %s, and not a regular file"
+                extra = fields("file-passed-over", log=self._folder, file=name)
+                _logger.warning(said, self._folder, name, kinds[name], extra=extra)
+                self._reported.add(name)
 
     def _report(self) -> None:
         for name in sorted(self._foreign - self._reported):
@@ -287,3 +302,12 @@ class SegmentNames:
             extra = fields("file-passed-over", log=self._folder, file=name)
             _logger.warning(said, self._folder, self._format.name, name, extra=extra)
         self._reported |= self._foreign
+
+
+def _find_kind(entry: os.DirEntry[str]) -> str | None:
+    """What an entry of a folder is that is no regular file; None for one that is, and for one that is gone."""
+    if entry.is_file(follow_symlinks=False):
+        return None
+    with suppress(FileNotFoundError):
+        return find_other_kind(entry.stat(follow_symlinks=False).st_mode)
+    return None

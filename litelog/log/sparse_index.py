@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
+from litelog.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class IndexReader:
         self._descriptor = -1
         self._count = 0
         with suppress(OSError):
-            self._descriptor = os.open(index_path(segment_path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._descriptor = open_regular(index_path(segment_path), os.O_RDONLY | os.O_NOFOLLOW)
             self._count = os.fstat(self._descriptor).st_size // _ENTRY.size
 
     def __enter__(self) -> IndexReader:
@@ -118,8 +119,8 @@ class IndexWriter:
         self._last_offset = -INTERVAL_BYTES if last_offset is None else last_offset
         self._descriptor = -1
         with suppress(OSError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(index_path(segment_path), flags, 0o644)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._descriptor = open_regular(index_path(segment_path), flags, 0o644)
             os.ftruncate(self._descriptor, kept * _ENTRY.size)
 
     def add(self, sequence: int, offset: int, highest: int) -> None:

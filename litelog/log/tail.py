@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from litelog.log.sparse_index import IndexWriter
+from litelog.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +46,7 @@ class LogTail:
     def resume(self, end: LogEnd) -> None:
         """Go on at the end that recovery found."""
         path = os.path.join(self._folder, end.name)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
         self._size, self._highest = end.size, end.highest
         if not end.size:
             self._write_header(end.next)

@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
+from litelog.private_files import read_json
+from litelog.regular_files import open_regular
+from litelog.typed_fields import build
 
 if TYPE_CHECKING:
     from litelog.log.disk import Disk
@@ -20,6 +23,12 @@ NAME = ".tombstone"
 """No log format takes a name with a dot in front for a log segment's."""
 
 VERSION = 1
+
+MAX_HEAD_BYTES = 64 << 10
+"""How much of a log segment is compared at most."""
+
+MAX_BYTES = 64 << 10
+"""What such a file may hold: a name and four numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +48,12 @@ class Tombstone:
 def read_tombstone(folder: str) -> Tombstone | None:
     """The tombstone of the log in ``folder``; None where there is none that can be read."""
     try:
-        with open(os.path.join(folder, NAME), encoding="utf-8") as file:
-            fields = json.load(file)
+        fields = read_json(os.path.join(folder, NAME), MAX_BYTES)
         if fields.pop("version") != VERSION or fields.pop("crc") != _crc(fields):
             return None
-        return Tombstone(**fields)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        tombstone = build(Tombstone, fields)
+        return tombstone if _is_possible(tombstone) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
@@ -54,7 +63,8 @@ def write_tombstone(folder: str, tombstone: Tombstone, disk: Disk) -> None:
     temporary = f"{path}.tmp"
     fields = asdict(tombstone)
     body = json.dumps({"version": VERSION, **fields, "crc": _crc(fields)}).encode()
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    mode = 0o600 | (os.stat(folder).st_mode & 0o044)  # in a private folder it is private
+    descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     try:
         disk.write(descriptor, [body], 0)
         disk.sync(descriptor)
@@ -62,6 +72,10 @@ def write_tombstone(folder: str, tombstone: Tombstone, disk: Disk) -> None:
         os.close(descriptor)
     os.rename(temporary, path)
     disk.sync_folder(folder)
+
+
+def _is_possible(tombstone: Tombstone) -> bool:
+    return (tombstone.first or 0) >= 0 and 0 <= tombstone.head_length <= MAX_HEAD_BYTES and "/" not in tombstone.file
 
 
 def _crc(fields: dict[str, object]) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import LockedError
 from litelog.log.source import INDEX_SUFFIXES
 from litelog.log.tombstone import NAME as TOMBSTONE_NAME
+from litelog.regular_files import NotRegularError, open_regular
 from litelog.restore.output import OutputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from litelog.restore.output import OutputFolder
     from litelog.restore.planned import RestorePlan, SealedPiece
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CHUNK_BYTES = 1 << 20
 _LOCK = ".lock"
 """What a writer of the log holds locked."""
@@ -54,7 +54,7 @@ def _open_locked(path: str) -> tuple[int, int]:
         return -1, -1
     lock = -1
     try:
-        lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        lock = open_regular(_LOCK, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         pass
@@ -98,10 +98,12 @@ def _describes_replaced(name: str, kept: Sequence[str], log_format: LogFormat) -
 
 
 def _holds(old: int, name: str, piece: SealedPiece) -> bool:
-    file = os.open(name, _READ, dir_fd=old)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != piece.entry.length:
+        file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=old)
+    except NotRegularError:
+        return False
+    try:
+        if os.fstat(file).st_size != piece.entry.length:
             return False
         digest, at = hashlib.sha256(), 0
         while data := os.pread(file, _CHUNK_BYTES, at):

@@ -27,6 +27,7 @@ from litelog.layout import wal_key
 from litelog.reading.checked_read import read_checked
 from litelog.reading.succession import find_begun, find_shift
 from litelog.reading.wal_search import read_header
+from litelog.regular_files import open_regular
 from litelog.restore.history import History
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan
@@ -260,7 +261,7 @@ class CopyFollower:
         self.appended += len(data)
 
     def _write(self, data: memoryview) -> None:
-        file = os.open(self._name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+        file = open_regular(self._name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
         try:
             at = self._size
             if os.fstat(file).st_size != at:
@@ -290,9 +291,11 @@ class CopyFollower:
         self._name, self._size, self._crc = name, 0, 0
         self._expect = Expectation(self._expect.sequence if self._format.self_numbered else None, 0)
         try:
-            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise OutputError(os.path.join(self._path, name), error.strerror or str(error)) from error
         self._expect = Expectation()
         try:
             while data := os.pread(file, _CHUNK_BYTES, self._size):

@@ -10,6 +10,7 @@ import threading
 
 from litelog.errors import ConfigError
 from litelog.event_fields import fields
+from litelog.regular_files import open_regular
 
 MIN_CHARACTERS = 16
 MAX_BYTES = 4096
@@ -52,7 +53,7 @@ class TokenFile:
 def read_token(path: str) -> str:
     """The file's first line. ConfigError, without it, where it is none, or others may read it."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(MAX_BYTES)
     except OSError as error:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from litelog.retention.facts import Drop
-from litelog.snapshot_entries import SnapshotEntry
+from litelog.event_fields import fields as event_fields
+from litelog.position import generation
+from litelog.retention.facts import Drop  # noqa: TC001 - ``build`` looks for both
+from litelog.snapshot_entries import SnapshotEntry  # noqa: TC001
+from litelog.typed_fields import build
+
+_logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from litelog.wal_segment import WalHeader
@@ -113,14 +119,19 @@ def write_state(state: ArchiveState) -> str:
     return json.dumps(asdict(state), separators=(",", ":"))
 
 
-def read_state(text: str | None, generation: str, boot: str, now: float) -> ArchiveState:
+def read_state(text: str | None, generation: str, boot: str, now: float, path: str = "") -> ArchiveState:
     """The state that was written, if it is of ``generation``; else one that knows nothing.
 
-    ``now``: seconds of the steady clock. Where that was set back since (``boot`` differs), every wait begins anew.
+    ``now``: seconds of the steady clock. Where that was set back since (``boot`` differs), every wait begins again.
+    ``path``: the file that ``text`` is from, for a log line where it is not such a state.
     """
     try:
         state = _parse(json.loads(text)) if text else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, RecursionError) as error:
+        said = (
+            "%s: what it holds of sealed segments cannot be used: %s; it is treated as lost, and read from the replica"
+        )
+        _logger.warning(said, path, error, extra=event_fields("state-lost", path=path))
         state = None
     if state is None or state.generation != generation:
         return ArchiveState(generation, boot=boot)
@@ -129,18 +140,16 @@ def read_state(text: str | None, generation: str, boot: str, now: float) -> Arch
     return replace(state, boot=boot, covered=tuple(replace(one, since=now) for one in state.covered))
 
 
-def _parse(fields: dict[str, Any]) -> ArchiveState:
-    opening = fields["opening"]
-    finished = [
-        ShippedSegment(**{**entry, "sealed": SnapshotEntry(**entry["sealed"]) if entry["sealed"] else None})
-        for entry in fields["finished"]
-    ]
-    return ArchiveState(
-        **{
-            **fields,
-            "opening": Opening(**opening) if opening is not None else None,
-            "finished": tuple(finished),
-            "covered": tuple(Covered(**one) for one in fields["covered"]),
-            "drops": tuple(Drop(**one) for one in fields.get("drops", ())),
-        }
-    )
+def _parse(fields: object) -> ArchiveState:
+    """The state that ``fields`` describe. ValueError."""
+    state = build(ArchiveState, fields)
+    generation(state.generation)
+    indexes = [segment.index for segment in state.finished]
+    if any(index < 0 for index in (*indexes, state.snapshot or 0)) or indexes != sorted(set(indexes)):
+        raise ValueError("the indexes are not in order")
+    for segment in state.finished:
+        if segment.sealed is not None:
+            generation(segment.sealed.generation)
+    for covered in state.covered:
+        generation(covered.generation)
+    return state

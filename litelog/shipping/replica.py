@@ -264,7 +264,8 @@ class Replica:
             self._first_snapped = None
 
     def _open_archive(self, pair: Pair, state: ReplicaState, claim: Claim) -> Archive:
-        kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
+        now = self._clock.monotonic()
+        kept = read_state(state.archive, claim.generation, self._folder.boot, now, self._folder.file)
         archive = Archive(pair, claim, kept, state.place.index, self._keeper.save)
         archive.on_change = self.on_change
         archive.on_snapshot = self._note_replicated

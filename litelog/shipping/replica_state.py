@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog import claim as claims
 from litelog.checksum import crc32c
 from litelog.clock import read_boot_id
-from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError
-from litelog.log.identity import ShippedEnd
-from litelog.log.place import Place
+from litelog.event_fields import fields as event_fields
+from litelog.log.identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
+from litelog.log.place import CHECKED_BYTES, Place
+from litelog.log.replicated import STATE_FILE as FILE
+from litelog.log.replicated import read_checked
+from litelog.position import Position
+from litelog.private_files import make_private, open_lock, write_private
+from litelog.typed_fields import build
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 VERSION = 1
 
+_logger = logging.getLogger(__name__)
+
 
 class StateError(LitelogError):
     """The state folder cannot be used."""
+
+
+class LostStateError(StateError):
+    """What was saved is there, and is not what a daemon saves."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: cannot be used: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +77,12 @@ class StateFolder:
 
     def __init__(self, path: str, what: str) -> None:
         self._path = self.path = path
+        self.file = os.path.join(path, FILE)
         self.boot = read_boot_id()
         """Which run of the machine's steady clock it is, whose times may be kept here."""
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
-            self._lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_private(path)
+            self._lock = open_lock(os.path.join(path, "lock"))
         except OSError as error:
             raise StateError(
                 f"{path}: cannot keep state here ({error.strerror}); choose another --state-dir"
@@ -77,20 +95,19 @@ class StateFolder:
 
     def load(self) -> ReplicaState | None:
         """What was saved last; None if there is nothing, or nothing that can be read: then a new claim is due."""
-        return read_state(self._path)
+        try:
+            return _read(self._path)
+        except LostStateError as error:
+            said = "%s; it is treated as lost: without it, this daemon needs --takeover once to write to the replica"
+            _logger.warning(said, error, extra=event_fields("state-lost", path=error.path))
+            return None
 
     def save(self, state: ReplicaState) -> None:
         """Keep ``state``: durable, and whole whatever happens meanwhile."""
-        temporary = os.path.join(self._path, ".state.json.tmp")
+        text = _text(_fields_of(state))
+        body = f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}'
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                fields = _fields_of(state)
-                text = _text(fields)
-                file.write(f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}')
-                file.flush()
-                os.fdatasync(file.fileno())
-            os.rename(temporary, os.path.join(self._path, "state.json"))
-            sync_folder(self._path)
+            write_private(self.file, body.encode())
         except FileNotFoundError as error:
             said = "is gone, with the state in it: stop the daemon, and start it once with --takeover"
             raise StateError(f"{self._path}: {said}") from error
@@ -115,15 +132,45 @@ class StateFolder:
 def read_state(path: str) -> ReplicaState | None:
     """What was saved last in a state folder, which its owner may have open; None as ``StateFolder.load``."""
     try:
-        with open(os.path.join(path, "state.json"), encoding="utf-8") as file:
-            fields: dict[str, Any] = json.load(file)
-        if fields.pop("version") != VERSION or fields.pop("checksum") != _checksum(fields):
-            return None
-        promised = fields["promised"]
-        fields["promised"] = ShippedEnd(**promised) if promised is not None else None
-        return ReplicaState(**{**fields, "place": Place(**fields["place"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return _read(path)
+    except LostStateError:
         return None
+
+
+def _read(folder: str) -> ReplicaState | None:
+    """The state in a state folder; None where there is none. LostStateError."""
+    path = os.path.join(folder, FILE)
+    try:
+        fields = read_checked(path)
+        state = build(ReplicaState, fields)
+        _check(state)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LostStateError(path, error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise LostStateError(path, str(error)) from error
+    return state
+
+
+def _check(state: ReplicaState) -> None:
+    """That all that is written as text can be read, and that no place is before the beginning. ValueError."""
+    if state.claim is not None:
+        try:
+            claims.parse(state.claim)
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"claim: {error}") from error
+    if state.last is not None:
+        Position.parse(state.last)
+    place = state.place
+    if min(place.index, state.base) < 0:
+        raise ValueError("an index is negative")
+    behind_end = place.behind_start if place.behind_end is None else place.behind_end
+    for start, end in ((place.check_start, place.offset), (place.behind_start, behind_end)):
+        if not 0 <= start <= end <= start + CHECKED_BYTES:
+            raise ValueError(f"bytes {start} to {end} are not what is compared with the source")
+    if "/" in place.file or "/" in place.behind:
+        raise ValueError("a log segment's name is a path")
 
 
 def _fields_of(state: ReplicaState) -> dict[str, Any]:
@@ -131,11 +178,6 @@ def _fields_of(state: ReplicaState) -> dict[str, Any]:
     promised = None if state.promised is None else asdict(state.promised)
     place = {name: getattr(state.place, name) for name in Place.__slots__}
     return {**{name: getattr(state, name) for name in ReplicaState.__slots__}, "place": place, "promised": promised}
-
-
-def _checksum(fields: dict[str, Any]) -> int:
-    """A flipped digit is another position or owner, and may look well: such a file is as good as lost."""
-    return crc32c(_text(fields).encode())
 
 
 def _text(fields: dict[str, Any]) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from litelog.private_files import make_private, make_private_root, read_json, write_private
 from litelog.shipping.replica_state import StateError
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = "requests"
 _REQUEST, _ANSWER = ".request", ".answer"
+_LOG_STATE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
 
 MAX_BYTES = 64 << 10
 """What such a file may hold."""
@@ -46,13 +49,15 @@ class Requests:
     """The requests in one state folder: both sides of them."""
 
     def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
         self.folder = os.path.join(state_dir, FOLDER)
         self._seen: int | None = None
 
     def prepare(self) -> None:
         """Make the folder, for a daemon. StateError."""
         try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            make_private_root(self._state_dir, _is_state)
+            make_private(self.folder)
         except OSError as error:
             raise StateError(f"{self.folder}: cannot be made ({error.strerror}); choose another --state-dir") from error
 
@@ -90,7 +95,8 @@ class Requests:
         if found is None:
             return None
         os.unlink(path)
-        return Answer(found.get("snapshot"), found.get("error"))
+        snapshot, error = found.get("snapshot"), found.get("error")
+        return Answer(snapshot if isinstance(snapshot, str) else None, error if isinstance(error, str) else None)
 
     def withdraw(self, token: str) -> bool:
         """Take a request back; whether nobody had taken it."""
@@ -103,17 +109,19 @@ class Requests:
     def _write(self, name: str, fields: dict[str, str | None]) -> None:
         path = os.path.join(self.folder, name)
         try:
-            with open(path + ".tmp", "w", encoding="utf-8") as file:
-                json.dump(fields, file)
-            os.rename(path + ".tmp", path)
+            write_private(path, json.dumps(fields).encode(), durable=False)
         except OSError as error:
             raise StateError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _read(path: str) -> dict[str, str | None] | None:
+def _is_state(name: str) -> bool:
+    """Whether what has that name in a state folder is litelog's."""
+    return name == FOLDER or _LOG_STATE.fullmatch(name) is not None
+
+
+def _read(path: str) -> dict[str, object] | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.loads(file.read(MAX_BYTES))
+        found = read_json(path, MAX_BYTES)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

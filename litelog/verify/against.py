@@ -12,6 +12,7 @@ from litelog.checksum import crc32c
 from litelog.errors import CorruptionError, SourceError, SourceMissingError, StoreError
 from litelog.layout import parse_sealed
 from litelog.position import Position
+from litelog.regular_files import find_other_kind, open_regular
 from litelog.verify.anomaly import Anomaly, Kind
 from litelog.verify.survey import wal_between
 
@@ -103,11 +104,15 @@ class LocalLog:
         return None
 
     def size(self, name: str) -> int:
-        """A log segment's bytes; -1 if it is not there."""
+        """A log segment's bytes; -1 if it is not there. SourceError where it is not a file."""
+        path = os.path.join(self.folder, name)
         try:
-            return os.stat(os.path.join(self.folder, name)).st_size
+            status = os.stat(path)
         except OSError:
             return -1
+        if (kind := find_other_kind(status.st_mode)) is not None:
+            raise SourceError(f"{path}: cannot be read: is {kind}, and not a regular file")
+        return status.st_size
 
     def is_older(self, name: str) -> bool:
         """Whether ``name`` sorts before all that are there."""
@@ -136,7 +141,7 @@ class LocalLog:
         """The bytes [start, stop) of a log segment."""
         path = os.path.join(self.folder, name)
         try:
-            with open(path, "rb", buffering=0) as file:
+            with os.fdopen(open_regular(path), "rb", buffering=0) as file:
                 file.seek(start)
                 while start < stop and (piece := file.read(min(READ_BYTES, stop - start))):
                     yield piece

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
 from litelog.event_fields import fields
+from litelog.private_files import read_json, write_private
+from litelog.typed_fields import build
 from litelog.verify.execution import verify
 from litelog.verify.findings import VerifyStoppedError, Watch
 from litelog.verify.throttled_store import ThrottledStore
@@ -150,20 +152,21 @@ class Scrub:
 
     def _load(self) -> tuple[Verified | None, dict[str, None]]:
         try:
-            with open(self._path, encoding="utf-8") as file:
-                kept = json.load(file)
-            return Verified(**kept["last"]), dict.fromkeys(map(str, kept["said"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None, {}
+            kept = read_json(self._path)
+            return build(Verified, kept["last"]), dict.fromkeys(map(str, kept["said"]))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            said = "%s: cannot be used: %s; the replica counts as never verified"
+            _logger.warning(said, self._path, error, extra=fields("state-lost", path=self._path))
+        return None, {}
 
     def _save(self) -> None:
         if self.last is None:
             return
-        temporary = f"{self._path}.tmp"
+        body = json.dumps({"last": asdict(self.last), "said": list(self._said)})
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump({"last": asdict(self.last), "said": list(self._said)}, file)
-            os.rename(temporary, self._path)
+            write_private(self._path, body.encode(), durable=False)
         except OSError as error:
             extra = fields("state-not-kept", path=self._path)
             _logger.warning("%s: cannot be kept: %s", self._path, error.strerror, extra=extra)

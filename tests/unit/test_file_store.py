@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import weakref
 from contextlib import closing
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.errors import ConfigError, NotFoundError, StoreError
+from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.object_store import ByteRange
 from replica_clients.conformance.checks import listed, read
 from replica_clients.durable_folders import MAX_KNOWN_FOLDERS, DurableFolders
@@ -98,9 +99,23 @@ def test_temporary_files_and_what_is_no_file_do_not_show(store: FileStore, tmp_p
     os.mkfifo(folder / "pipe")
     (tmp_path / "root" / os.fsdecode(b"caf\xe9")).write_bytes(b"not UTF-8")
     assert listed(store) == ["a/1"]
-    for key in ("a/pipe", "a/empty", "a/loop"):
+    for key in ("a/empty", "a/loop"):
         with pytest.raises(NotFoundError):
             store.open(key)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK])
+def test_what_is_no_file_in_an_objects_place_is_refused_and_not_waited_for(store: FileStore, kind: int) -> None:
+    store.put("a/1", [b"x"])
+    os.mknod(f"{store.root}/a/other", kind | 0o600)
+    with pytest.raises(
+        StoreError, match=r"open a/other: .*: is a (named pipe|socket), and not a regular file"
+    ) as caught:
+        store.open("a/other")
+    assert not caught.value.retryable
+    assert listed(store) == ["a/1"]
+    with pytest.raises(ExistsError):
+        store.put("a/other", [b"x"])
 
 
 def test_a_temporary_name_is_no_key(store: FileStore) -> None:

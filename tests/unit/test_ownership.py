@@ -527,7 +527,7 @@ def test_a_log_without_a_header_yet_is_waited_for(tmp_path: Path, store: MemoryS
 def test_state_is_kept_whole(state: str) -> None:
     with StateFolder(state, "test") as folder:
         assert folder.load() is None
-        kept = ReplicaState(owner="a" * 32, log="b" * 32, claim="{}", closed=True, last=None, shipped=1 << 60)
+        kept = ReplicaState(owner="a" * 32, log="b" * 32, claim=None, closed=True, last=None, shipped=1 << 60)
         folder.save(kept)
         assert folder.load() == kept
         folder.save(replace(kept, owner="c" * 32))
