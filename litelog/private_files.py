@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import pwd
@@ -11,6 +10,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from litelog.decoding import JsonLimits, parse_json
 from litelog.durability import sync_folder
 from litelog.event_fields import fields
 from litelog.regular_files import open_regular, read_regular
@@ -23,8 +23,8 @@ FILE_MODE = 0o600
 OTHERS = 0o077
 """What nobody but the owner may do."""
 
-MAX_BYTES = 64 << 20
-"""What one such file may hold: a hundred times what a log of a thousand log segments needs."""
+LIMITS = JsonLimits(size=64 << 20, values=8 << 20, texts=4 << 20, containers=2 << 20, depth=8)
+"""What one such file holds at most: a hundred times what a log of ten thousand log segments needs."""
 
 _logger = logging.getLogger(__name__)
 
@@ -86,13 +86,9 @@ def open_lock(path: str) -> int:
     return descriptor
 
 
-def read_json(path: str, limit: int = MAX_BYTES) -> Any:
-    """What the JSON file ``path`` holds. OSError; ValueError where it is not JSON."""
-    body = read_regular(path, limit)
-    try:
-        return json.loads(body)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
+def read_json(path: str, limits: JsonLimits = LIMITS) -> Any:
+    """What the JSON file ``path`` holds. OSError; ValueError where it is not JSON, or exceeds ``limits``."""
+    return parse_json(read_regular(path, limits.size), limits)
 
 
 def _make(path: str) -> None:

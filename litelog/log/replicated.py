@@ -219,7 +219,7 @@ def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
 
 def read_checked(path: str) -> dict[str, Any]:
     """The fields of a file that states its version and checksum. A flipped digit is another position or owner, and may
-    look well: such a file is as good as lost. OSError, ValueError; RecursionError for what is nested deeply."""
+    look well: such a file is as good as lost. OSError, ValueError."""
     fields = read_json(path)
     if not isinstance(fields, dict):
         raise ValueError("is not an object")
@@ -231,7 +231,7 @@ def read_checked(path: str) -> dict[str, Any]:
     return fields
 
 
-_UNREADABLE = (OSError, ValueError, RecursionError)
+_UNREADABLE = (OSError, ValueError)
 
 
 def _load(path: str) -> dict[str, Any] | None:

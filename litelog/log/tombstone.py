@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
+from litelog.decoding import JsonLimits
 from litelog.private_files import read_json
 from litelog.regular_files import open_regular
 from litelog.typed_fields import build
@@ -27,7 +28,7 @@ VERSION = 1
 MAX_HEAD_BYTES = 64 << 10
 """How much of a log segment is compared at most."""
 
-MAX_BYTES = 64 << 10
+LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=10, depth=2)
 """What such a file may hold: a name and four numbers."""
 
 
@@ -48,12 +49,12 @@ class Tombstone:
 def read_tombstone(folder: str) -> Tombstone | None:
     """The tombstone of the log in ``folder``; None where there is none that can be read."""
     try:
-        fields = read_json(os.path.join(folder, NAME), MAX_BYTES)
+        fields = read_json(os.path.join(folder, NAME), LIMITS)
         if fields.pop("version") != VERSION or fields.pop("crc") != _crc(fields):
             return None
         tombstone = build(Tombstone, fields)
         return tombstone if _is_possible(tombstone) else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

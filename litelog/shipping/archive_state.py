@@ -7,8 +7,10 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from litelog.decoding import parse_json
 from litelog.event_fields import fields as event_fields
 from litelog.position import generation
+from litelog.private_files import LIMITS
 from litelog.retention.facts import Drop  # noqa: TC001 - ``build`` looks for both
 from litelog.snapshot_entries import SnapshotEntry  # noqa: TC001
 from litelog.typed_fields import build
@@ -126,8 +128,8 @@ def read_state(text: str | None, generation: str, boot: str, now: float, path: s
     ``path``: the file that ``text`` is from, for a log line where it is not such a state.
     """
     try:
-        state = _parse(json.loads(text)) if text else None
-    except (ValueError, RecursionError) as error:
+        state = _parse(parse_json(text.encode(), LIMITS)) if text else None
+    except ValueError as error:
         said = (
             "%s: what it holds of sealed segments cannot be used: %s; it is treated as lost, and read from the replica"
         )

@@ -148,7 +148,7 @@ def _read(folder: str) -> ReplicaState | None:
         return None
     except OSError as error:
         raise LostStateError(path, error.strerror or str(error)) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise LostStateError(path, str(error)) from error
     return state
 
@@ -156,10 +156,7 @@ def _read(folder: str) -> ReplicaState | None:
 def _check(state: ReplicaState) -> None:
     """That all that is written as text can be read, and that no place is before the beginning. ValueError."""
     if state.claim is not None:
-        try:
-            claims.parse(state.claim)
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"claim: {error}") from error
+        claims.parse(state.claim)
     if state.last is not None:
         Position.parse(state.last)
     place = state.place

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from litelog.decoding import JsonLimits
 from litelog.private_files import make_private, make_private_root, read_json, write_private
 from litelog.shipping.replica_state import StateError
 
@@ -23,7 +24,7 @@ FOLDER = "requests"
 _REQUEST, _ANSWER = ".request", ".answer"
 _LOG_STATE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
 
-MAX_BYTES = 64 << 10
+LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=10, depth=2)
 """What such a file may hold."""
 
 
@@ -121,7 +122,7 @@ def _is_state(name: str) -> bool:
 
 def _read(path: str) -> dict[str, object] | None:
     try:
-        found = read_json(path, MAX_BYTES)
+        found = read_json(path, LIMITS)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
