@@ -52,14 +52,14 @@ class DestinationThreads:
 
 
 def _pool(pools: dict[str, ThreadPoolExecutor], url: str, name: str, threads: int = THREADS) -> ThreadPoolExecutor:
-    place = _destination(url)
+    place = destination_of(url)
     if place not in pools:
         pools[place] = ThreadPoolExecutor(threads, name)
     return pools[place]
 
 
-def _destination(url: str) -> str:
-    """What fails together: a scheme, a host or bucket, and what the query says of it (an endpoint)."""
+def destination_of(url: str) -> str:
+    """What fails together, of a replica's URL: a scheme, a host or bucket, and what the query says (an endpoint)."""
     place, _, query = url.partition("?")
     scheme, _, rest = place.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}?{query}"

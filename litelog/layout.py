@@ -5,6 +5,7 @@ epochs/<epoch:8 hex>-<generation>.json                              a claim unde
 generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
 generations/<generation>/segments/<index:16 hex>.segment.lz4
 generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
+trials/<16 hex>/...                                                 what a trial of the store has left: nobody reads it
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from litelog.position import ClaimName, Generation, Position
 
 CLAIMS = "epochs/"
 GENERATIONS = "generations/"
+TRIALS = "trials/"
 
 _CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
@@ -77,6 +79,16 @@ def snapshot_prefix(generation: Generation) -> str:
 def after_generation(generation: Generation) -> str:
     """A key after every key of ``generation`` and before the next generation's, to list on from."""
     return f"generations/{generation}0"
+
+
+def trial_prefix(number: int) -> str:
+    """What the keys of all objects of a trial start with; ``number`` is random, so that no two trials meet."""
+    return f"{TRIALS}{_hex(number, 16)}/"
+
+
+def is_trial(key: str) -> bool:
+    """Whether an object belongs to a trial of the store: it is no part of a replica."""
+    return key.startswith(TRIALS)
 
 
 def parse_claim(key: str) -> ClaimName | None:

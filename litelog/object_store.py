@@ -14,7 +14,7 @@ from litelog.position import generation as parse_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -130,6 +130,18 @@ class DeletesUnchanged(Protocol):
 
     def delete_unchanged(self, key: str, tag: str) -> bool:
         """Delete the object if it has that tag, and say whether it had. NotOfferedError."""
+
+
+@runtime_checkable
+class PartsAndPages(Protocol):
+    """What a store that puts large objects in parts and lists in pages may offer besides: both in small, so that they
+    can be tried with a few bytes."""
+
+    def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
+        """As a create-only ``put``, in one part or more, however few bytes there are."""
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        """As ``list``, with at most so many keys in a page."""
 
 
 class ObjectReplicaClient:

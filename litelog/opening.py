@@ -32,6 +32,7 @@ from litelog.shipping.settings import Settings
 from litelog.shipping.takeover import Takeover
 from litelog.shipping.tallies import Tallies
 from litelog.shipping.truncating import LogTruncator
+from litelog.store_trial import StoreTrials, try_store
 from litelog.verify.execution import Acknowledged
 from litelog.verify.scrubbing import Scrub, ScrubSettings
 
@@ -67,6 +68,7 @@ class Tools:
     listener: Listener
     compressing: Executor
     threads: DestinationThreads
+    trials: StoreTrials
     stop_requested: threading.Event
     guard: Callable[[Callable[[], None]], None]
     """Does work in a thread, and has the process end with what is a bug in it."""
@@ -136,7 +138,8 @@ class _Place:
 
 def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place: _Place, tools: Tools) -> Opened:
     tallies = Tallies(tools.listener, tools.clock)
-    store = _open_store(replica, tallies.requests)
+    plain = open_store(replica.url, replica.options)
+    store = _wrap(plain, replica, tallies.requests)
     client = ObjectReplicaClient(store)
     _require_outside(log.path, client.url)
     task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
@@ -150,7 +153,8 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:
         return Opened(log.path, replica.url, client, task, error)
-    beginning = ObjectReplicaClient(RetryingStore(store, tools.stop_requested, BEGINNING))
+    patient = RetryingStore(store, tools.stop_requested, BEGINNING)
+    beginning = ObjectReplicaClient(patient)
     contacts = tools.threads.contacting(client.url)
 
     def contacting(work: Callable[[], None]) -> None:
@@ -166,6 +170,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
         contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock, contacting),
         fencing=replica.fencing,
+        try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
     )
     threads = tools.threads.sealing(client.url)
     workers = Workers(
@@ -211,8 +216,8 @@ def _place_of(replica: Replica) -> Place | None:
     return replica.place
 
 
-def _open_store(replica: ReplicaConfig, meter: RequestMeter) -> ObjectStore:
-    store = MeteredStore(open_store(replica.url, replica.options), meter)
+def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> ObjectStore:
+    store = MeteredStore(plain, meter)
     if replica.fencing is Fencing.REQUIRED:
         return store
     said = "%s: fencing isolated: nothing stops another daemon that writes there, too"

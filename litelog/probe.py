@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
-from litelog.layout import Fencing
-from litelog.object_store import ByteRange, DeletesUnchanged, NotOfferedError
+from litelog.layout import Fencing, trial_prefix
+from litelog.object_store import ByteRange, DeletesUnchanged, NotOfferedError, PartsAndPages
+from litelog.store_trial import CANNOT_LIST, LISTED, RACERS, TrialError, in_parts, race_keys, try_listing, try_race
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,12 @@ BODY = bytes(range(256)) * 16
 RANGE = ByteRange(1000, 100)
 
 CREATE_ONLY = "create-only put refused"
-"""The step that says which fencing a store is good for."""
+RACE = f"one of {RACERS} puts at once wins"
+RACE_IN_PARTS = "the same, in parts"
+FENCING_STEPS = frozenset({CREATE_ONLY, RACE, RACE_IN_PARTS})
+"""The steps that say which fencing a store is good for."""
+
+LONG_LISTING = f"list {LISTED:,} objects"
 
 _ISOLATED_ONLY = (
     "the store cannot keep two daemons apart: with fencing: required (the default) such a replica is refused; "
@@ -39,7 +45,7 @@ class Outcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_OFFERED = "not offered"
-    """The store, or its client, has no such thing, and nothing needs it."""
+    """The store, or its client, has no such thing, and nothing needs it; so it is not ``required``."""
     SKIPPED = "skipped"
     """A step that it needs failed before."""
 
@@ -63,12 +69,19 @@ class _WrongAnswerError(Exception):
     """The store answered, and not what was stored."""
 
 
-def run_probe(store: ObjectStore, clock: Clock, random: Random, fencing: Fencing = Fencing.REQUIRED) -> Iterator[Step]:
-    """Try every operation that replication uses on a new key, each step as it is done. The object is deleted last.
+def run_probe(
+    store: ObjectStore,
+    clock: Clock,
+    random: Random,
+    fencing: Fencing = Fencing.REQUIRED,
+    listed: int = LISTED,
+) -> Iterator[Step]:
+    """Try every operation that replication uses on new keys, each step as it is done. What was put is deleted.
 
-    ``fencing``: as the replica is configured, or will be; isolated does without create-only puts.
+    ``fencing``: as the replica is configured, or will be; isolated does without create-only puts. ``listed``: objects
+    in a long listing; 0 for a store that has no pages, such as a folder.
     """
-    probe = _Probe(store, f"probe-{random.getrandbits(64):016x}/object", fencing)
+    probe = _Probe(store, trial_prefix(random.getrandbits(64)), fencing, listed)
     failed: set[str] = set()
     for name, needs, required, meaning, act in probe.steps():
         if needs & failed:
@@ -79,8 +92,8 @@ def run_probe(store: ObjectStore, clock: Clock, random: Random, fencing: Fencing
         try:
             act()
         except _NotThereError as error:
-            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, required, str(error), meaning)
-        except (LitelogError, OSError, _WrongAnswerError) as error:
+            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, False, str(error), meaning)
+        except (LitelogError, OSError, TrialError, _WrongAnswerError) as error:
             failed.add(name)
             yield Step(name, Outcome.FAILED, clock.monotonic() - started, required, str(error), meaning)
         else:
@@ -92,26 +105,34 @@ class _NotThereError(Exception):
 
 
 class _Probe:
-    """The steps, over one key."""
+    """The steps, over keys that begin with ``prefix``."""
 
-    def __init__(self, store: ObjectStore, key: str, fencing: Fencing) -> None:
+    def __init__(self, store: ObjectStore, prefix: str, fencing: Fencing, listed: int) -> None:
         self._store = store
-        self._key = key
+        self._prefix = prefix
+        self._key = f"{prefix}object"
         self._fencing = fencing
+        self._listed = listed
+        self._deletes = False
         self._lacks: NotOfferedError | None = None
 
     def steps(self) -> list[tuple[str, set[str], bool, str, Callable[[], None]]]:
         """Name, steps that must have passed, whether it is required, what its failure means, and the step itself."""
         put = {"put"}
-        return [
+        fencing = self._fencing is Fencing.REQUIRED
+        steps: list[tuple[str, set[str], bool, str, Callable[[], None]]] = [
             ("put", set(), True, "nothing can be replicated there", self._put),
             ("get and compare", put, True, "nothing can be restored from there", self._get),
             ("list", put, True, "restore cannot find what is there", self._list),
-            (CREATE_ONLY, put, self._fencing is Fencing.REQUIRED, _ISOLATED_ONLY, self._put_again),
+            (CREATE_ONLY, put, fencing, _ISOLATED_ONLY, self._put_again),
+            (RACE, {CREATE_ONLY}, fencing, _ISOLATED_ONLY, self._race),
+            (RACE_IN_PARTS, {RACE}, fencing, _ISOLATED_ONLY, self._race_in_parts),
             ("conditional delete", put, False, _NO_CONDITIONAL_DELETE, self._delete_unchanged),
             ("ranged read", put, True, "plans and searches cannot read headers", self._get_range),
-            ("delete", put, False, "retention cannot free anything; the probe's object stays", self._delete),
+            ("delete", put, False, "retention cannot free anything; what was put for this stays", self._delete),
+            (LONG_LISTING, put, True, CANNOT_LIST, self._list_long),
         ]
+        return steps if self._listed else steps[:-1]
 
     def _put(self) -> None:
         try:
@@ -131,8 +152,7 @@ class _Probe:
             _require(stream.read(len(BODY) + 1) == expected, "other bytes came back than lie in the range")
 
     def _list(self) -> None:
-        prefix = self._key.partition("/")[0] + "/"
-        found = [(info.key, info.size) for info in self._store.list(prefix)]
+        found = [(info.key, info.size) for info in self._store.list(self._prefix)]
         _require(found == [(self._key, len(BODY))], f"the listing shows {found}")
 
     def _put_again(self) -> None:
@@ -144,6 +164,19 @@ class _Probe:
             _require(self._store.fences, "the client looks whether the key is free, then writes: two may do so at once")
             return
         raise _WrongAnswerError("a second put of the same key was accepted")
+
+    def _race(self) -> None:
+        try_race(self._store, race_keys(f"{self._prefix}race-"))
+
+    def _race_in_parts(self) -> None:
+        if not isinstance(self._store, PartsAndPages):
+            raise _NotThereError("this client has no uploads in parts")
+        try_race(self._store, race_keys(f"{self._prefix}parts-"), in_parts(self._store))
+
+    def _list_long(self) -> None:
+        if not self._deletes:
+            raise _NotThereError(f"not tried, as {self._listed:,} objects would stay")
+        try_listing(self._store, f"{self._prefix}listed-", self._listed)
 
     def _delete_unchanged(self) -> None:
         """An object of its own is not deleted under another one's tag, and is under its own."""
@@ -166,6 +199,7 @@ class _Probe:
     def _delete(self) -> None:
         self._store.delete([self._key])
         self._require_gone(self._key)
+        self._deletes = True
 
     def _require_gone(self, key: str) -> None:
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,12 +70,8 @@ class S3Store:
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
-        try:
+        with _conditional("put", key, "no create-only put (If-None-Match)" if create_only else ""):
             self._upload.put(key, body, create_only)
-        except S3Error as error:
-            if create_only and error.status == NOT_IMPLEMENTED:
-                raise NotOfferedError("put", key, f"no create-only put (If-None-Match): {error.reason}") from error
-            raise
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         require_key(key)
@@ -97,6 +94,15 @@ class S3Store:
         require_prefix(prefix)
         return self._walk(prefix, start_after or "")
 
+    def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
+        require_key(key)
+        with _conditional("put", key, "no create-only completion of an upload in parts (If-None-Match)"):
+            self._upload.put_in_parts(key, body)
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        require_prefix(prefix)
+        return self._walk(prefix, "", keys)
+
     def delete(self, keys: Iterable[str]) -> None:
         left = iter(keys)
         while some := list(islice(left, MAX_BATCH_KEYS)):
@@ -115,10 +121,9 @@ class S3Store:
     def delete_unchanged(self, key: str, tag: str) -> bool:
         require_key(key)
         try:
-            self._request("delete", key, "delete_object", IfMatch=tag)
+            with _conditional("delete", key, "no conditional delete (If-Match)"):
+                self._request("delete", key, "delete_object", IfMatch=tag)
         except S3Error as error:
-            if error.status == NOT_IMPLEMENTED:
-                raise NotOfferedError("delete", key, f"no conditional delete (If-Match): {error.reason}") from error
             if error.status != PRECONDITION_FAILED:
                 raise
             return False
@@ -131,8 +136,8 @@ class S3Store:
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._prefix + key, **parameters)
 
-    def _walk(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        asked: dict[str, object] = {"Prefix": self._prefix + prefix, "MaxKeys": MAX_BATCH_KEYS}
+    def _walk(self, prefix: str, start_after: str, page_keys: int = MAX_BATCH_KEYS) -> Iterator[ObjectInfo]:
+        asked: dict[str, object] = {"Prefix": self._prefix + prefix, "MaxKeys": page_keys}
         if start_after:
             asked["StartAfter"] = self._prefix + start_after
         while True:
@@ -176,6 +181,17 @@ class S3Store:
                 code, message = str(refused.get("Code", "")), str(refused.get("Message", ""))
                 raise self._connection.failures.refused("delete", key, code, message)
         return True
+
+
+@contextmanager
+def _conditional(operation: str, key: str, lacks: str) -> Iterator[None]:
+    """A request with a condition: NotOfferedError, which says what the store ``lacks``, where it has none."""
+    try:
+        yield
+    except S3Error as error:
+        if lacks and error.status == NOT_IMPLEMENTED:
+            raise NotOfferedError(operation, key, f"{lacks}: {error.reason}") from error
+        raise
 
 
 def _range_header(byte_range: ByteRange) -> str:

@@ -188,6 +188,63 @@ class CarelessStore(CountingStore):
         super().put(key, body, create_only=False)
 
 
+class RacyStore(CountingStore):
+    """Looks whether a key is free and then writes, so that of writers who come at one moment all are accepted.
+
+    ``meets`` says of which keys so many ``writers`` come at one moment: each of them writes when all have looked.
+    """
+
+    def __init__(self, inner: ObjectStore, meets: Callable[[str], bool], writers: int) -> None:
+        super().__init__(inner)
+        self._meets = meets
+        self._writers = writers
+        self._looked: dict[str, threading.Barrier] = {}
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if not create_only or not self._meets(key):
+            super().put(key, body, create_only=create_only)
+            return
+        with self._lock:
+            met = self._looked.setdefault(key, threading.Barrier(self._writers))
+        met.wait(WAIT_SECONDS)
+        super().put(key, body, create_only=False)
+
+
+class InPartsStore(CountingStore):
+    """A store whose clients put in parts, as one of them."""
+
+    def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
+        self.put(key, body)
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        return self.list(prefix)
+
+
+class UnsortedStore(CountingStore):
+    """Lists the last one of its objects first."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        found = list(super().list(prefix, start_after))
+        return iter(found[-1:] + found[:-1])
+
+
+class ShortListingStore(CountingStore):
+    """Lists so many objects, and then fails, or (``silent``) ends."""
+
+    def __init__(self, inner: ObjectStore, limit: int, *, silent: bool = False) -> None:
+        super().__init__(inner)
+        self._limit = limit
+        self._silent = silent
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for number, info in enumerate(super().list(prefix, start_after)):
+            if number == self._limit:
+                if self._silent:
+                    return
+                raise StoreError("list", prefix, "We encountered an internal error (InternalError)")
+            yield info
+
+
 class BreakingStream(io.RawIOBase):
     """Gives its bytes, and where they end raises OSError, as a connection that is reset does."""
 

@@ -24,6 +24,7 @@ from litelog.shipping.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached
 from litelog.shipping.replica_status import ReplicaStatus, measure, status_of
 from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
 from litelog.shipping.scrubs import Scrubs
+from litelog.store_trial import StoreTrials
 from litelog.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Replicator:
             listener=listener,
             compressing=self._compressing,
             threads=self._threads,
+            trials=StoreTrials(random),
             stop_requested=course.stop_requested,
             guard=course.guard,
         )

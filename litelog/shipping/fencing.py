@@ -22,6 +22,7 @@ from litelog.object_store import NotOfferedError
 from litelog.position import Position, generation
 from litelog.reading.checked_read import READS
 from litelog.reading.lineage import find_newer, find_tip, read_claim, read_forward
+from litelog.store_trial import NotCreateOnlyError
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
@@ -55,18 +56,6 @@ class SucceededError(FencedError):
             f"{replica}: generation {generation} was succeeded by {newer.generation} "
             f"of owner {newer.owner} on {newer.host}"
         )
-
-
-class NotCreateOnlyError(StoreError):
-    """The store has no create-only put, so it cannot keep two writers apart. ``lacks`` says how that is known."""
-
-    def __init__(self, key: str, lacks: str) -> None:
-        reason = (
-            f"{lacks}: this store cannot fence writers, as fencing: required asks for. Choose a store that refuses a "
-            "second create-only put of a key; or set fencing: isolated for this replica, which gives up that only one "
-            "daemon writes at a time, and with it that what a daemon was acknowledged is in what is read by default"
-        )
-        super().__init__("put", key, reason, retryable=False)
 
 
 def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:

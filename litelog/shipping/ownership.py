@@ -75,7 +75,10 @@ class Owner:
         takeover: Takeover | None = None,
         contact: FirstContact | None = None,
         fencing: Fencing = Fencing.REQUIRED,
+        try_store: Callable[[], None] | None = None,
     ) -> None:
+        """``try_store``, called before the first claim that this state folder knows of, raises UnfitStoreError where
+        the store does not do what that fencing needs, or StoreError. None: the store is known to do it."""
         self._source = source
         self._client = client
         self._folder = folder
@@ -88,6 +91,7 @@ class Owner:
         self._identity = LogIdentity(source, client, clock, random)
         self._unfit = ""
         self._fencing = fencing
+        self._try_store = try_store or _do_nothing
         self._epoch_met = FIRST_EPOCH - 1
         """The newest epoch that turned out to have a claim of ours already."""
         self._unsettled: ReplicaState | None = None
@@ -177,6 +181,8 @@ class Owner:
                 if self._takeover.asked:
                     why = "its claim came after this start with --takeover, which ends only the claim that it met"
                 raise ForeignClaimError(self._client.url, top.owner, top.host, top.generation, why)
+        if state is None or state.tried != self._fencing:
+            self._try_store()
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
         if latest is not None and latest[0].epoch >= epoch:
             raise StoreError("list", CLAIMS, f"does not show the claim of epoch {latest[0].epoch}, which is there")
@@ -189,6 +195,7 @@ class Owner:
             claim=claims.encode(claim).decode(),
             folder_inode=_folder_inode(self._source.folder),
             base=base,
+            tried=self._fencing.value,
             place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
@@ -356,6 +363,9 @@ def _describe(claim: Claim) -> str:
     else:
         relation = f"continues {claim.predecessor}" if claim.predecessor else "the first"
     return f"{relation}; fencing {claim.fencing}"
+
+
+def _do_nothing() -> None: ...
 
 
 def _do_nothing_with(_claim: Claim, _entries: Sequence[SnapshotEntry]) -> None: ...

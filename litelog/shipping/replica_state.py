@@ -68,6 +68,8 @@ class ReplicaState:
     """Where the log is read on."""
     base: int = 0
     """The index that the log's first log segment had at the claim."""
+    tried: str = ""
+    """With which fencing the store was tried before the claim; empty where it was not."""
     archive: str | None = None
     """What is sealed and what is not (``archive_state``), as text; None while nothing is known."""
 

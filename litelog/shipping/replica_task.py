@@ -18,7 +18,7 @@ from litelog.errors import (
 from litelog.event_fields import fields
 from litelog.layout import Fencing
 from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, asked_delay, needs_help, next_delay
-from litelog.shipping.fencing import NotCreateOnlyError
+from litelog.store_trial import UnfitStoreError
 
 if TYPE_CHECKING:
     from random import Random
@@ -167,6 +167,6 @@ def lasting_phase(error: LitelogError) -> Phase | None:
         return Phase.FENCED
     if isinstance(error, (CorruptionError, SourceSyncError)):
         return Phase.FROZEN
-    if isinstance(error, (ConfigError, OtherLogError, NotCreateOnlyError)):
+    if isinstance(error, (ConfigError, OtherLogError, UnfitStoreError)):
         return Phase.REFUSED
     return None

@@ -40,6 +40,7 @@ from litelog.sealed_frames import decode_run
 from litelog.shipping.fencing import LostRaceError, close_below, create_claim, require_fencing
 from litelog.shipping.wal_bytes import read_segment
 from litelog.spark.written import Carrier
+from litelog.store_trial import StoreTrials, try_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,12 +109,14 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
     replica of another format, and for an empty DataFrame, as far as that is known, over a log; StoreError,
     OvertakenError.
     """
-    client = open_client(options)
+    plain = open_store(options.url, options.store)
+    client = ObjectReplicaClient(RetryingStore(plain, threading.Event()))
     try:
         require_fencing(client, Fencing.REQUIRED)
         names = client.claims()
         if not names:
             _require_no_log(client.url)
+            try_store(StoreTrials(SystemRandom()), Fencing.REQUIRED, client.store, plain)
         newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
         try:
             latest = find_latest(client)

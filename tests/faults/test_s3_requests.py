@@ -18,6 +18,7 @@ from litelog.object_store import ObjectReplicaClient
 from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from litelog.replicator import Replicator
 from litelog.shipping.replica_task import Phase
+from litelog.store_trial import RACERS, ROUNDS
 from tests.faults.figures import report
 from tests.faults.s3_replicas import SYNC_SECONDS
 from tests.servers import REGION
@@ -33,6 +34,10 @@ WAIT_SECONDS = 60
 
 INTERVAL_SECONDS = 0.3
 SYNCS_AN_HOUR = 60
+TRIAL_REQUESTS = 150
+"""Before the first claim at a destination: races in one request and in parts (four requests each, as they are ended),
+and what they left is read and deleted, and a listing of three pages."""
+
 POLLS = 20
 """Looks at an idle log, none of which may cost a request."""
 
@@ -103,6 +108,9 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_two_gets(benc
         progress.wait_for(bench.writer.next_sequence)
         wait_until(lambda: is_idle(replicator))
         beginning = dict(bench.proxy.operations)
+        trial = Counter(request.operation for request in bench.proxy.requests if "/trials/" in f"/{request.key}")
+        assert 2 * RACERS * ROUNDS < trial.total() <= TRIAL_REQUESTS, "the destination is tried, once"
+        assert sum(beginning.values()) - trial.total() < 20
         bench.proxy.reset_counts()
         pause.wait(INTERVAL_SECONDS + POLLS * 0.01)
         idle = dict(bench.proxy.operations)
@@ -128,6 +136,7 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_two_gets(benc
     assert bench.restored() == bench.written()
     report(
         "s3_requests",
+        trial=trial.total(),
         beginning=sum(beginning.values()),
         idle=sum(idle.values()),
         load_puts=load["PUT"],

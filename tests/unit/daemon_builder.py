@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.layout import Fencing
 from litelog.looking_store import LookingStore
-from litelog.object_store import ObjectReplicaClient
+from litelog.object_store import ObjectReplicaClient, PartsAndPages
 from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
     from litelog.shipping.listener import Sealed, Shipped, Snapped
+    from litelog.store_trial import StoreTrials
     from tests.unit.log_builder import LogBuilder
 
 
@@ -63,8 +64,10 @@ class Daemon:
         fencing: Fencing = Fencing.REQUIRED,
         contact: bool = False,
         source: Source | None = None,
+        trials: StoreTrials | None = None,
     ) -> None:
         """``beginning``: the store as generations are begun with it, where that is not ``store`` itself.
+        ``trials``: what tries the store before the first claim, where that is done at all.
         ``contact``: finished log segments go up sealed when a generation begins."""
         self.log = log
         self.store = store
@@ -77,6 +80,7 @@ class Daemon:
         self.settings = settings or Settings(max_segment_bytes=limit)
         self.workers = workers
         self.contact = contact
+        self.trials = trials
         self.source = source or Source(log.folder, log.format)
         self.on_start: Callable[[], None] = lambda: None
         self.acknowledged: list[Shipped] = []
@@ -104,8 +108,14 @@ class Daemon:
             contact=FirstContact(source, beginning, self.workers.compressing, self, self.clock)
             if self.contact
             else None,
+            try_store=None if self.trials is None else self._try_store,
         )
         self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.settings)
+
+    def _try_store(self) -> None:
+        assert self.trials is not None
+        small = self.beginning if isinstance(self.beginning, PartsAndPages) else None
+        self.trials.require_fit("destination", self.fencing, self._fenced(self.beginning), small)
 
     def _fenced(self, store: ObjectStore) -> ObjectStore:
         return store if self.fencing is Fencing.REQUIRED else LookingStore(store)
