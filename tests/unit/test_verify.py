@@ -22,7 +22,16 @@ from litelog.errors import ConfigError, SourceMissingError, StoreError
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
-from litelog.layout import Fencing, claim_key, sealed_key, sealed_prefix, snapshot_key, wal_key, wal_prefix
+from litelog.layout import (
+    Fencing,
+    claim_key,
+    sealed_key,
+    sealed_prefix,
+    snapshot_key,
+    trial_prefix,
+    wal_key,
+    wal_prefix,
+)
 from litelog.log.writer import LogWriter
 from litelog.position import Position
 from litelog.sealed_segment import encode_footer
@@ -228,6 +237,11 @@ def test_names_of_nobody_are_foreign_and_harm_nobody(simple):
     assert report.harmful == 0
     assert found(report, harmful=False) == [("foreign", key) for key in sorted(a.key for a in report.anomalies)]
     assert len(report.anomalies) == 4
+
+
+def test_what_a_trial_of_the_store_has_left_is_no_anomaly(simple):
+    simple.store.put(f"{trial_prefix(7)}race-0", [b"writer 1"])
+    assert found(verified(simple.store)) == found(verified(simple.store), harmful=False) == []
 
 
 def test_foreign_names_without_end_are_counted_and_not_kept():
