@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from litelog import layout
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError, StoreError
@@ -14,7 +14,7 @@ from litelog.position import generation as parse_generation
 from litelog.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -142,6 +142,27 @@ class PartsAndPages(Protocol):
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
         """As ``list``, with at most so many keys in a page."""
+
+
+Root: TypeAlias = "Hashable"
+"""What tells the root that is there now from another one in its place; None where there is none."""
+
+
+@runtime_checkable
+class Rooted(Protocol):
+    """What a store may offer besides, whose root may go away and come back, as a mounted folder does.
+
+    Without ``keep_to_root`` the first put makes a root that is missing. No later put makes it, or anything above it.
+    """
+
+    def look_at_root(self) -> Root:
+        """Which root is there now. StoreError."""
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:
+        """From now on, put and delete in ``root`` alone, and only while it holds the object ``anchor``.
+
+        Elsewhere they raise a StoreError that may pass, and make nothing, neither folders nor temporary files.
+        """
 
 
 class ObjectReplicaClient:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.object_store import Root
+    from replica_clients.durable_folders import RootIdentity
+
 TEMPORARY = ".litelog-"
 """What the names of temporary files start with, and no part of a key may."""
 
@@ -79,7 +82,8 @@ def open_store(url: str, options: Mapping[str, object]) -> FileStore:
 
 
 class FileStore:
-    """An ObjectStore in a folder. A missing root is an empty store; the first put makes it."""
+    """An ObjectStore in a folder, and Rooted. A missing root is an empty store for readers. The first put makes it, and
+    no later one does: a root that is missing then, or another one, is a store that is not available."""
 
     fences = True
 
@@ -123,12 +127,20 @@ class FileStore:
             for key in group:
                 _require_ours(key)
                 with self._mapped("delete", key), suppress(*_NO_OBJECT):
-                    os.unlink(os.path.join(self.root, key))
+                    self._folders.unlink(key)
             with self._mapped("delete", parent):
                 self._folders.settle(parent)
 
     def close(self) -> None:
         """Nothing is held between calls."""
+
+    def look_at_root(self) -> RootIdentity | None:
+        with self._mapped("look at", ""):
+            return self._folders.look()
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:
+        _require_ours(anchor)
+        self._folders.keep_to(cast("RootIdentity | None", root), anchor)
 
     def _put(self, key: str, parent: str, name: str, body: Iterable[Buffer], create_only: bool) -> None:
         folder = self._folders.open(parent)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+import subprocess
 import sys
 import weakref
 from contextlib import closing
@@ -134,14 +136,115 @@ def test_emptied_folders_go_and_the_root_stays(store: FileStore) -> None:
     assert os.listdir(store.root) == []
 
 
+def tree(folder: Path) -> list[str]:
+    """All that is in a folder, files and folders."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_replica_that_is_moved_away_is_begun_anew_in_its_place(tmp_path: Path, unnamed: bool) -> None:
+def test_only_the_first_put_makes_the_root(tmp_path: Path, unnamed: bool) -> None:
+    store = FileStore(str(tmp_path / "above" / "root"), unnamed=unnamed)
+    store.put("a/b/1", [b"x"])
+    (tmp_path / "above").rename(tmp_path / "moved")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"put a/b/2: .*/above/root: .* is it mounted\?") as refused:
+            store.put("a/b/2", [b"y"], create_only=unnamed)
+        assert refused.value.retryable
+        with pytest.raises(StoreError, match="is it mounted"):
+            store.delete(["a/b/1"])
+    assert os.listdir(tmp_path) == ["moved"]
+    (tmp_path / "moved").rename(tmp_path / "above")
+    store.put("a/b/2", [b"y"])
+    assert listed(store) == ["a/b/1", "a/b/2"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_nothing_is_made_in_another_folder_in_the_roots_place(tmp_path: Path, unnamed: bool) -> None:
     store = FileStore(str(tmp_path / "root"), unnamed=unnamed)
     store.put("a/b/1", [b"x"])
     (tmp_path / "root").rename(tmp_path / "moved")
-    store.put("a/b/2", [b"y"])
-    assert listed(store) == ["a/b/2"]
-    assert listed(FileStore(str(tmp_path / "moved"))) == ["a/b/1"]
+    (tmp_path / "root").mkdir()
+    for key in ("a/b/2", "c"):
+        with pytest.raises(StoreError, match="is the right one mounted"):
+            store.put(key, [b"y"], create_only=unnamed)
+    assert tree(tmp_path / "root") == []
+
+
+def test_a_root_that_came_back_as_another_is_written_to_once_it_is_kept_to(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "root"))
+    store.put("a/1", [b"x"])
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    (tmp_path / "root").rename(tmp_path / "moved")
+    (tmp_path / "copy").rename(tmp_path / "root")
+    with pytest.raises(StoreError, match="is the right one mounted"):
+        store.put("a/2", [b"y"])
+    store.keep_to_root(store.look_at_root(), "a/1")
+    store.put("a/2", [b"y"])
+    store.put("b/c/1", [b"y"])
+    assert listed(store) == ["a/1", "a/2", "b/c/1"]
+
+
+def test_a_root_that_changes_while_it_is_proved_is_not_kept_to(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "root"))
+    store.put("a/1", [b"x"])
+    seen = store.look_at_root()
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    (tmp_path / "root").rename(tmp_path / "moved")
+    (tmp_path / "copy").rename(tmp_path / "root")
+    store.keep_to_root(seen, "a/1")
+    with pytest.raises(StoreError, match="is the right one mounted"):
+        store.put("a/2", [b"y"])
+
+
+def test_a_root_that_was_emptied_takes_nothing_and_a_missing_one_is_nobodys(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "root"))
+    store.put("a/1", [b"x"])
+    store.keep_to_root(store.look_at_root(), "a/1")
+    shutil.rmtree(tmp_path / "root" / "a")
+    with pytest.raises(StoreError, match="holds no a/1 any more"):
+        store.put("a/2", [b"y"])
+    assert tree(tmp_path / "root") == []
+    (tmp_path / "root").rmdir()
+    assert store.look_at_root() is None
+    store.keep_to_root(None, "a/1")
+    with pytest.raises(StoreError, match="is it mounted"):
+        store.put("a/1", [b"x"])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root mounts file systems")
+def test_a_root_below_a_mount_that_comes_and_goes(tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    place.mkdir()
+
+    def mount() -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True, capture_output=True)
+
+    try:
+        mount()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting is not allowed here")
+    store = FileStore(str(place / "root"))
+    try:
+        store.put("a/1", [b"x"])
+        store.keep_to_root(store.look_at_root(), "a/1")
+        subprocess.run(["umount", place], check=True)  # no descriptor keeps it busy
+        with pytest.raises(StoreError, match="is it mounted"):
+            store.put("a/2", [b"y"])
+        assert tree(place) == []
+        mount()
+        with pytest.raises(StoreError, match="is it mounted"):
+            store.put("a/2", [b"y"])
+        (place / "root").mkdir()  # a tmpfs gives it the number of the one before
+        with pytest.raises(StoreError, match="mounted"):
+            store.put("a/2", [b"y"])
+        assert tree(place / "root") == []
+        FileStore(str(place / "root")).put("a/1", [b"of another replica"])
+        with pytest.raises(StoreError, match="is the right one mounted"):
+            store.put("a/2", [b"y"])
+        assert tree(place / "root") == ["a", "a/1"]
+    finally:
+        subprocess.run(["umount", place], check=False, capture_output=True)
 
 
 class VanishingFolders:
