@@ -257,9 +257,12 @@ class ObjectReplicaClient:
     def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
         return list(reversed(deque(self.snapshots(generation), maxlen=count)))
 
-    def snapshots_and_wal_segments(self, generation: Generation) -> Iterator[IndexedInfo | WalSegmentInfo]:
+    def snapshots_and_wal_segments(
+        self, generation: Generation, since: int = 0
+    ) -> Iterator[IndexedInfo | WalSegmentInfo]:
         _require(generation)
-        after = layout.snapshot_prefix(generation)  # sealed segments sort before it, and WAL segments behind snapshots
+        # Sealed segments sort before snapshots, and WAL segments after them.
+        after = layout.snapshot_key(generation, since)[:-1] if since else layout.snapshot_prefix(generation)
         for info in _ordered(self.store.list(layout.generation_prefix(generation), after)):
             if (parsed := layout.parse_snapshot(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)

@@ -18,7 +18,7 @@ from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.log.source import SegmentNames
 from litelog.looking_store import LookingStore
 from litelog.metered_store import MeteredStore
-from litelog.object_store import ObjectReplicaClient
+from litelog.object_store import ObjectReplicaClient, Rooted
 from litelog.registry import local_folder, open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
 from litelog.shipping.first_contact import FirstContact
@@ -171,6 +171,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock, contacting),
         fencing=replica.fencing,
         try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
+        root=plain if isinstance(plain, Rooted) else None,
     )
     threads = tools.threads.sealing(client.url)
     workers = Workers(

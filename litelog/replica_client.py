@@ -96,8 +96,11 @@ class ReplicaClient(Protocol):
     def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
         """The newest snapshots of a generation, up to ``count``, newest first. One listing."""
 
-    def snapshots_and_wal_segments(self, generation: Generation) -> Iterator[IndexedInfo | WalSegmentInfo]:
-        """The snapshots of a generation, then its WAL segments: one listing, page by page as it is consumed."""
+    def snapshots_and_wal_segments(
+        self, generation: Generation, since: int = 0
+    ) -> Iterator[IndexedInfo | WalSegmentInfo]:
+        """The snapshots of a generation from index ``since`` on, then all its WAL segments: one listing, page by page
+        as it is consumed."""
 
     def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         """Create the snapshot at the start of ``index``."""

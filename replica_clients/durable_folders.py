@@ -17,7 +17,7 @@ MAX_KNOWN_FOLDERS = 4096
 """Folders remembered as durable, about 100 bytes each; one that is forgotten costs an fsync of its parent."""
 
 RootIdentity = tuple[int, int]
-"""A folder's device and inode: another file system, or another folder, that is mounted or moved to its path has others."""
+"""A folder's device and inode: what is mounted or moved to its path has others."""
 
 FileIdentity = tuple[int, int]
 """A file's inode, and when it was written, in nanoseconds."""

@@ -20,7 +20,9 @@ Examples:
   litelog forget /var/lib/events s3://bucket/gone --json
 \b
 Nothing in the replica is changed. A daemon that still replicates there puts it
-back when it starts: take it out of its configuration first.
+back when it starts: take it out of its configuration first. It then takes the
+replica as it finds it, and begins it again if it is empty: this is how to go
+on after a replica was lost, or emptied on purpose.
 Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is running.
 """
 )
@@ -32,7 +34,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     """Take a replica out of the set of those that LOG_DIR is truncated by.
 
     A log that is truncated keeps what one of its replicas lacks, even if no configuration names that one any more.
-    This is how it stops waiting.
+    This is how it stops waiting. What the daemon knows to have shipped there is forgotten, too.
     """
     from litelog.log.replicated import ReplicaSet, log_state_folder
     from litelog.registry import redact
@@ -48,8 +50,11 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     if name is None:
         known = ", ".join(sorted(names.values())) or "none"
         raise ConfigError(f"{redact(replica_url)}: not a replica that {log_dir} waits for (known: {known})")
-    with StateFolder(os.path.join(folder, name), f"{log_dir} to {names[name]}"):
+    with StateFolder(os.path.join(folder, name), f"{log_dir} to {names[name]}") as kept:
         replicas.remove(name)
+        state = kept.load()
+        if state is not None:
+            kept.save(state.forgotten())
     left = sorted(url for other, url in names.items() if other != name)
     if as_json:
         print_json({"log": log_dir, "forgotten": names[name], "left": left})

@@ -94,15 +94,16 @@ class Listing:
         return self.snapshots[-1] if self.snapshots else None
 
 
-def list_generation(client: ReplicaClient, name: Generation, keep: int | None = None) -> Listing:
-    """List a generation's snapshots and the end of its WAL, of which the last ``keep`` are kept, or all.
+def list_generation(client: ReplicaClient, name: Generation, keep: int | None = None, since: int = 0) -> Listing:
+    """List a generation's snapshots from index ``since`` on, and the end of its WAL, of which the last ``keep`` are
+    kept, or all.
 
     One listing; a second one where more than a page of WAL segments is covered by the newest snapshot.
     """
     found: list[int] = []
     wal: list[WalSegmentInfo] = []
     whole = True
-    for info in _walk(client, name, found):
+    for info in _walk(client, name, found, since):
         wal.append(info)
         if keep is not None and len(wal) >= 2 * keep + PAGE:
             wal, whole = wal[-keep:], False
@@ -111,9 +112,9 @@ def list_generation(client: ReplicaClient, name: Generation, keep: int | None = 
     return Listing(tuple(found), tuple(wal), whole)
 
 
-def _walk(client: ReplicaClient, name: Generation, found: list[int]) -> Iterator[WalSegmentInfo]:
+def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int) -> Iterator[WalSegmentInfo]:
     """The WAL segments, but for some that the newest snapshot covers; the snapshots' indexes are put into ``found``."""
-    for number, info in enumerate(client.snapshots_and_wal_segments(name)):
+    for number, info in enumerate(client.snapshots_and_wal_segments(name, since)):
         if isinstance(info, IndexedInfo):
             found.append(info.index)
         elif number >= PAGE and found and info.position.index < found[-1] - 1:

@@ -46,6 +46,11 @@ TURN_SECONDS = 1.0
 """How long the main loop waits at most: whoever watches it counts on that."""
 
 
+PAUSE_SECONDS = 10.0
+"""A main loop that is late by so much stood still, with its process or its machine, and did not just wait for a
+processor. Much may have happened to a replica meanwhile, and what was acknowledged is proved before the next put."""
+
+
 class _Silent:
     """A listener that listens to nothing."""
 
@@ -264,7 +269,10 @@ class Replicator:
         with course.changed:
             self._turns.hasten_all()
             while not self._is_over():
-                now = self._last_turn = self._clock.monotonic()
+                now = self._clock.monotonic()
+                if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:
+                    self._turns.doubt_all()
+                self._last_turn = now
                 self._on_turn()
                 course.wake_at = math.inf
                 wake_at = min(_next_turn(now), self._serve(now))

@@ -87,6 +87,12 @@ class Turns:
             if task.phase not in OVER and task.phase not in BUSY:
                 self.hasten(task)
 
+    def doubt_all(self) -> None:
+        """Have it proved, of each replica before its next put, that it holds what was acknowledged."""
+        for task in self.tasks:
+            if task.replica is not None:
+                task.replica.doubt()
+
     def look(self, task: ReplicaTask) -> None:
         """Look whether a task that waits for its sync interval has anything left: that rides the next batch."""
         task.phase = Phase.SYNCING

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, LitelogError, SourceError, release
+from litelog.errors import FencedError, LitelogError, SourceError, StoreError, release
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.position import generation
@@ -92,6 +92,8 @@ class Archive:
         """Where a sealed segment of other bytes is in the way, which another generation has to go round."""
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when ``due`` or ``busy`` may have changed."""
+        self.on_failed: Callable[[], None] = _do_nothing
+        """Called, in the background, after a request failed."""
         self.on_snapshot: Callable[[Snapshot], None] = _do_nothing_with
         """Called, in the background, with each snapshot once it is durable."""
 
@@ -232,6 +234,8 @@ class Archive:
 
     def _failed(self, error: LitelogError) -> None:
         release(error)
+        if isinstance(error, StoreError):
+            self.on_failed()
         with self._changed:
             delay = self._back_off.fail(error)
             self._retry_at = self._pair.clock.monotonic() + delay

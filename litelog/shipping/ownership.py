@@ -11,24 +11,24 @@ from litelog import claim as claims
 from litelog.claim import Claim, Relation
 from litelog.errors import ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
 from litelog.event_fields import fields
-from litelog.layout import CLAIMS, Fencing
+from litelog.layout import CLAIMS, Fencing, claim_key
 from litelog.log.place import Place
-from litelog.position import Position, generation, new_generation
+from litelog.position import generation, new_generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
-from litelog.shipping.archive_state import ArchiveState, write_state
+from litelog.shipping.archive_state import ArchiveState, read_state, write_state
 from litelog.shipping.fencing import (
     LostRaceError,
     SucceededError,
     close_below,
     create_claim,
-    prove_ownership,
     require_fencing,
     require_newest,
 )
 from litelog.shipping.finished_files import UnfitError
 from litelog.shipping.first_snapshot import Opened, find_known, find_number, seal_first, write_first_snapshot
 from litelog.shipping.log_identity import LogIdentity
+from litelog.shipping.proof import describe_lost, find_lost, require_epoch
 from litelog.shipping.replica_state import ReplicaState
 from litelog.shipping.sealer import TakenError
 from litelog.shipping.sealing_job import UnderWayError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from litelog.clock import Clock
     from litelog.log.identity import ShippedEnd
+    from litelog.object_store import Root, Rooted
     from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
     from litelog.shipping.first_contact import FirstContact
@@ -76,9 +77,11 @@ class Owner:
         contact: FirstContact | None = None,
         fencing: Fencing = Fencing.REQUIRED,
         try_store: Callable[[], None] | None = None,
+        root: Rooted | None = None,
     ) -> None:
         """``try_store``, called before the first claim that this state folder knows of, raises UnfitStoreError where
-        the store does not do what that fencing needs, or StoreError. None: the store is known to do it."""
+        the store does not do what that fencing needs, or StoreError. None: the store is known to do it. ``root``: of
+        the store, where that may go away and come back as another."""
         self._source = source
         self._client = client
         self._folder = folder
@@ -92,6 +95,7 @@ class Owner:
         self._unfit = ""
         self._fencing = fencing
         self._try_store = try_store or _do_nothing
+        self._root = root
         self._epoch_met = FIRST_EPOCH - 1
         """The newest epoch that turned out to have a claim of ours already."""
         self._unsettled: ReplicaState | None = None
@@ -104,7 +108,7 @@ class Owner:
     def resume(self) -> ReplicaState:
         """Go on in the generation that the state folder names, if it is still ours; else begin a new one.
 
-        Valid state costs two requests. Raises UnderWayError while what is finished is being sealed; FencedError where
+        Valid state costs three requests. Raises UnderWayError while what is finished is being sealed; FencedError where
         another owner has taken over, SourceMissingError while there is no log, NotCreateOnlyError where the store
         cannot fence and has to, OtherLogError where the configuration has come to say another format.
         """
@@ -125,7 +129,9 @@ class Owner:
             if not state.closed:
                 require_newest(self._client, claim)
                 return self._settle(replace(state, folder_inode=inode))
-            stale = None if self.prove(state) else "the replica no longer holds the last WAL segment that was shipped"
+            kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
+            lost = self.prove(state, kept.snapshot)
+            stale = describe_lost(lost) if lost else None
         except (SucceededError, LostRaceError) as error:  # the race is lost with a claim that a crash kept back
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
@@ -137,11 +143,19 @@ class Owner:
         self.went_on = stale is None
         return state if stale is None else self.begin(state, stale)
 
-    def prove(self, state: ReplicaState) -> bool:
-        """Whether the generation is still ours, after a long time without a successful put."""
+    def prove(self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
+        """What the replica lost of what ``state`` says was acknowledged, after a start, a failure, a pause, or a long
+        time without a successful put; empty where the generation can go on. ``snapshot``: the newest one's index.
+
+        ``first``: a client that does not try again, so that a store that is down gets one request. Raises
+        SucceededError, ReplicaUnavailableError, StoreError. Else puts go to the root that is there.
+        """
         assert state.claim is not None
-        last = Position.parse(state.last) if state.last else None
-        return prove_ownership(self._client, claims.parse(state.claim), last, state.digest)
+        claim = claims.parse(state.claim)
+        root = self._look_at_root()
+        lost = find_lost(self._client, claim, state, snapshot, first)
+        self._keep_to_root(root, claim.key)
+        return lost
 
     def look_for_newer(self, state: ReplicaState) -> None:
         """Raise SucceededError where a newer claim exists."""
@@ -167,9 +181,11 @@ class Owner:
         if self._unsettled is not None:
             return self._settle(self._unsettled, reason, start_file, forked=forked)
         owner = state.owner if state is not None else f"{self._random.getrandbits(128):032x}"
+        root = self._look_at_root()
         names = self._client.claims()
-        if (names[-1].epoch if names else FIRST_EPOCH - 1) < self._epoch_met:
-            raise StoreError("list", CLAIMS, f"does not show the claim of epoch {self._epoch_met}, which is there")
+        require_epoch(self._client, names, max(self._epoch_met, state.epoch if state is not None else 0))
+        if names:
+            self._keep_to_root(root, claim_key(*names[-1]))
         newest = [read_claim(self._client, name) for name in names if name.epoch == names[-1].epoch]
         latest = self._find_latest()
         known = state.log if state is not None else ""
@@ -196,6 +212,7 @@ class Owner:
             folder_inode=_folder_inode(self._source.folder),
             base=base,
             tried=self._fencing.value,
+            epoch=epoch - 1,
             place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
@@ -248,7 +265,7 @@ class Owner:
         require_newest(self._client, claim)  # who claimed earlier may have looked before the snapshot was there
         self.on_snapshot(claim, entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
-        state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive)
+        state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive, epoch=claim.epoch)
         state = replace(state, promised=self._find_promised(opened))
         self._folder.save(state)
         self._unsettled = None
@@ -259,6 +276,8 @@ class Owner:
         """Create the claim and close what is below."""
         assert state.claim is not None
         claim = claims.parse(state.claim)
+        if claim.epoch > FIRST_EPOCH:  # only the first claim makes the replica
+            self._require_replica(claim.epoch - 1)
         try:
             create_claim(self._client, claim)
         except LostRaceError:
@@ -269,6 +288,7 @@ class Owner:
             self._epoch_met = claim.epoch
             raise _OwnClaimError from None
         self._takeover.spend()
+        self._keep_to_root(self._look_at_root(), claim.key)
         names = self._client.claims()
         if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refusal said that it is late
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
@@ -278,6 +298,20 @@ class Owner:
         is_told = self._source.format.self_numbered or state.place.sequence is not None
         number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
         return Opened(state, claim, self._predecessor_tip(claim, tips), known, number)
+
+    def _require_replica(self, epoch: int) -> None:
+        """Raise ReplicaUnavailableError where there is no claim of ``epoch``; else the root that is there is ours."""
+        root = self._look_at_root()
+        names = self._client.claims(epoch)
+        require_epoch(self._client, names, epoch)
+        self._keep_to_root(root, claim_key(*names[0]))
+
+    def _look_at_root(self) -> Root:
+        return self._root.look_at_root() if self._root is not None else None
+
+    def _keep_to_root(self, root: Root, anchor: str) -> None:
+        if self._root is not None:
+            self._root.keep_to_root(root, anchor)
 
     def _tell(self, claim: Claim) -> None:
         log, replica, name = self._source.folder, self._client.url, claim.generation

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.errors import DivergedError
+from litelog.errors import DivergedError, LitelogError
 from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.proof import describe_lost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from litelog.claim import Claim
     from litelog.clock import Clock
+    from litelog.replica_client import ReplicaClient
     from litelog.shipping.ownership import Owner
     from litelog.shipping.preparation import Prepared
     from litelog.shipping.state_keeper import StateKeeper
@@ -26,14 +30,27 @@ class LostSegmentError(DivergedError):
 class PutChecks:
     """One generation's. Used by one thread at a time."""
 
-    def __init__(self, folder: str, claim: Claim, owner: Owner, keeper: StateKeeper, clock: Clock) -> None:
-        """``folder``: the log's; the generation has just been begun or proved to be ours."""
+    def __init__(
+        self,
+        folder: str,
+        claim: Claim,
+        owner: Owner,
+        keeper: StateKeeper,
+        clock: Clock,
+        client: ReplicaClient,
+        newest_snapshot: Callable[[], int | None],
+    ) -> None:
+        """``folder``: the log's; the generation has just been begun or proved to be ours. ``newest_snapshot``: its
+        index, None where it is not known."""
         self._folder = folder
         self._claim = claim
         self._owner = owner
         self._keeper = keeper
         self._clock = clock
+        self._client = client
+        self._newest_snapshot = newest_snapshot
         self._proved_at = self._looked_at = clock.monotonic()
+        self._in_doubt = False
 
     def check(self, prepared: Prepared) -> None:
         """Before ``prepared`` is put. FencedError, DivergedError, StoreError."""
@@ -41,17 +58,28 @@ class PutChecks:
         self._look_if_due()
         self._keep_promise(prepared)
 
+    def doubt(self) -> None:
+        """A request failed, or the process stood still: have what was acknowledged proved before the next put. From any
+        thread."""
+        self._in_doubt = True
+
     def succeeded(self) -> None:
         """A put has succeeded, which proves whose generation it is."""
         self._proved_at = self._clock.monotonic()
 
     def _prove_if_due(self) -> None:
-        if self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
+        if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
             return
         state = self._keeper.state
         assert state is not None
-        if not self._owner.prove(state):
-            raise LostSegmentError(self._folder, "the replica no longer holds the last WAL segment that was shipped")
+        self._in_doubt = False  # a failure meanwhile raises a new one
+        try:
+            lost = self._owner.prove(state, self._newest_snapshot(), self._client)
+        except LitelogError:
+            self._in_doubt = True
+            raise
+        if lost:
+            raise LostSegmentError(self._folder, describe_lost(lost))
         self._proved_at = self._clock.monotonic()
 
     def _look_if_due(self) -> None:

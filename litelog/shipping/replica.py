@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
-from litelog.errors import DivergedError, FencedError, GenerationMismatchError, NotYetAvailableError
+from litelog.errors import DivergedError, FencedError, GenerationMismatchError, NotYetAvailableError, StoreError
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.log.follower import GapError
@@ -75,6 +75,7 @@ class Replica:
         self._archive: Archive | None = None
         self._claim: Claim | None = None
         self._writer: WalWriter | None = None
+        self._checks: PutChecks | None = None
         self._feed: SegmentFeed | None = None
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
@@ -196,10 +197,18 @@ class Replica:
             if self._archive is not None:
                 self._archive.stop()
             raise
+        except StoreError:
+            self.doubt()
+            raise
         finally:
             if self._archive is not None:
                 self._archive.poke()
         return shipped
+
+    def doubt(self) -> None:
+        """Have it proved before the next put that the replica holds what was acknowledged. From any thread."""
+        if self._checks is not None:
+            self._checks.doubt()
 
     def stop(self) -> None:
         """Begin nothing more in the background."""
@@ -254,7 +263,18 @@ class Replica:
             self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
         pair = Pair(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
         self._archive = self._open_archive(pair, state, claim)
-        checks = PutChecks(self._source.folder, claim, self._owner, self._keeper, self._clock)
+        archive = self._archive
+        checks = PutChecks(
+            self._source.folder,
+            claim,
+            self._owner,
+            self._keeper,
+            self._clock,
+            self._client,
+            lambda: archive.state.snapshot,
+        )
+        self._checks = checks
+        archive.on_failed = checks.doubt
         away = self._owner.contact if was_away else None
         self._writer = WalWriter(pair, claim, self._keeper, self._archive, checks, away)
         self._feed = self._writer.feed

@@ -20,6 +20,7 @@ from litelog.log.replicated import STATE_FILE as FILE
 from litelog.log.replicated import read_checked
 from litelog.position import Position
 from litelog.private_files import make_private, open_lock, write_private
+from litelog.shipping.tally import IndexTally  # noqa: TC001 - ``build`` looks for it
 from litelog.typed_fields import build
 
 if TYPE_CHECKING:
@@ -72,6 +73,14 @@ class ReplicaState:
     """With which fencing the store was tried before the claim; empty where it was not."""
     archive: str | None = None
     """What is sealed and what is not (``archive_state``), as text; None while nothing is known."""
+    epoch: int = 0
+    """An epoch that the replica has a claim of, the newest that is known: claims are never deleted."""
+    tallies: tuple[IndexTally, ...] = ()
+    """The WAL segments that were acknowledged since the newest snapshot, counted."""
+
+    def forgotten(self) -> ReplicaState:
+        """That of the same owner and log, which has shipped nothing: its replica may be an empty one."""
+        return ReplicaState(self.owner, self.log)
 
 
 class StateFolder:
@@ -176,7 +185,9 @@ def _fields_of(state: ReplicaState) -> dict[str, Any]:
     """All fields, without a copy of what they hold: it is written at once, once a second."""
     promised = None if state.promised is None else asdict(state.promised)
     place = {name: getattr(state.place, name) for name in Place.__slots__}
-    return {**{name: getattr(state, name) for name in ReplicaState.__slots__}, "place": place, "promised": promised}
+    tallies = [{"index": tally.index, "count": tally.count, "crc": tally.crc} for tally in state.tallies]
+    fields = {name: getattr(state, name) for name in ReplicaState.__slots__}
+    return {**fields, "place": place, "promised": promised, "tallies": tallies}
 
 
 def _text(fields: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from litelog.shipping.listener import Shipped
 from litelog.shipping.preparation import Preparation
 from litelog.shipping.refusal import adopt_own
 from litelog.shipping.sealing_job import UnderWayError
+from litelog.shipping.tally import add_to_tallies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +195,7 @@ class WalWriter:
 
     def _acknowledge(self, prepared: Prepared) -> None:
         self._queue.popleft()
-        self._advance(prepared.start, prepared.header, prepared.digest, prepared.after, prepared.sealed)
+        self._advance(prepared.start, prepared.header, prepared.digest, prepared.after, prepared.sealed, prepared.size)
         self._tell(prepared.header, prepared.size)
 
     def _resolve_refusal(self, prepared: Prepared) -> None:
@@ -203,11 +204,12 @@ class WalWriter:
         self._queue.clear()
         self._preparation.rewind(own.after)
         self._skipped = False
-        self._advance(prepared.start, own.there.header, own.there.digest, own.after, own.sealed)
-        self._tell(own.there.header, len(own.there.body))
+        size = len(own.there.body)
+        self._advance(prepared.start, own.there.header, own.there.digest, own.after, own.sealed, size)
+        self._tell(own.there.header, size)
 
     def _advance(
-        self, start: Place, header: WalHeader, digest: str, place: Place, sealed: SnapshotEntry | None
+        self, start: Place, header: WalHeader, digest: str, place: Place, sealed: SnapshotEntry | None, size: int
     ) -> None:
         state = self._keeper.state
         assert state is not None
@@ -215,7 +217,12 @@ class WalWriter:
         self._archive.shipped(start, header, digest, sealed)
         self._checks.succeeded()
         self._keeper.state = replace(
-            state, digest=digest, last=str(header.position), shipped=header.shipped, place=place
+            state,
+            digest=digest,
+            last=str(header.position),
+            shipped=header.shipped,
+            place=place,
+            tallies=add_to_tallies(state.tallies, header.position, size, self._archive.state.snapshot),
         )
 
     def _tell(self, header: WalHeader, size: int) -> None:

@@ -179,6 +179,7 @@ class ReplicaClientConformance:
         client.write_snapshot(NEWER, 0, [b"x"])
         expected = [*(IndexedInfo(OLDER, index, 8) for index in (7, 16)), *(WalSegmentInfo(at, 3) for at in positions)]
         assert list(client.snapshots_and_wal_segments(OLDER)) == expected
+        assert list(client.snapshots_and_wal_segments(OLDER, 8)) == expected[1:]
         assert list(client.snapshots_and_wal_segments(Generation("00000003000000ff"))) == []
 
     def test_sealed_segments_are_listed_in_order_with_their_sizes(self, client: ReplicaClient) -> None:

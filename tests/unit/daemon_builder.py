@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.layout import Fencing
 from litelog.looking_store import LookingStore
-from litelog.object_store import ObjectReplicaClient, PartsAndPages
+from litelog.object_store import ObjectReplicaClient, PartsAndPages, Rooted
 from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
@@ -42,6 +42,13 @@ class Inline(Executor):
 
 
 INLINE = Workers(Inline(), Inline())
+
+
+def find_rooted(store: object) -> Rooted | None:
+    """What is inside a test's wrappers, if that has a root that may go away."""
+    while not isinstance(store, Rooted) and hasattr(store, "inner"):
+        store = store.inner
+    return store if isinstance(store, Rooted) else None
 
 
 class Daemon:
@@ -105,6 +112,7 @@ class Daemon:
             host=self.host,
             takeover=Takeover(asked=takeover),
             fencing=self.fencing,
+            root=find_rooted(self.store),
             contact=FirstContact(source, beginning, self.workers.compressing, self, self.clock)
             if self.contact
             else None,

@@ -320,7 +320,7 @@ def test_before_a_snapshot_after_a_long_silence_ownership_is_proved(
 # --- restarts
 
 
-def test_a_restart_with_valid_state_costs_two_requests_and_goes_on(
+def test_a_restart_with_valid_state_costs_three_requests_and_goes_on(
     log: LogBuilder, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     store = CountingStore(MemoryStore("test"))
@@ -331,7 +331,7 @@ def test_a_restart_with_valid_state_costs_two_requests_and_goes_on(
     store.requests.clear()
     daemon = Daemon(log, store, state, clock=clock, settings=Settings(snapshot_segments=2))
     daemon.sync()
-    assert store.requests == {"open": 2}
+    assert store.requests == {"list": 2, "open": 1}
     grow(daemon, clock, 1)
     assert newest(daemon).next == 4
     assert restored(store, log, tmp_path / "out") == log.files()

@@ -257,9 +257,9 @@ class Behind:
     def __getattr__(self, name: str) -> object:
         return getattr(self._client, name)
 
-    def snapshots_and_wal_segments(self, name):
+    def snapshots_and_wal_segments(self, name, since=0):
         self.listings += 1
-        for info in self._client.snapshots_and_wal_segments(name):
+        for info in self._client.snapshots_and_wal_segments(name, since):
             key = wal_key(info.position) if hasattr(info, "position") else snapshot_key(info.generation, info.index)
             if self.listings > 1 or key != self._lacks:
                 yield info

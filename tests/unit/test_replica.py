@@ -124,7 +124,7 @@ def test_idle_means_no_request_and_a_sync_means_no_listing(log: LogBuilder, stat
     assert store.requests == {"put": 10}
 
 
-def test_a_restart_with_valid_state_costs_two_requests(log: LogBuilder, state: str) -> None:
+def test_a_restart_with_valid_state_costs_three_requests(log: LogBuilder, state: str) -> None:
     store = CountingStore(MemoryStore("test"))
     daemon = Daemon(log, store, state)
     daemon.sync()
@@ -132,10 +132,10 @@ def test_a_restart_with_valid_state_costs_two_requests(log: LogBuilder, state: s
     store.requests.clear()
     daemon = Daemon(log, store, state)
     assert not daemon.sync()
-    assert store.requests == {"open": 2}
+    assert store.requests == {"list": 2, "open": 1}
     log.append(1)
     daemon.sync()
-    assert store.requests == {"open": 2, "put": 1}
+    assert store.requests == {"list": 2, "open": 1, "put": 1}
 
 
 def test_a_sync_ships_what_was_there_and_leaves_what_comes_for_the_next(
@@ -467,10 +467,10 @@ def test_after_half_the_grace_ownership_is_proved_before_a_put(log: LogBuilder, 
     assert store.total() == 0  # idle
     log.append(1)
     daemon.sync()
-    assert store.requests == {"open": 2, "put": 1}
+    assert store.requests == {"list": 2, "open": 1, "put": 1}
     log.append(1)
     daemon.sync()
-    assert store.requests == {"open": 2, "put": 2}
+    assert store.requests == {"list": 2, "open": 1, "put": 2}
 
 
 def test_a_daemon_that_slept_does_not_write_into_a_pruned_slot(log: LogBuilder, store: MemoryStore, state: str) -> None:

@@ -1,0 +1,146 @@
+"""Proof of ownership: before an owner goes on after a start, a failure or a pause, it sees that its claim is there,
+and all that it was told is durable since the newest snapshot: README.md's "Proof of ownership", step by step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog import snapshot as snapshots
+from litelog import wal_segment
+from litelog.errors import CorruptObjectError, NotFoundError, StoreError
+from litelog.layout import claim_key, snapshot_key, wal_key, wal_prefix
+from litelog.position import ClaimName, Position, generation
+from litelog.reading.checked_read import READS
+from litelog.reading.generation_base import LISTINGS, list_generation
+from litelog.reading.lineage import read_claim
+from litelog.shipping.fencing import SucceededError
+from litelog.shipping.tally import IndexTally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from litelog.claim import Claim
+    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.shipping.replica_state import ReplicaState
+
+MAX_NAMED = 5
+"""How many lost objects a message names."""
+
+
+class ReplicaUnavailableError(StoreError):
+    """The claim that this owner made is not in the replica: what is there is not what it ships to."""
+
+    def __init__(self, replica: str, key: str, what: str = "is not there") -> None:
+        super().__init__(
+            "prove",
+            key,
+            f"{what}: {replica} is not the replica that this daemon ships to, or has lost it. Is it mounted, and is it "
+            "the right folder or bucket? Nothing is shipped until it is back. If it is to begin again as an empty "
+            "replica, stop the daemon, run `litelog forget LOG REPLICA`, and start it again",
+        )
+
+
+def find_lost(
+    client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None
+) -> Sequence[str]:
+    """What the replica lacks of what ``state`` says was acknowledged, as text with keys; empty where nothing is lost.
+
+    ``snapshot``: the index of the newest snapshot; None where it is not known. Three requests: a listing of claims, a
+    GET of the last object, and a listing from the snapshot on. ``first``: a client for the first of them.
+
+    Raises SucceededError where a newer claim exists, ReplicaUnavailableError where ours does not.
+    """
+    prove_claim(first or client, claim)
+    lost: list[str] = []
+    for _ in range(LISTINGS):
+        lost = [*_find_lost_last(client, claim, state), *_find_lost_before(client, claim, state, snapshot)]
+        if not lost:
+            return ()
+    require_claim(client, claim)  # another replica may be in its place
+    return tuple(dict.fromkeys(lost))
+
+
+def describe_lost(lost: Sequence[str]) -> str:
+    """Why a generation cannot go on that lost something."""
+    more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
+    return f"the replica lost what was acknowledged: {', '.join(lost[:MAX_NAMED])}{more}"
+
+
+def prove_claim(client: ReplicaClient, claim: Claim) -> None:
+    """Raise SucceededError if there is a newer claim, ReplicaUnavailableError if this one is not there. One listing."""
+    names = client.claims(claim.epoch)
+    newer = [name for name in names if name.epoch > claim.epoch]
+    if newer:
+        found = read_claim(client, newer[-1] if claim.is_isolated else newer[0])
+        raise SucceededError(client.url, claim.generation, found)
+    if claim.name not in names:
+        require_claim(client, claim)
+
+
+def require_claim(client: ReplicaClient, claim: Claim) -> None:
+    """Raise ReplicaUnavailableError where the claim is not there with its content. One GET."""
+    try:
+        found = read_claim(client, claim.name)
+    except NotFoundError:
+        raise ReplicaUnavailableError(client.url, claim.key) from None
+    except CorruptObjectError as error:
+        raise ReplicaUnavailableError(client.url, claim.key, f"cannot be read ({error.what})") from error
+    if found.generation != claim.generation:
+        said = f"is of generation {found.generation} of owner {found.owner} on {found.host}, not {claim.generation}"
+        raise ReplicaUnavailableError(client.url, claim.key, said)
+
+
+def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int) -> None:
+    """Raise ReplicaUnavailableError where a listing of claims ends before ``epoch``, which had one: claims stay."""
+    if (names[-1].epoch if names else 0) < epoch:
+        raise ReplicaUnavailableError(client.url, claim_key(epoch))
+
+
+def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) -> Iterable[str]:
+    """The object that ends at the owner's position, by its digest."""
+    name = generation(claim.generation)
+    last = Position.parse(state.last) if state.last else None
+    key = snapshot_key(name, claim.first) if last is None else wal_key(last)
+    try:
+        for _ in range(READS):
+            if last is None:
+                found = snapshots.digest(client.read_snapshot(name, claim.first))
+            else:
+                found = wal_segment.digest([client.read_wal_segment(last)])
+            if found == state.digest:
+                return
+    except NotFoundError:
+        yield f"{key} is missing"
+        return
+    yield f"{key} holds other bytes than were put"
+
+
+def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None) -> Iterable[str]:
+    """The newest snapshot, and the WAL segments since, by names and sizes."""
+    name = generation(claim.generation)
+    listing = list_generation(client, name, since=snapshot or 0)
+    if snapshot is not None and listing.newest is None:
+        yield f"{snapshot_key(name, snapshot)} is missing"
+    first = max(snapshot or 0, listing.newest or 0)  # what it covers may be deleted
+    last = Position.parse(state.last) if state.last else None
+    there: dict[int, IndexTally] = {}
+    for info in listing.wal:
+        if last is not None and info.position <= last:
+            there[info.position.index] = _add(there.get(info.position.index), info)
+    if last is None:
+        if listing.wal and listing.wal[0].position != Position(name, claim.first, 0):
+            yield f"{wal_key(Position(name, claim.first, 0))} is missing"
+        return
+    for tally in state.tallies:
+        if tally.index < first:
+            continue
+        found = there.get(tally.index, IndexTally(tally.index, 0, 0))
+        if found != tally:
+            what = f"holds {found.count} WAL segments where {tally.count} were put"
+            same = "holds WAL segments of other names or sizes than were put"
+            yield f"{wal_prefix(name, tally.index)} {same if found.count == tally.count else what}"
+
+
+def _add(tally: IndexTally | None, info: WalSegmentInfo) -> IndexTally:
+    return (tally or IndexTally(info.position.index, 0, 0)).add(info.position.offset, info.size)

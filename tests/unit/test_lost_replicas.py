@@ -1,0 +1,271 @@
+"""Replicas that go away and come back, and what they lose: nothing is acknowledged into another place, and whatever was
+acknowledged is restored by default."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.config import make_config
+from litelog.errors import StoreError
+from litelog.layout import parse_snapshot, parse_wal
+from litelog.object_store import ObjectReplicaClient
+from litelog.replicator import Replicator
+from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
+from litelog.shipping.settings import Settings
+from replica_clients.file import FileStore
+from replica_clients.memory import MemoryStore
+from tests.independent_reader import objects, read_replica
+from tests.manual_clock import ManualClock
+from tests.stores import CountingStore, Fault, FaultyStore
+from tests.unit.daemon_builder import Daemon
+from tests.unit.log_builder import LogBuilder, make_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.object_store import ObjectStore
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogBuilder:
+    made = make_log(tmp_path / "log")
+    made.roll(3)
+    return made
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+def restored(store: ObjectStore, log: LogBuilder, target: Path) -> dict[str, bytes]:
+    """What a default restore gives."""
+    client = ObjectReplicaClient(store)
+    shutil.rmtree(target, ignore_errors=True)
+    restore(client, find_plan(client, Target(), log.format), str(target), log_format=log.format)
+    return {path.name: path.read_bytes() for path in target.iterdir()}
+
+
+def tree(folder: Path) -> list[str]:
+    """All that is in a folder, files and folders."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# --- a folder replica that goes away
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "replica"
+
+
+def away(root: Path, *, empty: bool) -> None:
+    """Move a replica away, as an unmounted disk is: its place is gone, or an empty folder."""
+    root.rename(f"{root}.away")
+    if empty:
+        root.mkdir()
+
+
+def back(root: Path, *, copied: bool) -> None:
+    """Bring it back; as another folder, with other numbers, if it is ``copied``."""
+    if root.exists():
+        root.rmdir()  # which fails unless it is empty
+    if copied:
+        shutil.copytree(f"{root}.away", root)
+        shutil.rmtree(f"{root}.away")
+    else:
+        os.rename(f"{root}.away", root)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_folder_replica_that_was_away_goes_on_without_a_hole(
+    log: LogBuilder, state: str, root: Path, tmp_path: Path, empty: bool, copied: bool, restarted: bool
+) -> None:
+    daemon = Daemon(log, FileStore(str(root)), state)
+    daemon.sync()
+    away(root, empty=empty)
+    if restarted:
+        daemon.close()
+        daemon = Daemon(log, FileStore(str(root)), state)
+    acknowledged = len(daemon.acknowledged)
+    for number in range(4):
+        log.append(1) if number % 2 else log.roll(1)
+        with pytest.raises(StoreError, match=r"mounted|forget"):
+            daemon.sync()
+    assert len(daemon.acknowledged) == acknowledged
+    assert tree(root) == []
+    assert root.exists() is empty
+    back(root, copied=copied)
+    while daemon.sync():
+        pass
+    (only,) = read_replica(FileStore(str(root))).values()
+    assert only.files() == log.files() == restored(FileStore(str(root)), log, tmp_path / "out")
+
+
+def test_what_a_moved_replica_lost_while_it_was_away_is_shipped_again(
+    log: LogBuilder, state: str, root: Path, tmp_path: Path
+) -> None:
+    store = FileStore(str(root))
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    shutil.copytree(root, tmp_path / "older")
+    log.append(1)
+    daemon.sync()
+    away(root, empty=False)
+    log.append(1)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    shutil.copytree(tmp_path / "older", root)  # a backup of the replica, of before
+    daemon.sync()
+    assert restored(store, log, tmp_path / "out") == log.files()
+    assert [claim.relation for claim in daemon.claims][1:] == ["continues"]
+
+
+# --- the proof before a put
+
+
+PROVED = {"list": 2, "open": 1, "put": 1}
+"""The requests of a proof, and of one put after it."""
+
+
+def test_after_a_failure_all_that_was_acknowledged_is_proved_once(log: LogBuilder, state: str) -> None:
+    store = CountingStore(MemoryStore("test"))
+    faulty = FaultyStore(store)
+    daemon = Daemon(log, faulty, state)
+    daemon.sync()
+    faulty._script["put"] = [Fault.BEFORE]
+    log.append(1)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    store.requests.clear()
+    daemon.sync()
+    assert store.requests == PROVED
+    store.requests.clear()
+    log.append(1)
+    daemon.sync()
+    assert store.requests == {"put": 1}
+
+
+def test_after_a_pause_all_that_was_acknowledged_is_proved_before_the_next_put(log: LogBuilder, state: str) -> None:
+    store = CountingStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    store.requests.clear()
+    daemon.replica.doubt()
+    assert not daemon.sync()
+    assert store.total() == 0  # idle
+    log.append(1)
+    daemon.sync()
+    assert store.requests == PROVED
+
+
+def test_a_proof_that_fails_is_made_again(log: LogBuilder, state: str) -> None:
+    store = CountingStore(MemoryStore("test"))
+    faulty = FaultyStore(store)
+    daemon = Daemon(log, faulty, state)
+    daemon.sync()
+    faulty._script |= {"put": [Fault.BEFORE], "list": [Fault.NONE, Fault.BEFORE], "open": [Fault.BEFORE]}
+    log.append(1)
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            daemon.sync()
+    daemon.sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: LogBuilder, paused: bool) -> None:
+    clock = ManualClock()
+    config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": f"memory://{tmp_path.name}"}]}]})
+    replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here", clock=clock)
+    doubted: list[bool] = []
+
+    def turn() -> None:
+        replica = next(iter(replicator._turns.tasks)).replica
+        assert replica is not None
+        if replica._checks is None:
+            return  # its first sync is under way
+        doubted.append(replica._checks._in_doubt)
+        if len(doubted) == 1:
+            clock.advance(TURN_SECONDS + PAUSE_SECONDS + (1 if paused else -1))
+        else:
+            replicator.stop()
+
+    replicator._on_turn = turn
+    replicator.run()
+    assert doubted[:2] == [False, paused]
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "last", "of an earlier log segment", "two", "snapshot"])
+@pytest.mark.parametrize("how", ["failure", "restart", "crash"])
+@pytest.mark.parametrize("contact", [False, True])
+def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
+    log: LogBuilder, state: str, tmp_path: Path, which: str, how: str, contact: bool
+) -> None:
+    store = FaultyStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state, contact=contact, settings=Settings(snapshot_segments=99))
+    for number in range(9):
+        log.append(1) if number % 3 else log.roll(1)
+        daemon.sync()
+    name = daemon.generation
+    assert daemon.sync() is False
+    wal = [key for key in objects(store) if parse_wal(key) is not None]
+    lost = {
+        "first": wal[:1],
+        "middle": [key for key in wal if "/0000000000000003/" in key][1:2],
+        "last": wal[-1:],
+        "of an earlier log segment": [key for key in wal if "/0000000000000001/" in key][-1:],
+        "two": [wal[2], wal[-2]],
+        "snapshot": [key for key in objects(store) if parse_snapshot(key) is not None],
+    }[which]
+    store.inner.delete(lost)
+    if how == "failure":
+        store._script["put"] = [Fault.BEFORE]
+        log.append(1)
+        with pytest.raises(StoreError):
+            daemon.sync()
+    elif how == "restart":
+        daemon.close()
+        daemon.start()
+    else:
+        daemon.replica._keeper.save()
+        daemon.restart()
+    for _ in range(3):
+        log.append(1)
+        daemon.sync()
+    assert daemon.generation != name
+    assert restored(store, log, tmp_path / "out") == log.files()
+
+
+@pytest.mark.parametrize("how", ["failure", "restart"])
+def test_an_object_of_another_size_is_no_object_that_was_put(
+    log: LogBuilder, state: str, tmp_path: Path, how: str
+) -> None:
+    store = FaultyStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state)
+    for _ in range(3):
+        daemon.sync()
+        log.append(1)
+    daemon.sync()
+    wal = [key for key in objects(store) if parse_wal(key) is not None]
+    store.inner.put(wal[1], [objects(store)[wal[1]][:-1]], create_only=False)
+    if how == "failure":
+        store._script["put"] = [Fault.BEFORE]
+        log.append(1)
+        with pytest.raises(StoreError):
+            daemon.sync()
+    else:
+        daemon.close()
+        daemon.start()
+    daemon.sync()
+    log.append(1)
+    daemon.sync()
+    assert restored(store, log, tmp_path / "out") == log.files()
