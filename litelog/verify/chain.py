@@ -18,6 +18,7 @@ from litelog.verify.wal_checks import State, WalChecks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from litelog.snapshot import Snapshot
     from litelog.verify.wal_checks import Subject, Tools
     from litelog.verify.wal_read import WalRead
     from litelog.wal_segment import WalHeader
@@ -90,9 +91,12 @@ class Chain:
         """What lacks at the end; ``required``: positions that the generation had come to, and who says so."""
         state = self._state
         required = list(required)
-        if state.slot is not None and self._lacks(required) is not None and not self._look_again(state.slot, None):
-            self._lose(None)
-        if (lacking := self._lacks(required)) is not None:
+        newest = self._base.newest
+        if state.slot is not None and self._lacks(required, newest) is not None:
+            told, newest = self._look_behind(state.slot)
+            if not told:
+                self._lose(None)
+        if (lacking := self._lacks(required, newest)) is not None:
             slot = self._state.slot
             assert slot is not None
             self._anomalies.add(Kind.MISSING, *lacking)
@@ -161,7 +165,8 @@ class Chain:
     def _is_pruned(self, position: Position) -> bool:
         """Whether all before ``position`` may have been deleted: a snapshot describes it, or nothing of the generation
         can be restored any more."""
-        may_begin_anywhere = self._subject.let_go and self._state.last is None
+        subject = self._subject
+        may_begin_anywhere = subject.let_go and (self._state.last is None or subject.let_go_meanwhile)
         return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:
@@ -174,6 +179,19 @@ class Chain:
             self._read = False
             return False
         return True
+
+    def _look_behind(self, start: Position) -> tuple[bool, Snapshot | None]:
+        """Take what is listed now from ``start`` on. Whether that tells, and the newest snapshot of before: its owner
+        may have written a newer one since, and what it is of."""
+        try:
+            self._subject.refresh()
+            newest = self._base.newest
+            self._take_listed_again(start, None)
+        except StoreError as error:
+            self._tools.findings.fail(error)
+            self._read = False
+            return False, None
+        return True, newest
 
     def _take_listed_again(self, start: Position, stop: Position | None) -> None:
         if self._again:
@@ -226,15 +244,15 @@ class Chain:
 
     # --- the end
 
-    def _lacks(self, required: list[tuple[Position, str]]) -> tuple[str, str] | None:
-        """(key, why) of what is missing behind the last WAL segment; None if nothing is known to be."""
+    def _lacks(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
+        """(key, why) of what is missing behind the last WAL segment; None if nothing is known to be. ``newest``: the
+        newest snapshot that was there before the WAL segments were listed."""
         slot = self._state.slot
         if slot is None:
             return None
         for position, key in required:
             if slot < position:
                 return wal_key(slot), f"is missing; {key} says that the generation had come to {position}"
-        newest = self._base.newest
         if newest is not None and newest.chain is not None and slot < Position(self._name, newest.next, 0):
             what = f"is missing, or what ends the log segment before index {newest.next}: a generation's last WAL "
             return wal_key(slot), f"{what}segment is never deleted, and {newest.key} names it as {newest.chain}"

@@ -28,7 +28,7 @@ from litelog.verify.scope import Scope
 from litelog.verify.sealed import SealedJudge
 from litelog.verify.sealed_read import SealedReader
 from litelog.verify.snapshots import SnapshotReader
-from litelog.verify.survey import Held, read_whole, survey, wal_between
+from litelog.verify.survey import Held, read_whole, survey, survey_generation, wal_between
 from litelog.verify.wal_checks import Subject, Tools
 from litelog.verify.wal_read import WalReader
 from litelog.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
@@ -118,6 +118,7 @@ class _Verification:
         self._sealed_reader = SealedReader(store, scope, formats, known)
         self._tools = Tools(store, self._wal, self._sealed_reader, self._claims, findings, formats)
         self._bases: dict[Generation, Base] = {}
+        self._subjects: dict[Generation, Subject] = {}
         self._shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}
         self._extents: dict[Generation, Extent] = {}
 
@@ -157,11 +158,13 @@ class _Verification:
             claim,
             base,
             known=lambda index: base.entry(index) or sealed.known(name, index),
+            find_sealed=partial(sealed.find, name),
             is_unread=partial(sealed.is_unread, name),
             refute=sealed.refute,
-            refresh=partial(self._snapshots.refresh, base, name),
+            look_again=partial(self._look_again, claims=claims, started=started),
             let_go=self._was_let_go(held, claims, started),
         )
+        self._subjects[name] = subject
         if subject.let_go:
             self._note_half_gone(held)
         chain = Chain(subject, self._tools)
@@ -173,6 +176,7 @@ class _Verification:
                 chain.take(read)
                 self._findings.judged(read.size)
             extent = chain.finish((end, key) for end, key in claims.ends() if end.generation == name)
+            self._check_vanished(subject)
         except StoreError as error:
             self._findings.fail(error)
             extent = Extent(None, ended=False, next=None, shipped=0, read=False)
@@ -184,6 +188,20 @@ class _Verification:
         self._shipped[name] = tuple(chain.segments.values())
         return GenerationReport.of(held, claim, base, extent)
 
+    def _look_again(self, subject: Subject, claims: Claims, started: int) -> None:
+        """Survey a generation again, whose owner or retention may be at work. StoreError."""
+        self._snapshots.refresh(subject.base, subject.name)
+        if not (subject.base.any_left or subject.let_go):
+            held = survey_generation(self._store, subject.name)
+            subject.let_go = subject.let_go_meanwhile = self._was_let_go(held, claims, started)
+
+    def _check_vanished(self, subject: Subject) -> None:
+        """Retention removes snapshots that are not the newest one, or with all of their generation."""
+        if subject.base.vanished and subject.base.covered is None:
+            subject.refresh()
+            for key in subject.base.vanished if subject.base.covered is None and not subject.let_go else ():
+                self._anomalies.add(Kind.MISSING, key, "was listed and is gone, and no newer one is there")
+
     def _was_let_go(self, held: Held, claims: Claims, started: int) -> bool:
         """Whether a generation looks as one that retention took, or is taking: before all that is restorable, without a
         snapshot."""
@@ -193,7 +211,8 @@ class _Verification:
         start = held.first_wal if claim is None else Position(held.name, claim.first, 0)
         if start is not None and not may_be_remnant(held.first_wal, start, held.wal_segments):
             return False
-        older = (name for name, base in self._bases.items() if base.listed and name not in claims.isolated)
+        bases = ((name, base) for name, base in self._bases.items() if name != held.name and base.listed)
+        older = (name for name, _ in bases if name not in claims.isolated)
         return held.name < min(older, default=held.name) or held.name in claims.isolated
 
     def _note_half_gone(self, held: Held) -> None:
@@ -240,11 +259,13 @@ class _Verification:
 
     def _was_deleted(self, position: Position) -> bool:
         """Whether a WAL segment that is not there was deleted behind a snapshot: what its owner knew is old."""
-        base = self._bases.get(position.generation)
-        if base is None:
+        subject = self._subjects.get(position.generation)
+        if subject is None:
             return False
-        self._snapshots.refresh(base, position.generation)
-        return position < Position(position.generation, base.covered or 0, 0)
+        subject.refresh()
+        if position < Position(position.generation, subject.base.covered or 0, 0):
+            return True
+        return subject.let_go and next(wal_between(self._store, position, None), None) is not None
 
     # --- the local log
 
@@ -269,14 +290,17 @@ class _Verification:
         newest = self._bases[name].newest
         for entry in newest.segments if newest is not None else ():
             yield HeldSegment.of_entry(entry, name)
+        covered = newest.next if newest is not None else 0  # a newer one may have been written since they were read
         for shipped in self._shipped[name]:
+            if shipped.index < covered:
+                continue
             yield HeldSegment.of_wal(wal_key(Position(name, shipped.index, 0)), shipped, name)
 
     def _latest(self) -> Claim | None:
         """The claim of the generation that readers read; where damage hides which one that is, of the newest one that
         holds anything."""
         claims = self._claims.claims.by_generation
-        known: dict[str, Claim] = {str(name): claim for name, claim in claims.items()}
+        known: dict[str, Claim] = {str(name): claim for name, claim in claims.items() if name in self._extents}
         held = [name for name in known if any(True for _ in self._held(Generation(name)))]
         try:
             return latest(known, self._reading_extent, lambda claim: claim.generation in held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import StoreError
-from litelog.layout import parse_sealed
+from litelog.layout import parse_sealed, sealed_key
 from litelog.snapshot_entries import SnapshotEntry
 from litelog.verify.anomaly import Kind
 from litelog.verify.sealed_read import SealedRead
@@ -44,6 +44,7 @@ class SealedJudge:
         self._claims = claims
         self._findings = findings
         self._anomalies = findings.anomalies
+        self._first_wal: Mapping[Generation, Position | None] = {}
         self._entries: dict[tuple[Generation, int], SnapshotEntry] = {}
         self._unread: set[tuple[Generation, int]] = set()
         self._unnamed: dict[Generation, list[SnapshotEntry]] = {}
@@ -51,12 +52,19 @@ class SealedJudge:
 
     def read_all(self, generations: Mapping[Generation, Held], pool: OrderedPool) -> None:
         """Read the sealed segments of all generations, then say which of those that are named are not there."""
+        self._first_wal = {name: held.first_wal for name, held in generations.items()}
         wanted = [held for held in generations.values() if held.sealed]
         for read in pool.map(self._reader.read, self._listed(wanted)):
-            self._take(read, generations)
-        for key, named in self._snapshots.named.items():
-            if not named.seen:
-                self._find(key, named.entry, generations)
+            self._take(read)
+        gone = [key for key, named in self._snapshots.named.items() if not named.seen and self._is_gone(named.entry)]
+        try:
+            left = self._snapshots.names_now(generations) if gone else ()
+        except StoreError as error:
+            self._findings.fail(error)
+            return
+        for key in gone:
+            if key in left:
+                self._anomalies.add(Kind.MISSING, key, f"is not there; {self._snapshots.named[key].by} names it")
 
     def _listed(self, wanted: list[Held]) -> Iterator[tuple[Generation, int, int]]:
         for held in wanted:
@@ -66,6 +74,19 @@ class SealedJudge:
     def known(self, generation: Generation, index: int) -> SnapshotEntry | None:
         """What the sealed segment of a generation says of a log segment, where WAL segments may lie beside it."""
         return self._entries.get((generation, index))
+
+    def find(self, generation: Generation, index: int) -> SnapshotEntry | None:
+        """As ``known``, of a sealed segment that may have been put since the listing: it is looked for by its name,
+        read, and judged. StoreError where it cannot be looked for."""
+        key = sealed_key(generation, index)
+        size = next((info.size for info in self._store.list(key) if info.key == key), None)
+        if size is None:
+            return None
+        read = self._reader.read((generation, index, size))
+        self._take(read)
+        if read.entry is not None:
+            self._entries[generation, index] = read.entry
+        return read.entry
 
     def is_unread(self, generation: Generation, index: int) -> bool:
         """Whether there is a sealed segment that the store does not give out."""
@@ -113,7 +134,7 @@ class SealedJudge:
             else:
                 self._findings.counts.pending += 1
 
-    def _take(self, read: SealedRead, generations: Mapping[Generation, Held]) -> None:
+    def _take(self, read: SealedRead) -> None:
         named = self._snapshots.named.get(read.key)
         if read.gone:
             return  # those that are named are looked for once more
@@ -132,8 +153,8 @@ class SealedJudge:
                 self._anomalies.take(problem)
         if read.entry is not None:
             self._check_identity(read)
-            held = generations.get(read.generation)
-            if held is not None and held.first_wal is not None and read.index >= held.first_wal.index:
+            first = self._first_wal.get(read.generation)
+            if first is not None and read.index >= first.index:
                 self._entries[read.generation, read.index] = read.entry
             if named is None:
                 self._unnamed.setdefault(read.generation, []).append(read.entry)
@@ -160,17 +181,11 @@ class SealedJudge:
         kind = Kind.LENGTH if name == "size" else Kind.CONFLICT
         self._anomalies.add(kind, key, f"{name} is {mine}, and {theirs} in {by}, which names it")
 
-    def _find(self, key: str, entry: SnapshotEntry, generations: Mapping[Generation, Held]) -> None:
-        """One that is named and was not listed: a listing may be a moment behind, or retention has removed it."""
-        named = self._snapshots.named[key]
+    def _is_gone(self, entry: SnapshotEntry) -> bool:
+        """Look for one that is named and was not listed: a listing may be a moment late. True if it is not there."""
         read = self._reader.read(self._place_of(entry))
-        try:
-            if not read.gone:
-                self._take(read, generations)
-            elif self._snapshots.is_still_named(key, generations):
-                self._anomalies.add(Kind.MISSING, key, f"is not there; {named.by} names it")
-        except StoreError as error:
-            self._findings.fail(error)
+        self._take(read)
+        return read.gone
 
     def _place_of(self, entry: SnapshotEntry) -> tuple[Generation, int, int]:
         parsed = parse_sealed(entry.key)

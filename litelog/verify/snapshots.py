@@ -16,7 +16,7 @@ from litelog.verify.anomaly import Kind, anomaly_of
 from litelog.verify.survey import Held, read_whole, snapshots_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from litelog.claim import Claim
     from litelog.object_store import ObjectStore
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from litelog.snapshot import Snapshot
     from litelog.snapshot_entries import SnapshotEntry
     from litelog.verify.findings import Findings, Formats
+
+
+RELISTINGS = 3
+"""How often a generation's snapshots are listed in a row. A snapshot that is listed may be removed before it is read: a
+newer one is there then. Snapshots are minutes apart, so the second listing finds one that stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,11 @@ class Base:
     """The indexes of all that are there, also of damaged ones."""
     newest: Snapshot | None = None
     """The newest one that can be read."""
+    claim: Claim | None = None
+    vanished: list[str] = field(default_factory=list)
+    """The keys of those that were listed, and were gone when they were read."""
+    any_left: bool = True
+    """Whether the last listing showed any snapshot."""
 
     @property
     def covered(self) -> int | None:
@@ -81,62 +91,67 @@ class SnapshotReader:
         """By the sealed segment's key. Grows with the log segments, as a snapshot does."""
         self.unread = False
         """Whether one could not be read, so that nobody knows what it names."""
-        self._existing: set[str] | None = None
 
     def read_all(self, held: Held, claim: Claim | None) -> Base:
         """Read and judge a generation's snapshots, newest first."""
-        base = Base()
+        base = Base(claim=claim, any_left=bool(held.snapshots))
         created: list[tuple[int, str]] = []
         for index, size in sorted(held.snapshots, reverse=True):
-            snapshot = self._read(held.name, index, size, base)
-            if snapshot is None:
-                continue
-            created.append((snapshot.created, snapshot.key))
-            if base.newest is None:
-                base.newest = snapshot
-                self._check_entries(snapshot)
-            self._check(snapshot, claim)
-            self._name(snapshot)
+            snapshot = self._take(held.name, index, size, base)
+            if snapshot is not None:
+                created.append((snapshot.created, snapshot.key))
         base.facts = dict(sorted(base.facts.items()))
         for (later, key), (earlier, before) in pairwise(created):
             if later < earlier:
                 self._findings.anomalies.add(Kind.ORDER, key, f"was created before {before}")
+        if base.vanished and base.covered is None:
+            self.refresh(base, held.name)
         return base
 
     def refresh(self, base: Base, name: Generation) -> None:
-        """List a generation's snapshots again: one that is newer explains what is not there any more."""
-        listed = {index for index, _ in snapshots_of(self._store, name)}
-        for index in sorted(listed - base.listed):
-            try:
-                body, found = self._decoded(snapshot_key(name, index))
-            except (NotFoundError, CorruptObjectError):
-                continue
-            base.listed.add(index)
-            base.facts[index] = _facts(found, body)
-            base.newest = found if base.newest is None or found.next > base.newest.next else base.newest
-            self._name(found)
+        """List a generation's snapshots again, and read and judge those that are new: a newer one explains what is not
+        there any more. StoreError where they cannot be listed."""
+        for _ in range(RELISTINGS):
+            listed = dict(snapshots_of(self._store, name))
+            base.any_left = bool(listed)
+            gone = len(base.vanished)
+            for index in sorted(set(listed) - base.listed, reverse=True):
+                self._take(name, index, listed[index], base)
+            if len(base.vanished) == gone:
+                return
 
-    def is_still_named(self, key: str, generations: Mapping[Generation, Held]) -> bool:
-        """Whether a sealed segment is named by a snapshot that is there now, and not only by one that retention has
-        removed meanwhile. Reads all snapshots anew, once."""
-        if self._existing is None:
-            existing = set()
-            for name in generations:
-                for index, _ in snapshots_of(self._store, name):
-                    existing |= self._names_of(name, index)
-            self._existing = existing
-        return key in self._existing
+    def names_now(self, generations: Iterable[Generation]) -> set[str]:
+        """The keys of all sealed segments that are named by a snapshot that is there now, and not only by one that
+        retention has removed meanwhile. Reads all snapshots again. StoreError."""
+        return {
+            key
+            for name in generations
+            for index, _ in snapshots_of(self._store, name)
+            for key in self._names_of(name, index)
+        }
 
     def _names_of(self, name: Generation, index: int) -> set[str]:
         key = snapshot_key(name, index)
         try:
-            return {entry.key for entry in self._decoded(key)[1].segments}
+            return {entry.key for entry in self._decoded(key).segments}
         except (NotFoundError, CorruptObjectError):
             return set()
 
-    def _decoded(self, key: str) -> tuple[bytes, Snapshot]:
-        """A snapshot's bytes, and what they say. NotFoundError, CorruptObjectError, StoreError."""
-        return read_checked(partial(read_whole, self._store, key), lambda body: (body, snapshots.decode(key, body)))
+    def _decoded(self, key: str) -> Snapshot:
+        """What a snapshot says. NotFoundError, CorruptObjectError, StoreError."""
+        return read_checked(partial(read_whole, self._store, key), partial(snapshots.decode, key))
+
+    def _take(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
+        """Read and judge one snapshot; None where it cannot be read."""
+        snapshot = self._read(name, index, size, base)
+        if snapshot is None:
+            return None
+        if base.newest is None or snapshot.next > base.newest.next:
+            base.newest = snapshot
+            self._check_entries(snapshot)
+        self._check(snapshot, base.claim)
+        self._name(snapshot)
+        return snapshot
 
     def _read(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
         try:
@@ -161,7 +176,7 @@ class SnapshotReader:
                     if number == READS - 1:
                         findings.anomalies.take(anomaly_of(key, error))
         except NotFoundError:
-            self._vanished(key, name, base)
+            base.vanished.append(key)
             return None
         base.listed.add(index)
         if len(body) != size:
@@ -171,13 +186,6 @@ class SnapshotReader:
         findings.counts.snapshots += 1
         findings.judged(size)
         return snapshot
-
-    def _vanished(self, key: str, name: Generation, base: Base) -> None:
-        """Retention removes snapshots that are not the newest one: then a newer one is there."""
-        if base.covered is None:
-            self.refresh(base, name)
-        if base.covered is None:
-            self._findings.anomalies.add(Kind.MISSING, key, "was listed and is gone, and no newer one is there")
 
     def _check(self, snapshot: Snapshot, claim: Claim | None) -> None:
         if claim is None:

@@ -52,6 +52,14 @@ def survey(store: ObjectStore, anomalies: Anomalies) -> Survey:
     return found
 
 
+def survey_generation(store: ObjectStore, name: Generation) -> Held:
+    """What a listing shows of one generation now. StoreError."""
+    found = Survey()
+    for info in ordered(store.list(layout.generation_prefix(name))):
+        _take(found, info)
+    return _held(found, name)
+
+
 def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
     """The same listing, once it is seen to be in order: a jump back would hide what lies between."""
     previous = ""

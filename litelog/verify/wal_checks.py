@@ -65,7 +65,7 @@ class Tools:
     formats: Formats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Subject:
     """The generation that is judged."""
 
@@ -74,14 +74,23 @@ class Subject:
     base: Base
     known: Callable[[int], SnapshotEntry | None]
     """What is sealed of a log segment."""
+    find_sealed: Callable[[int], SnapshotEntry | None]
+    """The same, of what was sealed since the listing. StoreError."""
     is_unread: Callable[[int], bool]
     """Whether that is there and cannot be read."""
     refute: Callable[[SnapshotEntry, str], bool]
     """Says what speaks against a sealed segment; False where a snapshot names it: then that is a conflict."""
-    refresh: Callable[[], None]
-    """Lists the snapshots again, into ``base``."""
+    look_again: Callable[[Subject], None]
+    """Lists it again: into ``base``, and into ``let_go`` where no snapshot is left. Before anything is called missing.
+    StoreError."""
     let_go: bool = False
     """Whether retention took it, as far as that can be told: but for the WAL segments that always stay."""
+    let_go_meanwhile: bool = False
+    """Whether retention took it since the verification began."""
+
+    def refresh(self) -> None:
+        """Survey it again. StoreError."""
+        self.look_again(self)
 
     @property
     def first(self) -> int:
@@ -150,7 +159,10 @@ class WalChecks:
             return  # ended before it had begun; its owner may have been late with the snapshot
         if at_start and state.digest is None and self._subject.first not in self._base.listed:
             self._subject.refresh()
-            if self._subject.covered == self._subject.first:
+            facts = self._base.facts.get(self._subject.first)
+            if facts is not None:  # it was written since the snapshots were listed
+                state.digest, state.key = facts.digest, facts.key
+            elif self._subject.covered == self._subject.first and self._subject.first not in self._base.listed:
                 what = f"is missing; {read.key} was written behind it"
                 if self._subject.let_go:
                     what += ", as retention leaves it"
@@ -237,10 +249,10 @@ class WalChecks:
         if header.sealed is not None:
             self.sealed_digests.add(header.sealed)
         entry = self._subject.known(header.index)
+        if entry is None and header.sealed is not None and not self._is_dropped(header.index):
+            entry = self._subject.find_sealed(header.index)  # it may have been sealed since the listing
         if entry is None:
-            newest = self._base.newest
-            dropped = newest is not None and header.index < newest.first
-            if header.sealed is not None and not dropped and not self._subject.is_unread(header.index):
+            if header.sealed is not None and self._is_missing(header.index):
                 what = f"is not there; {key} names it"
                 self._anomalies.add(Kind.MISSING, sealed_key(self._name, header.index), what)
             return
@@ -255,6 +267,17 @@ class WalChecks:
         for what, mine, theirs in facts:
             if mine != theirs:
                 self._against(entry, f"{what} is {theirs}, and {mine} in {key}", is_named=header.sealed is not None)
+
+    def _is_missing(self, index: int) -> bool:
+        """Whether a sealed segment that was looked for in vain should be there."""
+        if self._is_dropped(index) or self._subject.is_unread(index):
+            return False
+        self._subject.refresh()
+        return not (self._is_dropped(index) or self._subject.let_go)
+
+    def _is_dropped(self, index: int) -> bool:
+        """Whether the newest snapshot begins after a log segment, so that its sealed segment may be gone."""
+        return self._base.newest is not None and index < self._base.newest.first
 
     def _against(self, entry: SnapshotEntry, what: str, *, is_named: bool = False) -> None:
         """A sealed segment says other things than the WAL: it counts only where a snapshot or a ``final`` names it."""
