@@ -71,9 +71,9 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_
     return descriptor
 
 
-def read_regular(path: str, limit: int, *, dir_fd: int | None = None) -> bytes:
+def read_regular(path: str, limit: int, *, flags: int = 0, dir_fd: int | None = None) -> bytes:
     """All of a regular file. TooLargeError where it has more than ``limit`` bytes; OSError as ``open_regular``."""
-    with os.fdopen(open_regular(path, dir_fd=dir_fd), "rb", buffering=0) as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY | flags, dir_fd=dir_fd), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         body = bytearray()
         while size <= limit and len(body) <= limit and (piece := file.read(min(limit + 1 - len(body), 1 << 20))):

@@ -9,11 +9,15 @@ whether the plan is still the same.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.checksum import crc32c
+from litelog.decoding import JsonLimits, is_spelled, parse_json
+from litelog.event_fields import fields
+from litelog.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +27,12 @@ JOURNAL_NAME = ".litelog-restore-journal"
 
 MAX_JOURNAL_BYTES = 64 << 20
 """More is not written, and not read: what it lacks is read from the replica."""
+
+
+_WAL = "wal"
+_LINE = JsonLimits(size=MAX_JOURNAL_BYTES, values=8, texts=8, containers=1, depth=1)
+
+_logger = logging.getLogger(__name__)
 
 
 class Verified(NamedTuple):
@@ -45,7 +55,7 @@ class VerifiedWal(NamedTuple):
     """SHA-256 of the object, hex: what the next one names."""
     header: str
     """The header's text, as it is in the object."""
-    kind: str = "wal"
+    kind: str = _WAL
 
 
 class Journal:
@@ -101,8 +111,8 @@ class Journal:
     def _write(self, verified: Verified | VerifiedWal) -> None:
         line = encode_line(verified)
         if self._file < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(JOURNAL_NAME, flags, 0o666, dir_fd=self._folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._file = open_regular(JOURNAL_NAME, flags, 0o600, dir_fd=self._folder)
             self._size = os.fstat(self._file).st_size
             line = b"\n" + line  # an earlier last line may be torn
         if self._size + len(line) <= MAX_JOURNAL_BYTES:
@@ -123,14 +133,20 @@ class Journal:
 
 
 def read_journal(folder: int) -> list[Verified | VerifiedWal]:
-    """What an earlier restore left in the folder of that descriptor, by the whole lines of its journal."""
+    """What an earlier restore left in the folder of that descriptor, by the whole lines of its journal.
+
+    Nothing, with a log line, where it is not a journal: then all is read again.
+    """
     try:
-        file = os.open(JOURNAL_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
+        text = read_regular(JOURNAL_NAME, MAX_JOURNAL_BYTES, flags=os.O_NOFOLLOW, dir_fd=folder)
+        found = [_decode_line(line) for line in text.split(b"\n")]
+    except FileNotFoundError:
         return []
-    with os.fdopen(file, "rb") as opened:
-        text = opened.read(MAX_JOURNAL_BYTES + 1)
-    found = map(_decode_line, text.splitlines()) if len(text) <= MAX_JOURNAL_BYTES else ()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        said = "the journal of an earlier restore cannot be used (%s): what it left is read again"
+        _logger.warning(said, reason, extra=fields("not-resumed", path=JOURNAL_NAME))
+        return []
     return [verified for verified in found if verified is not None]
 
 
@@ -141,11 +157,16 @@ def encode_line(verified: Verified | VerifiedWal) -> bytes:
 
 
 def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
+    """What a line says; None where it is torn. ValueError where it is whole, and says something else."""
     stated, _, text = line.partition(b" ")
     if stated != b"%08x" % crc32c(text):
         return None
-    try:
-        fields = json.loads(text)
-        return VerifiedWal(*fields) if fields[-1] == "wal" else Verified(*fields)
-    except (ValueError, TypeError, LookupError):
-        return None
+    values = parse_json(text, _LINE)
+    if not isinstance(values, list):
+        raise ValueError("a line is no list")
+    wal = [*map(type, values)] == [str] * 5 and values[-1] == _WAL
+    if not wal and [*map(type, values)] != [str, str, int, int]:
+        raise ValueError("a line has other fields")
+    if not all(is_spelled(value) for value in values if isinstance(value, str)):
+        raise ValueError("a line is not Unicode")
+    return VerifiedWal(*values) if wal else Verified(*values)

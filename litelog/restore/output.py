@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
+from litelog.event_fields import fields
 from litelog.linux_calls import exchange
+from litelog.regular_files import open_regular
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_logger = logging.getLogger(__name__)
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _PROBES = (".litelog-exchange-1", ".litelog-exchange-2")
+_PROBE = ".litelog-probe"
+
+PRIVATE_MODE = 0o700
+"""Of the temporary folder: until it is published, nobody else may put anything there, whatever the umask."""
+
+_OTHERS_WRITE = 0o022
 
 MAX_LOCK_ATTEMPTS = 100
 """How often the temporary folder is made anew after another restore renamed it away under us."""
@@ -35,12 +47,19 @@ class OutputError(LitelogError):
         super().__init__(f"{path}: {reason}")
 
 
+class ForeignOutputError(OutputError):
+    """What another user made lies where a restore would write. Nothing of it was changed."""
+
+
 class OutputFolder:
     """A folder that appears under its name whole and durable, or not at all.
 
     ``path`` may be absent or an empty folder. What a killed restore left under the temporary name is kept as far as
     ``journal`` speaks of it, until ``keep_only``. Used as a context: whatever was not published by its end is removed.
     ``create`` may be called from several threads.
+
+    The parent may be shared with other users. What another user made under the temporary name is refused; what others
+    could have written to is emptied; and the published folder is checked to be the one that was filled.
     """
 
     def __init__(self, path: str, *, replace: bool = False) -> None:
@@ -62,14 +81,19 @@ class OutputFolder:
         self._check_free()
         try:
             self._folder = self._lock()
+            self._require_ours()
             self._check_free()  # a restore that held the lock before us may have published
             self.journal = Journal(self._folder, read_journal(self._folder))
             self.keep_only(self.journal.files)
             if self._replace and os.path.isdir(self.path):
                 self._require_exchange()
+        except ForeignOutputError:
+            self._close()
+            raise
         except OSError as error:
             self._close()
-            raise OutputError(self.temporary, error.strerror or str(error)) from error
+            what = f"{error.filename!r}: " if error.filename not in (None, self.temporary) else ""
+            raise OutputError(self.temporary, f"{what}{error.strerror or error}") from error
         except LitelogError:
             self._discard()
             raise
@@ -90,7 +114,7 @@ class OutputFolder:
 
     def reopen(self, name: str) -> int:
         """A descriptor to read and write ``name`` with, which was created before."""
-        return os.open(name, _FILE_FLAGS & ~(os.O_CREAT | os.O_EXCL), dir_fd=self._folder)
+        return open_regular(name, _FILE_FLAGS & ~(os.O_CREAT | os.O_EXCL), dir_fd=self._folder)
 
     def keep_only(self, names: set[str]) -> None:
         """Remove what an earlier restore left, but for the files of ``names`` that the journal speaks of."""
@@ -101,7 +125,7 @@ class OutputFolder:
             if name in self._adopted or (name in kept and not linked):
                 self._kept.add(name)
             elif name != JOURNAL_NAME or not kept:
-                os.unlink(name, dir_fd=self._folder)
+                self._remove(name)
 
     def adopt(self, old: int, name: str, digest: str | None = None) -> None:
         """Link a file of the folder with the descriptor ``old``: a log segment whose SHA-256 is ``digest``, which is
@@ -117,23 +141,38 @@ class OutputFolder:
     def clear(self) -> None:
         """Remove all files that were created."""
         for name in os.listdir(self._folder):
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Remove a file, or a folder that is empty."""
+        try:
             os.unlink(name, dir_fd=self._folder)
+        except IsADirectoryError:
+            os.rmdir(name, dir_fd=self._folder)
 
     def publish(self) -> None:
         """Make the folder durable under its name. All its files must be synced before.
 
-        OutputExistsError if something came to lie at the name; OutputError if the last sync fails, which leaves a whole
-        output that a power cut may undo.
+        OutputExistsError if something came to lie at the name; ForeignOutputError if another user put a folder under
+        the temporary name; OutputError if the last sync fails, which leaves a whole output that a power cut may undo.
         """
         self.journal.close()
         with suppress(FileNotFoundError):
             os.unlink(JOURNAL_NAME, dir_fd=self._folder)
+        os.fchmod(self._folder, self._find_mode())
         os.fsync(self._folder)
+        if not _same(self._folder, self.temporary):
+            raise ForeignOutputError(self.temporary, "was replaced while the restore wrote to it")
         if self._replace and os.path.isdir(self.path):
-            exchange(self.temporary, self.path)
-            self._published = True
-            self._sync_parent()
-            self._remove_old()
+            old = os.open(self.path, _FOLDER_FLAGS)
+            try:
+                exchange(self.temporary, self.path)
+                self._published = True
+                self._require_published()
+                self._sync_parent()
+                self._remove_old(old)
+            finally:
+                os.close(old)
             return
         try:
             os.rename(self.temporary, self.path)
@@ -142,7 +181,48 @@ class OutputFolder:
                 raise OutputExistsError(self.path) from error
             raise
         self._published = True
+        self._require_published()
         self._sync_parent()
+
+    def _require_published(self) -> None:
+        """That what lies at the output's name is what was filled: in a folder that others may write to and that is not
+        sticky, another user can rename what is there at any moment."""
+        if not _same(self._folder, self.path):
+            raise ForeignOutputError(self.path, "is not what was restored: another user replaced it")
+
+    def _find_mode(self) -> int:
+        """The mode that a new folder has by the umask, or by what its parent passes on."""
+        os.mkdir(_PROBE, dir_fd=self._folder)
+        mode = os.stat(_PROBE, dir_fd=self._folder, follow_symlinks=False).st_mode
+        os.rmdir(_PROBE, dir_fd=self._folder)
+        return stat.S_IMODE(mode)
+
+    def _require_ours(self) -> None:
+        """That the temporary folder is this user's, and empty where others could write to it. ForeignOutputError."""
+        status = os.fstat(self._folder)
+        if status.st_uid != os.geteuid() and status.st_uid != self._find_owner():
+            whose = f"belongs to user {status.st_uid}, and not to the one that restores ({os.geteuid()})"
+            raise ForeignOutputError(self.temporary, f"{whose}: remove it, or choose another -o")
+        os.fchmod(self._folder, stat.S_IMODE(status.st_mode) & ~0o077)
+        if status.st_mode & _OTHERS_WRITE:
+            said = "%s: others could write to what an earlier restore left: it is not used"
+            _logger.warning(said, self.temporary, extra=fields("not-resumed", path=self.temporary))
+            self.clear()
+
+    def _find_owner(self) -> int | None:
+        """Whose files are that this process makes there: on some file systems, another user's. None where it may not
+        make any."""
+        try:
+            with suppress(FileNotFoundError):
+                self._remove(_PROBE)
+            file = os.open(_PROBE, _FILE_FLAGS, 0o600, dir_fd=self._folder)
+        except OSError:
+            return None
+        try:
+            return os.fstat(file).st_uid
+        finally:
+            os.close(file)
+            os.unlink(_PROBE, dir_fd=self._folder)
 
     def _require_exchange(self) -> None:
         """OutputError where the file system cannot exchange two names: known before anything is read."""
@@ -161,12 +241,12 @@ class OutputFolder:
         for name in _PROBES:
             os.unlink(name, dir_fd=self._folder)
 
-    def _remove_old(self) -> None:
+    def _remove_old(self, old: int) -> None:
         """Remove the copy that was replaced, now under the temporary name. What stays is removed by the next restore,
-        as what a killed one left is."""
+        as what a killed one left is. ``old``: its folder's descriptor."""
         with suppress(OSError):
-            for name in os.listdir(self.temporary):
-                os.unlink(os.path.join(self.temporary, name))
+            for name in os.listdir(old):
+                os.unlink(name, dir_fd=old)
             os.rmdir(self.temporary)
 
     def _check_free(self) -> None:
@@ -189,15 +269,17 @@ class OutputFolder:
         for _ in range(MAX_LOCK_ATTEMPTS):
             made = False
             with suppress(FileExistsError):
-                os.mkdir(self.temporary)
+                os.mkdir(self.temporary, PRIVATE_MODE)
                 made = True
             try:
                 folder = os.open(self.temporary, _FOLDER_FLAGS)
             except FileNotFoundError:
                 continue
-            except OSError:
+            except OSError as error:
                 if made:
                     _remove_empty(self.temporary)
+                if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                    raise OutputError(self.temporary, "is not a folder: remove it, or choose another -o") from error
                 raise
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
