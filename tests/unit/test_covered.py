@@ -18,6 +18,7 @@ from litelog.shipping.settings import Settings
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock
+from tests.sampling import times
 from tests.stores import CountingStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
@@ -264,10 +265,20 @@ def memory(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+HOURS = times(6, at_night=24)
+"""More than it takes until as much goes as comes."""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hours", "settings", "wal_hours"),
     [
-        pytest.param(24, Settings(), 2, id="defaults: an hour until a snapshot covers them, and an hour's grace"),
+        pytest.param(
+            times(6, at_night=24),
+            Settings(),
+            2,
+            id="defaults: an hour until a snapshot covers them, and an hour's grace",
+        ),
         pytest.param(4, Settings(snapshot_segments=1), 1, id="a snapshot at each seal: an hour's grace"),
     ],
 )

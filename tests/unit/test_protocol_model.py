@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from protocol_model import Model, Result, Rules, search, start
 
+from tests.sampling import NIGHTLY, at_night
+
 BOUNDS = {
-    "three owners, one crash": Rules(claims=3, crashes=1, finals=False),
+    "three owners, one crash, a put each": Rules(claims=3, crashes=1, finals=False, puts=1),
     "a fourth claim": Rules(claims=4, crashes=1, finals=False, puts=1),
-    "every choice of final, no crash": Rules(claims=3, crashes=0),
+    "two owners, every choice of final, no crash": Rules(claims=3, crashes=0, owners=2),
     "two owners, two crashes": Rules(claims=3, crashes=2, finals=False, puts=1, owners=2),
     "one owner, two crashes, every choice of final": Rules(claims=3, crashes=2, owners=1),
     "pruning of several": Rules(claims=2, crashes=2, owners=1, finals=False, puts=3),
     "two owners that seal": Rules(claims=3, crashes=1, owners=2, finals=False, puts=1, seals=True),
     "one owner that seals, two crashes": Rules(claims=3, crashes=2, owners=1, finals=False, puts=1, seals=True),
 }
+BOUNDS_AT_NIGHT = {
+    "three owners, one crash": Rules(claims=3, crashes=1, finals=False),
+    "every choice of final, no crash": Rules(claims=3, crashes=0),
+}
+"""The two largest: hundreds of thousands of states, and of kilobytes."""
+
 MAX_STATES = 400_000
 """A model that grows beyond it has become too slow to be run at every change."""
 
+MIN_STATES, MIN_STATES_AT_NIGHT = 200_000, 600_000
 
-@pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    return {name: search(rules, limit=MAX_STATES) for name, rules in BOUNDS.items()}
+pytestmark = pytest.mark.xdist_group("protocol_model")  # each search once
 
 
-@pytest.mark.parametrize("name", BOUNDS)
-def test_no_state_that_can_be_reached_breaks_a_promise(name: str, results: dict[str, Result]) -> None:
-    result = results[name]
+@cache
+def searched(name: str) -> Result:
+    return search({**BOUNDS, **BOUNDS_AT_NIGHT}[name], limit=MAX_STATES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*BOUNDS, *at_night(*BOUNDS_AT_NIGHT)])
+def test_no_state_that_can_be_reached_breaks_a_promise(name: str) -> None:
+    result = searched(name)
     assert result.flaw is None, "\n".join([str(result.flaw), *result.trace])
 
 
-def test_the_states_are_many_and_every_kind_of_step_is_among_their_steps(results: dict[str, Result]) -> None:
-    assert results["three owners, one crash"].states > 100_000
-    assert sum(result.states for result in results.values()) > 400_000
-    labels = frozenset().union(*(result.labels for result in results.values()))
+@pytest.mark.slow
+def test_the_states_are_many_and_every_kind_of_step_is_among_their_steps() -> None:
+    results = [searched(name) for name in (*BOUNDS, *(BOUNDS_AT_NIGHT if NIGHTLY else ()))]
+    assert sum(result.states for result in results) > (MIN_STATES_AT_NIGHT if NIGHTLY else MIN_STATES)
+    labels = frozenset().union(*(result.labels for result in results))
     for kind in (
         "claim refused",
         "claim 2, answer lost",

@@ -8,7 +8,8 @@ tell (that the very newest one of an open generation is gone) the owner's state 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,8 +21,15 @@ from litelog.sealed_frames import decode_frame
 from litelog.sealed_segment import read_footer
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import Acknowledged
+from tests.sampling import NIGHTLY, sampled
 from tests.unit.replica_builder import ReplicaBuilder, make_log
 from tests.unit.verify_helper import LOG, everything, found, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ONE_IN = 4
+"""Of what a test damages, in a run that is not a night's."""
 
 TINY = make_log([[1, 1], [1]])
 
@@ -97,48 +105,58 @@ def is_loud_or_harmless(objects: dict[str, bytes], whole: dict[str, bytes]) -> b
 # --- bits
 
 
-def judge_flips(name: str, bit: int | None) -> tuple[int, int]:
-    """Flip that bit of each byte, one at a time (None: any bit of each): how many are named, how many are harmless.
+Flip = tuple[str, int, int]
+"""An object's key, the number of a byte in it, the number of a bit in that."""
 
-    AssertionError for one that is neither.
-    """
+
+def flips_of(name: str) -> list[Flip]:
+    """Every bit of a replica."""
+    objects = REPLICAS[name]().objects()
+    return [(key, at, bit) for key, body in objects.items() for at in range(len(body)) for bit in range(8)]
+
+
+def judge_flips(name: str, flips: Iterable[Flip]) -> tuple[int, int]:
+    """Flip bits, one at a time: how many are named, how many are harmless. AssertionError for one that is neither."""
     whole = REPLICAS[name]().objects()
     expected = restored(whole)
     assert found(verified(whole, parallelism=1)) == []
     assert expected
     loud = harmless = 0
-    for key, body in whole.items():
-        for at in range(len(body)):
-            flipped = body[at] ^ 1 << (at % 8 if bit is None else bit)
-            damaged = {**whole, key: body[:at] + bytes([flipped]) + body[at + 1 :]}
-            report = verified(damaged, parallelism=1)
-            if report.harmful:
-                harmful = (anomaly for anomaly in report.anomalies if anomaly.harmful)
-                assert any(key in (anomaly.key, *anomaly.what.split()) for anomaly in harmful)
-                loud += 1
-            else:
-                assert restored(damaged) == expected, (key, at)
-                harmless += 1
+    for key, at, bit in flips:
+        body = whole[key]
+        damaged = {**whole, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}
+        report = verified(damaged, parallelism=1)
+        if report.harmful:
+            harmful = (anomaly for anomaly in report.anomalies if anomaly.harmful)
+            assert any(key in (anomaly.key, *anomaly.what.split()) for anomaly in harmful)
+            loud += 1
+        else:
+            assert restored(damaged) == expected, (key, at)
+            harmless += 1
     return loud, harmless
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
 def test_a_flipped_bit_in_any_byte_is_named_or_harmless(name):
-    """One bit of each byte; every bit of it in ``tests/faults``."""
-    loud, harmless = judge_flips(name, None)
-    assert loud > 20 * harmless > 0
+    """One bit of each byte, a sample of them; every bit of it in ``tests/faults``."""
+    bits = [(key, at, bit) for key, at, bit in flips_of(name) if bit == at % 8]
+    loud, harmless = judge_flips(name, sampled(bits, ONE_IN, f"a bit of each byte of {name}"))
+    assert loud > 20 * harmless
+    assert harmless > 0 or not NIGHTLY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
 def test_every_truncation_is_named(name):
     whole = REPLICAS[name]().objects()
-    for key, body in whole.items():
-        for size in range(len(body)):
-            report = verified({**whole, key: body[:size]}, parallelism=1)
-            kinds = {anomaly.kind for anomaly in report.anomalies if anomaly.harmful and anomaly.key == key}
-            assert kinds, (key, size)
-            if parse_wal(key) or parse_sealed(key):
-                assert kinds == {Kind.LENGTH}, (key, size)
+    sizes = [(key, size) for key, body in whole.items() for size in range(len(body))]
+    for key, size in sampled(sizes, ONE_IN, f"truncations of {name}"):
+        report = verified({**whole, key: whole[key][:size]}, parallelism=1)
+        kinds = {anomaly.kind for anomaly in report.anomalies if anomaly.harmful and anomaly.key == key}
+        assert kinds, (key, size)
+        if parse_wal(key) or parse_sealed(key):
+            assert kinds == {Kind.LENGTH}, (key, size)
 
 
 @pytest.mark.parametrize("name", REPLICAS)
@@ -219,15 +237,17 @@ def test_the_owner_knows_its_newest_object():
     assert found(verified(objects, acknowledged=known)) == [("missing", key)]
 
 
+@pytest.mark.slow
 def test_every_swap_of_two_objects_is_named():
-    for one, two in permutations(KEYS, 2):
-        if one < two and EVERYTHING[one] != EVERYTHING[two]:
+    for one, two in sampled(list(combinations(KEYS, 2)), ONE_IN, "swaps"):
+        if EVERYTHING[one] != EVERYTHING[two]:
             report = verified({**EVERYTHING, one: EVERYTHING[two], two: EVERYTHING[one]}, parallelism=1)
             assert {one, two} <= {key for _, key in found(report)}, (one, two)
 
 
+@pytest.mark.slow
 def test_every_object_in_the_place_of_another_is_named():
-    for one, two in permutations(KEYS, 2):
+    for one, two in sampled(list(permutations(KEYS, 2)), ONE_IN, "places"):
         if EVERYTHING[one] != EVERYTHING[two]:
             report = verified({**EVERYTHING, two: EVERYTHING[one]}, parallelism=1)
             assert two in {key for _, key in found(report)}, (one, two)
