@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 from traceback import clear_frames
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class ExitCode(IntEnum):
@@ -22,6 +26,8 @@ class LitelogError(Exception):
     """The base of all errors here. Its message says what happened and, where there is one, what to do."""
 
     exit_code: ExitCode = ExitCode.FAILURE
+    lines: Sequence[str] = ()
+    """The message in lines, where it has several: one for each thing that is wrong."""
 
 
 def release(error: BaseException) -> None:
@@ -49,7 +55,8 @@ class InvalidConfigError(ConfigError):
         self.source = source
         self.problems = problems
         count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
-        super().__init__("\n  ".join([f"{source}: {count} in the configuration", *problems]))
+        self.lines = [f"{source}: {count} in the configuration", *(f"  {problem}" for problem in problems)]
+        super().__init__("\n".join(self.lines))
 
 
 class UnknownSchemeError(ConfigError):

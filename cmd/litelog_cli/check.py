@@ -11,7 +11,7 @@ from litelog.errors import ExitCode
 from litelog.layout import Fencing
 from litelog_cli.configured import Replica, find_sources
 from litelog_cli.listed import print_heading
-from litelog_cli.output import print_json, print_table
+from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> 
     if as_json:
         print_json({"replica": store.url, "fencing": fencing, "usable": fencing in usable, "usable_fencing": usable})
     else:
-        print_heading(store.url if heading else None, click.echo)
+        print_heading(store.url if heading else None, echo)
         print_table(("step", "result", "ms", ""), [_row(step) for step in steps], numbers=("ms",))
-        click.echo(f"usable with fencing: {' or '.join(usable) or 'none'} (asked for: {fencing})")
+        echo(f"usable with fencing: {' or '.join(usable) or 'none'} (asked for: {fencing})")
     return fencing in usable
 
 

@@ -9,7 +9,7 @@ import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
 from litelog_cli.config_file import choose_state_dir, config_path, load, load_checked
-from litelog_cli.output import print_json
+from litelog_cli.output import echo, echo_lines, print_json
 
 if TYPE_CHECKING:
     from litelog.config import Config
@@ -70,7 +70,7 @@ def check(file: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"file": path, "fits": True, "problems": [], **counts})
     else:
-        click.echo(f"{path}: fits ({counts['entries']} entries of logs, {counts['replicas']} replicas)")
+        echo(f"{path}: fits ({counts['entries']} entries of logs, {counts['replicas']} replicas)")
     return ExitCode.DONE
 
 
@@ -100,7 +100,7 @@ def show(file: str | None, as_json: bool) -> int:
     if as_json:
         print_json(values)
     else:
-        click.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), nl=False)
+        echo_lines(yaml.safe_dump(values, sort_keys=False, allow_unicode=True).splitlines())
     return ExitCode.DONE
 
 

@@ -14,6 +14,7 @@ import click
 
 from litelog.quantities import format_size
 from litelog_cli.demo_processes import CommandProcess, Feeder, Shipping, run_verb, start_daemon, start_writer
+from litelog_cli.output import echo, echo_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,23 +58,26 @@ def demo(seconds: float, folder: str | None) -> int:
     restored log goes on, in a new generation. Takes about as long as it writes, and a few seconds.
     """
     folders = _make_folders(folder)
-    click.echo(f"working in {folders.root}\n")
+    echo(f"working in {folders.root}")
+    echo()
     log, lost, backup, again = (folders / name for name in ("log", "lost", "backup", "again"))
     written, acknowledged = _write_and_kill(folders, seconds)
-    click.echo("\nkill -9 of the writer and of the daemon; now the log is taken away, and restored from the replica:")
+    echo()
+    echo("kill -9 of the writer and of the daemon; now the log is taken away, and restored from the replica:")
     os.rename(log, lost)
     run_verb("restore", backup, "-o", log)
     restored = _count_records(log)
     prefix = _check(_is_prefix(log, lost), "the restored log is not a prefix of the lost one")
     _check(restored >= acknowledged, f"{acknowledged} records were acknowledged, {restored} came back")
 
-    click.echo("\nthe restored log goes on, and its replication in a new generation:")
+    echo()
+    echo("the restored log goes on, and its replication in a new generation:")
     generations = _go_on(folders)
     run_verb("restore", backup, "-o", again)
     same = _check(_is_prefix(log, again), "the second restore differs from the log")
     total = _count_records(again)
 
-    click.echo(f"""
+    proved = f"""
 proved, with the processes killed in mid-flight:
   {written:>9} records durable in the log when it was lost
   {acknowledged:>9} records acknowledged by the replica
@@ -83,7 +87,8 @@ proved, with the processes killed in mid-flight:
 where it is:
   {lost}   the log that was lost
   {log}    the log that was restored, and went on
-  {backup} the replica; try: litelog generations {backup}""")
+  {backup} the replica; try: litelog generations {backup}"""
+    echo_lines(proved.splitlines())
     return 0
 
 
@@ -122,7 +127,7 @@ def _go_on(folders: Folders) -> int:
         daemon.wait_for(writer.sequence, START_TIMEOUT_SECONDS)
         daemon.end(signal.SIGTERM)
         _check(daemon.exit_code == 0, f"the daemon's final sync ended with exit code {daemon.exit_code}")
-    click.echo(f"  {writer.sequence} records durable, {daemon.sequence} acknowledged")
+    echo(f"  {writer.sequence} records durable, {daemon.sequence} acknowledged")
     return len(os.listdir(os.path.join(folders / "backup", "generations")))
 
 
@@ -148,7 +153,7 @@ def _watch(writer: CommandProcess, daemon: CommandProcess, shipping: Shipping, s
         with Live(_table(facts()), refresh_per_second=1 / REFRESH_SECONDS) as live:
             _every(REFRESH_SECONDS, end, lambda: live.update(_table(facts())))
     else:
-        _every(PLAIN_SECONDS, end, lambda: click.echo("  " + ", ".join(f"{name}: {value}" for name, value in facts())))
+        _every(PLAIN_SECONDS, end, lambda: echo("  " + ", ".join(f"{name}: {value}" for name, value in facts())))
 
 
 def _every(interval: float, end: float, act: Callable[[], None]) -> None:

@@ -14,6 +14,8 @@ from typing import IO, TYPE_CHECKING, Self
 
 import click
 
+from litelog_cli.output import echo
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
@@ -170,7 +172,7 @@ def start_daemon(log: str, backup: str, state: str, sync_interval: str, shipping
 
 def run_verb(*arguments: str) -> None:
     """Run a litelog command to its end, with its output on ours; ClickException if it fails."""
-    click.echo(f"  $ litelog {' '.join(arguments)}")
+    echo(f"  $ litelog {' '.join(arguments)}")
     result = subprocess.run(  # noqa: S603 - this very command
         [sys.executable, "-m", "litelog_cli", *arguments], check=False
     )

@@ -8,7 +8,7 @@ import click
 
 from litelog.errors import ConfigError
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.output import print_json
+from litelog_cli.output import echo, print_json
 from litelog_cli.owner_state import require_readable
 from litelog_cli.places import PLACE
 
@@ -59,7 +59,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     if as_json:
         print_json({"log": log_dir, "forgotten": names[name], "left": left})
     else:
-        click.echo(f"forgotten: {names[name]}; {log_dir} waits for {', '.join(left) or 'no replica, and keeps all'}")
+        echo(f"forgotten: {names[name]}; {log_dir} waits for {', '.join(left) or 'no replica, and keeps all'}")
 
 
 def _find(state_dir: str, log_dir: str, url: str, names: dict[str, str]) -> str | None:

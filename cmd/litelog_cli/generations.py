@@ -9,7 +9,7 @@ import click
 
 from litelog.quantities import format_duration, format_size
 from litelog_cli.listed import config_option, each_replica, print_heading
-from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.output import echo, format_number, format_time, print_json, print_table
 from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def generations(place: str, config_file: str | None, as_json: bool) -> None:
             for facts in found:
                 print_json({**({"replica": url} if url else {}), **asdict(facts)})
         else:
-            print_heading(url, click.echo)
+            print_heading(url, echo)
             print_table(_COLUMNS, map(_row, found), _NUMBERS)
 
 

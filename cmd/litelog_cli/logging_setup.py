@@ -9,9 +9,8 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from litelog.event_fields import NAMED, fields
+from litelog_cli.output import echo, escape, escape_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +68,7 @@ def say(
         extra = fields(event, log=log, replica=replica, position=position, **more)
         _logger.log(level, "%s", text.removeprefix("litelog: "), exc_info=trace, extra=extra)
     else:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 def is_journal(environment: Mapping[str, str]) -> bool:
@@ -87,7 +86,7 @@ def _is_terminal() -> bool:
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\r", "").replace("\n", " | ")
+    return escape(text.replace("\r", "").replace("\n", " | "))
 
 
 def _utc(record: logging.LogRecord) -> str:
@@ -143,6 +142,9 @@ def _json_lines() -> logging.Formatter:
     class Lines(JsonFormatter):
         def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
             return _utc(record)
+
+        def format(self, record: logging.LogRecord) -> str:
+            return escape_json(super().format(record))
 
     names = "%(asctime)s %(levelname)s %(name)s %(message)s"
     return Lines(names, rename_fields={**_RENAMED, "asctime": "time"}, json_ensure_ascii=False)

@@ -16,6 +16,7 @@ import click
 
 from litelog.errors import ExitCode, LitelogError
 from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, say, set_up_logging
+from litelog_cli.output import echo, echo_lines
 from litelog_cli.signals import HeldSignals
 from litelog_cli.version import installed_version
 
@@ -89,7 +90,7 @@ class VerbGroup(click.Group):
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        click.echo(f"litelog {installed_version()}")
+        echo(f"litelog {installed_version()}")
         ctx.exit()
 
 
@@ -183,32 +184,38 @@ def run(  # noqa: PLR0911 - one for each kind of end
         return INTERRUPTED
     except click.ClickException as error:
         if logs_json():
-            return _fail(error.format_message(), error.exit_code)
-        error.show()
+            return _fail([error.format_message()], error.exit_code)
+        shown = io.StringIO()
+        error.show(shown)
+        echo_lines(shown.getvalue().splitlines(), err=True)
         return error.exit_code
     except LitelogError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(error.lines or [str(error)], error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except (BrokenPipeError, OutputGoneError):
         return _give_up_output()
     except OSError as error:
         place = error.filename or _failing_output()
-        return _fail(f"{place}: {error.strerror}" if place else str(error), trace=_verbose(arguments))
+        return _fail([f"{place}: {error.strerror}" if place else str(error)], trace=_verbose(arguments))
     except Exception as error:  # noqa: BLE001 - the last resort: one line for people, the trace for -v
         hint = "" if _verbose(arguments) else " (litelog -v shows where)"
-        return _fail(f"unexpected error: {type(error).__name__}: {error}{hint}", trace=_verbose(arguments))
+        return _fail([f"unexpected error: {type(error).__name__}: {error}{hint}"], trace=_verbose(arguments))
     return code if isinstance(code, int) else ExitCode.DONE
 
 
-def _fail(message: str, code: int = ExitCode.FAILURE, *, trace: bool = False) -> int:
+def _fail(lines: Sequence[str], code: int = ExitCode.FAILURE, *, trace: bool = False) -> int:
     if trace and not logs_json():
-        traceback.print_exc()
+        echo_lines(traceback.format_exc().splitlines(), err=True)
     try:
         sys.stdout.flush()
     except OSError:
         _give_up_output()
+    more = lines[1:]
+    message = "\n".join(lines) if logs_json() else lines[0]
     say(f"litelog: {message}", "failed", level=logging.ERROR, trace=trace, exit_code=int(code))
+    if not logs_json():
+        echo_lines(more, err=True)
     return int(code)
 
 

@@ -1,13 +1,20 @@
-"""What the verbs print: tables for people, JSON lines for programs, times and bytes."""
+"""What the verbs print: lines and tables for people, JSON lines for programs, times and bytes.
+
+All text passes through ``escape`` on its way out, as names, owners and reasons come from objects that anyone may have
+written: what would steer a terminal, or begin another line, is shown and not obeyed. No other module here prints.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +25,38 @@ PLAIN_WIDTH = 10_000
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+_MARKS = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # they change the direction of text, or its lines
+_STEERING = re.compile(f"[\x00-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
+_BEYOND_JSON = re.compile(f"[\x7f-\x9f{_MARKS}\ud800-\udfff]")  # JSON escapes the others itself
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape(text: str) -> str:
+    """``text`` in one line, with an escape (``\\x1b``, ``\\u202e``) for each character that steers a terminal."""
+    return _STEERING.sub(lambda match: _SHORT.get(match[0]) or _spell(match[0]), text)
+
+
+def escape_json(text: str) -> str:
+    """JSON, with JSON's own escape for each character that steers a terminal."""
+    return _BEYOND_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _spell(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print one line."""
+    click.echo(escape(text), err=err)
+
+
+def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines."""
+    for line in lines:
+        echo(line, err=err)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object in one line."""
     sys.stdout.write(json_line(value))
@@ -25,7 +64,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 def json_line(value: Mapping[str, Any]) -> str:
     """The line, of characters that standard output takes: JSON escapes what it cannot hold in ASCII."""
-    return json.dumps(value, ensure_ascii=not _takes_all()) + "\n"
+    return escape_json(json.dumps(value, ensure_ascii=not _takes_all())) + "\n"
 
 
 def _takes_all() -> bool:
@@ -43,7 +82,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=not sys.stdout.isatty())
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(escape(cell)) for cell in row))
     if sys.stdout.isatty():
         Console(file=sys.stdout, highlight=False).print(table)
         return

@@ -11,7 +11,7 @@ import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.output import format_time, print_json, print_table
+from litelog_cli.output import echo, format_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
 from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
@@ -163,11 +163,11 @@ def _prune(
         if as_json:
             print_json(_json(client.url, plan, deleted))
         elif confirm:
-            click.echo(f"deleted {deleted} objects")
+            echo(f"deleted {deleted} objects")
         else:
             _print_plan(client.url, plan)
             if plan.removals:
-                click.echo("nothing was deleted: --confirm deletes it")
+                echo("nothing was deleted: --confirm deletes it")
 
 
 def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
@@ -185,7 +185,7 @@ def _print_plan(url: str, plan: RetentionPlan) -> None:
     from litelog.quantities import format_size
 
     since = "" if plan.window_start is None else f", every state since {format_time(plan.window_start)} stays"
-    click.echo(f"{url}: {len(plan.removals)} objects go, {format_size(plan.freed)}{since}")
+    echo(f"{url}: {len(plan.removals)} objects go, {format_size(plan.freed)}{since}")
     rows: list[tuple[str, str, str, str]] = []
     for kind in dict.fromkeys(removal.kind for removal in plan.removals):
         same = [removal for removal in plan.removals if removal.kind is kind]

@@ -18,7 +18,7 @@ from litelog.quantities import format_duration, format_size
 from litelog.registry import open_stored_format
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
-from litelog_cli.output import print_json
+from litelog_cli.output import echo, echo_lines, print_json
 from litelog_cli.places import GENERATION, PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress, watching_progress
 from litelog_cli.signals import acting_on_signals
@@ -212,7 +212,7 @@ def _print_plan(plan: RestorePlan, passed_over: Sequence[tuple[str, str]], as_js
     if as_json:
         print_json({**plan.as_json(), "passed_over": _as_json(passed_over)})
     else:
-        click.echo(str(plan))
+        echo_lines(plan.lines())
 
 
 def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:
@@ -221,7 +221,7 @@ def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_js
         return
     for mended in result.mended:
         say(f"litelog: {_spell(mended)}", "mended", level=logging.WARNING)
-    click.echo(
+    echo(
         f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
         f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
     )

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from litelog.event_fields import fields
+from litelog_cli.output import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -67,7 +68,7 @@ class ServiceManager:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
                 speaker.setblocking(False)
-                speaker.sendto("\n".join(lines).encode(), self._address)
+                speaker.sendto("\n".join(map(escape, lines)).encode(), self._address)
         except OSError as error:
             if not self._failed:
                 extra = fields("notify-failed")

@@ -12,7 +12,7 @@ import click
 
 from litelog.errors import LitelogError
 from litelog_cli.config_file import choose_state_dir
-from litelog_cli.output import print_json
+from litelog_cli.output import echo, print_json
 from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.replicate import config_of
@@ -74,7 +74,7 @@ def snapshot(
         if as_json:
             print_json({"log": log, "replica": url, "snapshot": key})
         else:
-            click.echo(f"{log} to {url}: {key or 'nothing is finished yet, so there is nothing to name'}")
+            echo(f"{log} to {url}: {key or 'nothing is finished yet, so there is nothing to name'}")
 
 
 def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:

@@ -10,7 +10,7 @@ import click
 from litelog.quantities import format_size
 from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
-from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.output import echo, format_number, format_time, print_json, print_table
 from litelog_cli.places import GENERATION, PLACE
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
             for facts in found:
                 print_json({**({"replica": url} if url else {}), **asdict(facts)})
         else:
-            print_heading(url, click.echo)
+            print_heading(url, echo)
             print_table(_COLUMNS, map(_row, found), _NUMBERS)
 
 

@@ -15,7 +15,7 @@ from litelog.event_fields import fields
 from litelog.quantities import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
-from litelog_cli.output import print_json, print_table
+from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.task_errors import find_told
@@ -133,7 +133,7 @@ def export(
             progress=session.progress,
         )
     what = f"{done.rows} records in {done.files} files ({format_size(done.bytes)})"
-    click.echo(f"exported {what}; the table holds all below sequence {done.next}")
+    echo(f"exported {what}; the table holds all below sequence {done.next}")
 
 
 @spark.command(
@@ -176,10 +176,10 @@ def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_js
         if marked:
             print_table(("anomaly", "object", ""), marked)
         for failure in report.failures:
-            click.echo(f"could not be read: {failure}")
+            echo(f"could not be read: {failure}")
         objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
-        click.echo(f"read {objects} objects and checked {format_size(report.content_bytes)} of the log")
-        click.echo("all is well" if not report.harmful else f"{report.harmful} anomalies")
+        echo(f"read {objects} objects and checked {format_size(report.content_bytes)} of the log")
+        echo("all is well" if not report.harmful else f"{report.harmful} anomalies")
     if report.harmful:
         return ExitCode.CORRUPTION
     return ExitCode.FAILURE if report.failed else ExitCode.DONE
@@ -220,7 +220,7 @@ def stats(replica_url: str, as_json: bool, **common: Any) -> None:
     ]
     print_table(("", ""), rows)
     if found.rate:
-        click.echo()
+        echo()
         rate = [
             (_spell(bucket.start), str(bucket.records), f"{bucket.records / found.bucket_seconds:.1f}")
             for bucket in found.rate
@@ -259,7 +259,7 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
             progress=session.progress,
         )
     for line in lines:
-        click.echo(line)
+        echo(line)
 
 
 class _Session:

@@ -9,7 +9,7 @@ import click
 from litelog.errors import ExitCode, LitelogError, SourceError
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
-from litelog_cli.output import print_json
+from litelog_cli.output import echo, print_json
 from litelog_cli.places import PLACE, is_replica
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _of_state(place: str | None, config: Config | None, state_dir: str | None, s
     report = read_kept(folder, place, [log.path for log in _logs_of(config)])
     if not report.logs:
         raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {redact(place)}" if place else ""))
-    click.echo(f"litelog: {silence}; this was kept in {folder}", err=True)
+    echo(f"litelog: {silence}; this was kept in {folder}", err=True)
     return report
 
 
@@ -153,6 +153,6 @@ def _print(report: Report) -> None:
     print_table(_COLUMNS, rows, _NUMBERS)
     for reason in report.reasons:
         place = f"{spell_pair(reason.log, reason.replica)}: " if reason.log else ""
-        click.echo(f"{reason.kind}: {place}{reason.message}")
+        echo(f"{reason.kind}: {place}{reason.message}")
     if report.healthy is not None:
-        click.echo("healthy" if report.healthy else "NOT HEALTHY")
+        echo("healthy" if report.healthy else "NOT HEALTHY")

@@ -9,7 +9,7 @@ import click
 from litelog.errors import ExitCode, LitelogError
 from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
-from litelog_cli.output import print_json
+from litelog_cli.output import echo, print_json
 from litelog_cli.places import PLACE
 from litelog_cli.status_rows import spell_pair
 
@@ -97,6 +97,6 @@ def _print(answer: dict[str, Any]) -> None:
     for each in answer["unreached"]:
         why = f": {each['error']}" if each["error"] else ""
         place = spell_pair(each["log"], each["replica"])
-        click.echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
+        echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
     done = answer["replicas"] - len(answer["unreached"])
-    click.echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s")
+    echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s")

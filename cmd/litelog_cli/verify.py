@@ -13,7 +13,7 @@ from litelog.registry import open_stored_format
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
-from litelog_cli.output import print_json, print_table
+from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
@@ -197,19 +197,19 @@ def _print(report: Report, scope: Scope, drill: DrillResult | None) -> None:
     ]
     print_table(columns, rows, ("next", "snapshots", "sealed", "WAL"))
     if report.anomalies:
-        click.echo()
+        echo()
         marked = [(str(it.kind), it.key, it.what if it.harmful else f"{it.what} (harmless)") for it in report.anomalies]
         print_table(("anomaly", "object", ""), marked)
         total = sum(report.counts.values())
         if total > len(report.anomalies):
-            click.echo(f"... and {total - len(report.anomalies)} more")
+            echo(f"... and {total - len(report.anomalies)} more")
     for failure in report.failures:
-        click.echo(f"could not be read: {failure}")
+        echo(f"could not be read: {failure}")
     for name in report.unknown_formats:
-        click.echo(f"format {name} is not installed here: its commits were not judged")
-    click.echo()
+        echo(f"format {name} is not installed here: its commits were not judged")
+    echo()
     for line in _summary(report, scope, drill):
-        click.echo(line)
+        echo(line)
 
 
 def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterator[str]:

@@ -8,6 +8,8 @@ import platform
 
 import click
 
+from litelog_cli.output import echo
+
 
 def installed_version() -> str:
     """The installed distribution's version."""
@@ -32,4 +34,4 @@ def version(as_json: bool) -> None:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
     }
-    click.echo(json.dumps(facts) if as_json else "litelog {litelog} (Python {python}, {platform})".format(**facts))
+    echo(json.dumps(facts) if as_json else "litelog {litelog} (Python {python}, {platform})".format(**facts))

@@ -10,7 +10,7 @@ import click
 from litelog.quantities import format_size
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
-from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.output import echo, format_number, format_time, print_json, print_table
 from litelog_cli.places import GENERATION, PLACE
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def wal(place: str, name: Generation | None, headers: bool, config_file: str | N
         if as_json:
             _print_lines(client, found, headers, {"replica": url} if url else {})
             continue
-        print_heading(url, click.echo)
+        print_heading(url, echo)
         if headers:
             rows = (_long_row(info, header) for info, header in _with_headers(client, found))
             print_table(_COLUMNS, rows, ("size", "bytes", "ratio", "records", "first", "next"))

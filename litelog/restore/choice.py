@@ -168,11 +168,14 @@ class _Chooser:
         others = [error for _, error in self._errors.values() if not isinstance(error, NothingToRestoreError)]
         if len(self._errors) == 1:
             return next(error for _, error in self._errors.values())
-        described = (describe(url, error) for url, error in self._errors.values())
-        reasons = "\n  ".join(["no replica can be restored:", *described])
-        if not others:
-            return NothingToRestoreError(reasons if self._errors else f"no replica holds {self._target.generation}")
-        return _JoinedError(reasons, next((error for error in others if isinstance(error, CorruptionError)), others[0]))
+        lines = [f"  {describe(url, error)}" for url, error in self._errors.values()]
+        lines = ["no replica can be restored:", *lines] if lines else [f"no replica holds {self._target.generation}"]
+        worst: LitelogError = NothingToRestoreError("\n".join(lines))
+        if others:
+            corrupt = (error for error in others if isinstance(error, CorruptionError))
+            worst = _JoinedError("\n".join(lines), next(corrupt, others[0]))
+        worst.lines = lines
+        return worst
 
     def _same_logs(
         self, claims: list[tuple[ReplicaClient, Claim]], log_format: LogFormat

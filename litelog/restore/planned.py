@@ -145,11 +145,15 @@ class RestorePlan:
         }
 
     def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
         parts = self.parts
         sealed, wal = (sum(map(len, pieces)) for pieces in zip(*((p.sealed, p.pieces) for p in parts), strict=True))
         kinds = f" ({sealed} sealed segments, {wal} WAL segments)" if sealed else ""
         older = [part.claim.generation for part in parts[:-1]]
-        lines = [
+        return [
             f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
             f"up to {self.end}, shipped {spell_time(self.shipped)}",
             *([f"what lies before it from generation {', '.join(older)}"] if older else []),
@@ -158,9 +162,11 @@ class RestorePlan:
             *(f"  {file.name}  {file.size}" for file in self.all_files),
             *(f"around {error}" for part in parts for error in part.lost),
         ]
-        return "\n".join(lines)
 
 
 def spell_time(microseconds: int) -> str:
-    """A time, to the second."""
-    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
+    """A time, to the second; microseconds where no calendar holds it."""
+    try:
+        return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{microseconds}us"

@@ -6,15 +6,21 @@ secret: URLs are without credentials.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 VERSION: Literal[1] = 1
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _escape_names(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Escape what UTF-8 cannot hold: a message may name a file whose name is not UTF-8."""
+        return {name: _escape(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 class Reason(_Part):
@@ -219,3 +225,7 @@ PARTS: tuple[type[_Part], ...] = (
     UnreachedReport,
 )
 """All parts, the whole first."""
+
+
+def _escape(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from litelog.event_fields import EVENTS
 from litelog.server.metrics import SPECS
 from litelog.server.reference import make_reference
-from litelog.server.report import PARTS, ReplicaReport, Report, SyncReport
+from litelog.server.report import PARTS, FailureReport, Reason, ReplicaReport, Report, SyncReport
 from litelog.shipping.replica_task import LASTING, Phase
 from tests.unit.log_builder import make_log
 from tests.unit.server_builder import Watched
@@ -131,3 +132,11 @@ def test_openmetrics_is_spoken_where_it_is_asked_for(watched: Watched) -> None:
     answer = watched.ask("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.body.endswith(b"# EOF\n")
+
+
+def test_a_message_that_names_a_file_whose_name_is_not_utf8_is_shown_escaped() -> None:
+    message = "app-\udcff.log: cannot be read \u00e9"
+    reason = Reason(kind="frozen", log="/log", replica=None, message=message)
+    assert json.loads(reason.model_dump_json())["message"] == "app-\\udcff.log: cannot be read \u00e9"
+    failure = FailureReport.model_validate({"time": "", "kind": "source", "message": message, "count": 1})
+    assert failure.message.encode()
