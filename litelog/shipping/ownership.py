@@ -54,7 +54,10 @@ FIRST_EPOCH = 1
 
 
 class _OutrunError(Exception):
-    """The predecessor went on, or the log was rewound, since they were looked at: it does not hold that end."""
+    """The predecessor or the log has changed since the claim was made: its end is not at the index that the claim says.
+
+    Either the log does not hold that end any more, or its first log segments were truncated meanwhile.
+    """
 
 
 class _OwnClaimError(Exception):
@@ -163,11 +166,14 @@ class Owner:
         require_newest(self._client, claims.parse(state.claim))
 
     def keeps(self, state: ReplicaState) -> bool:
-        """Whether the log still holds what a generation that continues another has promised."""
+        """Whether the log still holds what a generation that continues another has promised.
+
+        Its first log segments may have been truncated since the claim, which makes the shift smaller.
+        """
         assert state.claim is not None
         assert state.promised is not None
         there = self._identity.find_shift_to(state.promised)
-        return there == claims.parse(state.claim).shift - state.base
+        return there is not None and there <= claims.parse(state.claim).shift - state.base
 
     def begin(
         self, state: ReplicaState | None, reason: str | None, start_file: str = "", *, forked: bool = False
@@ -252,7 +258,7 @@ class Owner:
             raise
         except _OutrunError:
             self._unsettled = None
-            return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)
+            return self.begin(state, "the log does not hold the end that the predecessor came to")
         except UnfitError as error:
             self._unsettled, self._unfit = None, error.file
             return self.begin(state, claim.reason, start_file, forked=diverged)

@@ -273,6 +273,50 @@ def test_a_log_rewound_between_a_claim_and_its_closing_does_not_continue(
     assert generations[-1].files() == log.files()
 
 
+def test_a_takeover_while_the_log_is_truncated_continues_with_all_that_the_replica_has(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    """The log still holds the predecessor's end: only its first index has changed since the claim was made."""
+    truncated = min(log.files())
+    log.roll(2)
+    log.roll(2)
+    whole = log.files()
+    Daemon(log, store, state, contact=True).sync()
+
+    class Truncating(CountingStore):
+        def put(self, key: str, body: object, *, create_only: bool = True) -> None:
+            if key == "epochs/00000002.json" and not self.requests["put"]:
+                log.delete(truncated)
+            super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
+
+    Daemon(log, Truncating(store), state + ".other", seed=1, takeover=True, contact=True).sync()
+    *_, new = read_replica(store).values()
+    assert new.claim["relation"] == "continues"
+    assert new.files() == whole
+
+
+def test_a_log_that_is_truncated_before_all_is_shipped_again_that_is_continued_is_still_continued(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    truncated = min(log.files())
+    log.roll(2)
+    whole = log.files()
+    Daemon(log, store, state).sync()
+
+    class Truncating(CountingStore):
+        def put(self, key: str, body: object, *, create_only: bool = True) -> None:
+            super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
+            if "/00000002" in key and key.endswith("/wal/0000000000000000/0000000000000000.wal.lz4"):
+                log.delete(truncated)
+
+    new = Daemon(log, Truncating(store), state + ".other", seed=1, takeover=True)
+    new.sync()
+    assert truncated not in log.files()
+    *_, last = read_replica(store).values()
+    assert last.claim["relation"] == "continues"
+    assert last.files() == whole
+
+
 def test_the_predecessor_may_go_on_until_it_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
     """What it put after the claim lies before its terminal, and the new generation must hold that too."""
     old = Daemon(log, store, state)
