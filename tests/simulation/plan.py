@@ -1,0 +1,185 @@
+"""What happens in a simulation, as data: drawn from a seed beforehand, so that steps can be left out of it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DAEMONS = ("A", "B", "C")
+
+LAST_SECONDS = 600.0
+"""What follows the last step before all is mended: what it set off has come to pass by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that happens at a time, in virtual seconds."""
+
+    at: float
+    do: str
+    """A method of World, which gets the arguments."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.at:9.1f} s  {self.do}({said})"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole simulation."""
+
+    seed: int
+    settings: dict[str, Any]
+    steps: tuple[Step, ...]
+    end: float
+    """When all is mended."""
+
+
+def draw(seed: int, without: frozenset[str] = frozenset()) -> Plan:
+    """The plan of a seed; ``without`` the steps that do these things."""
+    random = Random(f"plan {seed}")
+    settings = _draw_settings(random)
+    kinds, weights = zip(*_KINDS.items(), strict=True)
+    steps: list[Step] = []
+    now = 1.0
+    for _ in range(random.randint(3, 14)):
+        soon = random.random() < 0.6
+        now += random.uniform(0.0, 30.0) if soon else random.choice((60.0, 600.0, 1900.0, 4000.0)) * random.random()
+        steps += random.choices(kinds, weights)[0](now, random)
+    steps.sort(key=lambda step: step.at)
+    end = max(now, *(step.at for step in steps)) + LAST_SECONDS if steps else now
+    return Plan(seed, settings, tuple(step for step in steps if step.do not in without), end)
+
+
+def _draw_settings(random: Random) -> dict[str, Any]:
+    settings = {
+        "sync_interval": random.choice((0.2, 1.0, 5.0)),
+        "poll_interval": random.choice((0.5, 2.0, 10.0)),
+        "watched": random.random() < 0.7,
+        "segment_bytes": random.choice((1500, 6000, 40_000)),
+        "snapshot_segments": random.choice((1, 2, 5)),
+        "snapshot_interval": random.choice((30.0, 600.0, 3600.0)),
+        "snapshot_policy": random.choice(("keep", "keep", "mirror")),
+        "truncate": random.choice((None, None, 3000, 20_000)),
+        "retention": random.choice((None, None, 3600.0, 10_800.0)),
+        "scrub_interval": random.choice((0.0, 900.0)),
+        "fencing": random.choice(("required",) * 7 + ("isolated",)),
+        "write_pause": random.choice((0.05, 1.0, 7.0)),
+        "store": random.choice(("objects", "folder")),
+        "creation": "refuses",
+    }
+    if settings["fencing"] == "isolated":
+        settings["store"], settings["creation"] = "objects", random.choice(("refuses", "looks", "none"))
+    return settings
+
+
+# --- what may happen, each with its steps
+
+
+def _kill(now: float, random: Random) -> list[Step]:
+    restart = random.choice((0.5, 5.0, 100.0))
+    return [Step(now, "kill", {"who": _who(random), "calls": _calls(random), "restart": restart})]
+
+
+def _pause(now: float, random: Random) -> list[Step]:
+    who, seconds = _who(random), _pause_seconds(random)
+    steps = [Step(now, "pause", {"who": who, "calls": _calls(random), "seconds": seconds})]
+    if random.random() < 0.6:  # somebody else comes meanwhile
+        steps.append(Step(now + seconds * random.random(), "take_over", {"who": _other(who, random)}))
+    return steps
+
+
+def _take_over(now: float, random: Random) -> list[Step]:
+    return [Step(now, "take_over", {"who": _who(random)})]
+
+
+def _contend(now: float, random: Random) -> list[Step]:
+    """Several take over at nearly the same time; one of them is stopped, or killed, at one of its first calls."""
+    who, seconds = _who(random), _pause_seconds(random)
+    first = {"who": who, "calls": random.randint(1, 60)}
+    change = random.random()
+    if change < 0.6:
+        then = Step(now, "pause", {**first, "seconds": seconds})
+    else:
+        then = Step(now, "kill", {**first, "restart": random.choice((0.5, 5.0, 100.0))})
+    steps = [Step(now, "take_over", {"who": who}), then]
+    later = now + min(seconds, 60.0) * random.random()
+    steps.append(Step(later, "take_over", {"who": _other(who, random)}))
+    if random.random() < 0.3:
+        steps.append(Step(later + 3 * random.random(), "take_over", {"who": _other(who, random)}))
+    return steps
+
+
+def _restart(now: float, random: Random) -> list[Step]:
+    who = _who(random)
+    return [Step(now, "stop", {"who": who}), Step(now + random.uniform(0, 90), "start", {"who": who})]
+
+
+def _bad_weather(now: float, random: Random) -> list[Step]:
+    kinds = ("before", "after", "throttled", "late")
+    weather = {name: random.choice((0.0, 0.0, 0.05, 0.3)) for name in kinds}
+    weather["latency"] = random.choice((0.005, 0.02, 0.4, 3.0))
+    return [Step(now, "set_weather", weather), Step(now + random.choice((20.0, 300.0)), "clear_weather")]
+
+
+def _outage(now: float, random: Random) -> list[Step]:
+    return [Step(now, "outage", {"seconds": random.choice((3.0, 60.0, 900.0))})]
+
+
+def _root_away(now: float, random: Random) -> list[Step]:
+    return [Step(now, "root_away", {"seconds": round(random.choice((2.0, 20.0, 300.0)) * random.random(), 2)})]
+
+
+def _lose_objects(now: float, random: Random) -> list[Step]:
+    return [Step(now, "lose_objects", {"choice": random.randrange(1000), "count": random.choice((1, 1, 2, 5))})]
+
+
+def _kill_writer(now: float, random: Random) -> list[Step]:
+    return [Step(now, "kill_writer", {"calls": _calls(random)})]
+
+
+def _lose_power(now: float, random: Random) -> list[Step]:
+    return [Step(now, "lose_power")]
+
+
+def _disk_full(now: float, random: Random) -> list[Step]:
+    return [Step(now, "disk_full", {"seconds": random.choice((5.0, 100.0))})]
+
+
+_KINDS: dict[Callable[[float, Random], list[Step]], int] = {
+    _kill: 5,
+    _pause: 5,
+    _take_over: 4,
+    _contend: 5,
+    _restart: 2,
+    _bad_weather: 4,
+    _outage: 2,
+    _root_away: 2,
+    _lose_objects: 1,
+    _kill_writer: 2,
+    _lose_power: 2,
+    _disk_full: 1,
+}
+"""How often each happens, among all."""
+
+
+def _who(random: Random) -> str:
+    return random.choice(DAEMONS[:2] if random.random() < 0.8 else DAEMONS)
+
+
+def _other(who: str, random: Random) -> str:
+    return random.choice([name for name in DAEMONS if name != who])
+
+
+def _calls(random: Random) -> int:
+    """At which call of a store or disk from now on; 0: now."""
+    return random.choice((0, random.randint(1, 12), random.randint(1, 60), random.randint(1, 300)))
+
+
+def _pause_seconds(random: Random) -> float:
+    return round(random.choice((2.0, 40.0, 400.0, 2500.0, 5000.0)) * random.random(), 1)

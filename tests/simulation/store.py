@@ -1,0 +1,324 @@
+"""A simulated object store behind a simulated network.
+
+A request is under way for a while, is carried out at one moment, and is answered a while later. What goes wrong on the
+way is drawn from the weather at hand: a request may fail before or after it was carried out, be throttled, or come so
+late that its sender has given up (a late put). A killed or paused sender changes nothing about a request under way.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from litelog import layout, wal_segment
+from litelog.errors import ExistsError, NotFoundError, StoreError
+from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
+from replica_clients.file import FileStore
+from tests.simulation.scheduler import ViolationError
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Iterator
+    from random import Random
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from tests.simulation.scheduler import Scheduler
+
+CLIENT_SECONDS = 30.0
+"""How long a sender waits for an answer."""
+
+PAGE = 100
+"""Keys that one answer to a listing holds."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """What requests meet at the moment. Chances from 0 to 1, seconds."""
+
+    before: float = 0.0
+    """Fails, and nothing was done."""
+    after: float = 0.0
+    """Fails, though it was carried out."""
+    throttled: float = 0.0
+    late: float = 0.0
+    """Is under way for longer than its sender waits; a put may be carried out after that."""
+    latency: float = 0.02
+    down: bool = False
+    """Nothing is answered: half of the requests fail at once, half when their time is over."""
+
+
+class Creation(StrEnum):
+    """What a store does with a create-only put."""
+
+    REFUSES = "refuses"
+    """Refuses it where the key is taken, as one step."""
+    LOOKS = "looks"
+    """Looks, and then writes: two may do so at once."""
+    NONE = "none"
+    """Has none."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Objects, and what happened to them."""
+
+    name: str
+    counts: Counter[str]
+    creation: Creation
+    objects: dict[str, bytes] = field(default_factory=dict)
+    weather: Weather = field(default_factory=Weather)
+    on_put: Callable[[str, bytes], None] = lambda _key, _body: None
+    is_away = False
+
+    def keys(self) -> list[str]:
+        """All that is there, in order."""
+        return sorted(self.objects)
+
+    def connect(self) -> Bucket:
+        """What one process has of it."""
+        return self
+
+    def leave(self) -> None:
+        """A service has no root that could go."""
+
+    def come_back(self) -> None:
+        """Have the root back, as it was left."""
+
+    def lose(self, key: str) -> None:
+        """Lose an object."""
+        del self.objects[key]
+        self.counts[f"fault: lost {_kind(key)}"] += 1
+
+    # --- what requests do, at one moment
+
+    def put(self, key: str, body: bytes, *, create_only: bool) -> None:
+        if create_only and self.creation is Creation.NONE:
+            raise NotOfferedError("put", key, "no create-only puts here")
+        if create_only and key in self.objects:
+            self.counts[f"put refused: {_kind(key)}"] += 1
+            raise ExistsError(key)
+        if self.objects.get(key, body) != body and self.creation is Creation.REFUSES:
+            raise ViolationError(f"P6: {key} was overwritten")
+        self.objects[key] = body
+        self.counts[f"put: {_kind(key, body)}"] += 1
+        self.on_put(key, body)
+
+    def get(self, key: str, byte_range: ByteRange | None) -> bytes:
+        if key not in self.objects:
+            raise NotFoundError(key)
+        body = self.objects[key]
+        if byte_range is None:
+            return body
+        end = None if byte_range.length is None else byte_range.start + byte_range.length
+        return body[byte_range.start : end]
+
+    def page(self, prefix: str, after: str | None, limit: int) -> list[ObjectInfo]:
+        keys = sorted(key for key in self.objects if key.startswith(prefix) and (after is None or key > after))
+        return [ObjectInfo(key, len(self.objects[key])) for key in keys[:limit]]
+
+    def delete(self, keys: list[str]) -> None:
+        for key in keys:
+            if self.objects.pop(key, None) is not None:
+                self.counts[f"deleted: {_kind(key)}"] += 1
+
+
+def _kind(key: str, body: bytes | None = None) -> str:
+    """What an object is, for people."""
+    if body is not None and layout.parse_wal(key) is not None:
+        header = wal_segment.decode(key, body).header
+        if header.successor is not None:
+            return "terminal"
+        if header.sealed is not None:
+            return "final for a sealed segment"
+        return "final WAL segment" if header.final else "WAL segment"
+    return next((kind for kind, parse in _PARSERS.items() if parse(key) is not None), "other object")
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "claim": layout.parse_claim,
+    "WAL segment": layout.parse_wal,
+    "snapshot": layout.parse_snapshot,
+    "sealed segment": layout.parse_sealed,
+}
+
+
+class Folder:
+    """A bucket that is a folder on a disk that may be unmounted, behind the real file store."""
+
+    creation = Creation.REFUSES
+
+    def __init__(self, name: str, path: str, counts: Counter[str]) -> None:
+        self.name = name
+        self.path = path
+        self.counts = counts
+        self.weather = Weather()
+        self.on_put: Callable[[str, bytes], None] = lambda _key, _body: None
+        self.is_away = False
+
+    def keys(self) -> list[str]:
+        """All that is there, in order."""
+        if not os.path.isdir(self.path):
+            return []
+        return [info.key for info in FileStore(self.path).list("")]
+
+    def connect(self) -> FolderConnection:
+        """What one process has of it."""
+        return FolderConnection(self)
+
+    def leave(self) -> None:
+        """Unmount the disk: what is left is the folder that it was mounted on."""
+        if not self.is_away and os.path.isdir(self.path):
+            os.rename(self.path, self.path + ".away")
+            os.mkdir(self.path)
+            self.is_away = True
+            self.counts["fault: root away"] += 1
+
+    def come_back(self) -> None:
+        """Mount it again."""
+        if self.is_away:
+            if os.listdir(self.path):
+                self.counts["a folder was made in the place of the root"] += 1
+            shutil.rmtree(self.path)
+            os.rename(self.path + ".away", self.path)
+            self.is_away = False
+
+    def lose(self, key: str) -> None:
+        """Lose an object."""
+        os.unlink(os.path.join(self.path, key))
+        self.counts[f"fault: lost {_kind(key)}"] += 1
+
+
+class FolderConnection:
+    """One process's file store."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._store = FileStore(folder.path)
+
+    def put(self, key: str, body: bytes, *, create_only: bool) -> None:
+        counts = self._folder.counts
+        try:
+            self._store.put(key, [body], create_only=create_only)
+        except ExistsError:
+            counts[f"put refused: {_kind(key)}"] += 1
+            raise
+        counts[f"put: {_kind(key, body)}"] += 1
+        self._folder.on_put(key, body)
+
+    def get(self, key: str, byte_range: ByteRange | None) -> bytes:
+        with self._store.open(key, byte_range) as stream:
+            return stream.read()
+
+    def page(self, prefix: str, after: str | None, limit: int) -> list[ObjectInfo]:
+        return list(islice(self._store.list(prefix, after), limit))
+
+    def delete(self, keys: list[str]) -> None:
+        self._store.delete(keys)
+        for key in keys:
+            self._folder.counts[f"deleted: {_kind(key)}"] += 1
+
+
+class SimulatedStore:
+    """An ObjectStore over a bucket. Outside of all tasks its requests take no time, and meet no weather."""
+
+    def __init__(
+        self,
+        bucket: Bucket | Folder,
+        scheduler: Scheduler,
+        random: Random,
+        say: Callable[[str], None] = lambda _what: None,
+    ) -> None:
+        """``say`` hears of each request as it is carried out."""
+        self._say = say
+        self.url = f"sim://{bucket.name}"
+        self.fences = bucket.creation is not Creation.LOOKS
+        self.bucket = bucket
+        self._there = bucket.connect()
+        self._scheduler = scheduler
+        self._random = random
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        require_key(key)
+        whole = b"".join(bytes(piece) for piece in body)
+        if create_only and self.bucket.creation is Creation.LOOKS:
+            if self._request("list", key, lambda: self._there.page(key, None, 1)):
+                raise ExistsError(key)
+            create_only = False
+        self._request("put", key, lambda: self._there.put(key, whole, create_only=create_only))
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        require_key(key)
+        return io.BytesIO(self._request("open", key, lambda: self._there.get(key, byte_range)))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        require_prefix(prefix)
+        while True:
+            after = start_after
+            page = self._request("list", prefix, lambda: self._there.page(prefix, after, PAGE))  # noqa: B023
+            yield from page
+            if len(page) < PAGE:
+                return
+            start_after = page[-1].key
+
+    def delete(self, keys: Iterable[str]) -> None:
+        wanted = list(keys)
+        self._request("delete", wanted[0] if wanted else "", lambda: self._there.delete(wanted))
+
+    def close(self) -> None: ...
+
+    def _request(self, operation: str, key: str, carry_out: Callable[[], Any]) -> Any:
+        if self._scheduler.current is None:
+            return carry_out()
+        weather, chance = self.bucket.weather, self._random.random
+        self._scheduler.seam()
+        there, back = (weather.latency * (0.5 + chance()) for _ in range(2))
+        if weather.down:
+            self._scheduler.sleep(there + back if chance() < 0.5 else CLIENT_SECONDS)
+            raise self._failure(operation, key, "down")
+        if chance() < weather.throttled:
+            self._scheduler.sleep(there + back)
+            self._note("throttled")
+            after = self._random.choice((None, 1.0, 5.0, 120.0))
+            raise StoreError(operation, key, "simulated: slow down", retry_after=after)
+        if chance() < weather.before:
+            self._scheduler.sleep(there + back)
+            raise self._failure(operation, key, "before")
+        if chance() < weather.late:
+            there += CLIENT_SECONDS * self._random.choice((0.7, 1.0, 1.5, 20.0))
+        what = f"{self._scheduler.current.process.name}: {operation} {key}"
+        outcome: list[tuple[Any, BaseException | None]] = []
+        self._scheduler.after(there, lambda: outcome.append(self._arrive(what, carry_out)))
+        self._scheduler.sleep(min(there + back, CLIENT_SECONDS))
+        self._scheduler.seam()
+        if not outcome:
+            raise self._failure(operation, key, "late")
+        if chance() < weather.after:
+            raise self._failure(operation, key, "after")
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result
+
+    def _arrive(self, what: str, carry_out: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        self._say(what)
+        try:
+            return carry_out(), None
+        except StoreError as error:
+            return None, error
+        except ViolationError as error:
+            self._scheduler.fail(error)
+            return None, error
+
+    def _failure(self, operation: str, key: str, kind: str) -> StoreError:
+        self._note(f"{operation} failed {kind}")
+        return StoreError(operation, key, f"simulated: {kind}")
+
+    def _note(self, what: str) -> None:
+        self.bucket.counts[f"fault: {what}"] += 1

@@ -1,0 +1,83 @@
+"""Puts the simulation's threads, clock, randomness and stores in the place of the machine's, in this process only.
+
+The library asks four modules for all that waits or that is left to chance: ``threading``, ``time``, ``random`` and
+``concurrent.futures``. In every module of the library that has one of these names it is exchanged. So all of the
+library runs as it is, in any number of processes that are not ones, and not one of its lines knows.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures._base as futures
+import importlib
+import pkgutil
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+import litelog
+from tests.simulation.threads import make_pool, make_threading, make_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.object_store import ObjectStore
+    from tests.simulation.scheduler import Scheduler
+
+LEFT_OUT = ("litelog.spark", "litelog.server")
+"""What no simulated process runs."""
+
+IMPORTED = (
+    "litelog.opening",
+    "litelog.replicator",
+    "litelog.restore.execution",
+    "litelog.restore.following",
+    "litelog.reading.replica_reader",
+    "litelog.verify.execution",
+    "litelog.verify.scrubbing",
+    "litelog.log.writer",
+)
+
+
+class Substitution:
+    """Which scheduler the library's threads and clocks are of, from one simulation to the next."""
+
+    def __init__(self) -> None:
+        self._original: dict[tuple[str, str], object] = {}
+        for package in IMPORTED:
+            importlib.import_module(package)
+        for found in pkgutil.walk_packages(litelog.__path__, "litelog."):
+            if not found.name.startswith(LEFT_OUT):
+                importlib.import_module(found.name)
+
+    def install(self, scheduler: Scheduler, seed: int, open_store: Callable[..., ObjectStore], boot: object) -> None:
+        """Have all that the library begins from now on happen under ``scheduler``."""
+        numbers = Random(seed)
+
+        def make_random(*arguments: int) -> Random:
+            return Random(*arguments) if arguments else Random(numbers.getrandbits(64))
+
+        stand_ins: dict[object, object] = {
+            threading: make_threading(scheduler),
+            time: make_time(scheduler),
+            ThreadPoolExecutor: make_pool(scheduler),
+            Random: make_random,
+            SystemRandom: make_random,
+        }
+        for name, module in list(sys.modules.items()):
+            if module is None or not name.startswith("litelog.") or name.startswith(LEFT_OUT):
+                continue
+            for attribute in ("threading", "time", "ThreadPoolExecutor", "Random", "SystemRandom"):
+                self._exchange(name, attribute, stand_ins)
+        futures.threading = stand_ins[threading]  # type: ignore[assignment]
+        sys.modules["litelog.opening"].open_store = open_store  # type: ignore[attr-defined]
+        sys.modules["litelog.shipping.replica_state"].read_boot_id = boot  # type: ignore[attr-defined]
+
+    def _exchange(self, name: str, attribute: str, stand_ins: dict[object, object]) -> None:
+        module = sys.modules[name]
+        original = self._original.get((name, attribute), getattr(module, attribute, None))
+        if original is not None and getattr(original, "__hash__", None) and original in stand_ins:
+            self._original[name, attribute] = original
+            setattr(module, attribute, stand_ins[original])

@@ -1,0 +1,459 @@
+"""The simulated world: a log and its writer, its daemons, the store, and whoever starts and stops them."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litelog.config import Config
+from litelog.config.limits import RetentionConfig, TruncateConfig
+from litelog.config.logs import LogConfig, ReplicaConfig
+from litelog.errors import FencedError, LitelogError
+from litelog.log.writer import LogWriter
+from litelog.replicator import Replicator
+from tests.simulation.disk import Disk, Disks
+from tests.simulation.oracle import Oracle
+from tests.simulation.plan import DAEMONS, Plan, Step
+from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.store import Bucket, Creation, Folder, SimulatedStore, Weather
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
+    from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from tests.simulation.substitution import Substitution
+
+LOG_ID = UUID(int=0x5EED)
+ROOM = "room"
+"""The disk that the log and the daemons' states are on."""
+
+SETTLING_SECONDS = 900.0
+"""How long after the last fault all is as it should be: a client's patience, the longest back-off, a few syncs, and
+what is sealed. ``Oracle.check_end`` has the tighter bounds."""
+
+REST_SECONDS = (5.0, 100.0, 1200.0)
+
+
+class Slot:
+    """A place for a daemon: its state outlasts it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.replicator: Replicator | None = None
+        self.exit: LitelogError | None = None
+        """What the last run ended with."""
+        self.takeover = False
+        """Whether the run at hand was told to take over."""
+        self.foreign_claims = 0
+        """How often the run at hand has claimed above another owner's claim."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.dead
+
+
+class World:
+    """Everything. The steps of a plan are its methods."""
+
+    talks = talks_of_requests = False
+
+    def __init__(self, plan: Plan, folder: str, substitution: Substitution) -> None:
+        self.plan = plan
+        self.settings = plan.settings
+        self.random = Random(f"world {plan.seed}")
+        self.counts: Counter[str] = Counter()
+        self.scheduler = Scheduler(Random(f"scheduler {plan.seed}"))
+        self.disks = Disks(folder, self.scheduler)
+        self.room: Disk = self.disks.make(ROOM)
+        self.desk = self.disks.make("desk", may_lose_power=False)
+        """The disk that restores write to, which is always well."""
+        self.log = os.path.join(self.room.root, "log")
+        self.bucket: Bucket | Folder
+        if self.settings["store"] == "folder":
+            remote = self.disks.make("remote", may_lose_power=False)
+            self.bucket = Folder("replica", os.path.join(remote.root, "replica"), self.counts)
+        else:
+            self.bucket = Bucket("replica", self.counts, Creation(self.settings["creation"]))
+        self.slots = {name: Slot(name) for name in DAEMONS}
+        self.writer: Process | None = None
+        self.writing = True
+        self.written = 0
+        """Records that the writer was told are durable."""
+        self.boots = 0
+        self.armed: list[tuple[Process, str, Callable[[], None]]] = []
+        self.opened: dict[int, Process] = {}
+        self._network = Random(f"network {plan.seed}")
+        self._numbers = Random(f"daemons {plan.seed}")
+        substitution.install(self.scheduler, plan.seed, self._open_store, lambda: f"boot {self.boots}")
+        self.oracle = Oracle(self)
+        self.bucket.on_put = self.oracle.put
+        self.disks.on_open = self._note_opened
+        self.disks.on_unlink = self.oracle.unlinked
+
+    def run(self) -> None:
+        """The whole plan, the settling, and the judgement. ViolationError."""
+        events = _EventCounter(self)
+        logger = logging.getLogger("litelog")
+        logger.addHandler(events)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        self.disks.install()
+        try:
+            self._begin_writer()
+            self.start("A")
+            for step in self.plan.steps:
+                self.scheduler.at(step.at, partial(self._do, step))
+            self.scheduler.run(self.plan.end)
+            self._settle()
+            self.oracle.check_end()
+        finally:
+            self.disks.uninstall()
+            logger.removeHandler(events)
+            self.counts["turns of tasks"] += self.scheduler.turns
+
+    def _say_request(self, what: str) -> None:
+        if self.talks_of_requests:
+            self.say(what)
+
+    def say(self, what: str) -> None:
+        """Print what happens, where that was asked for."""
+        if self.talks:
+            print(f"{self.scheduler.now:10.3f} {what}")
+
+    def _do(self, step: Step) -> None:
+        self.say(f"--- {step.do} {step.arguments}")
+        getattr(self, step.do)(**step.arguments)
+        self.oracle.look_soon()
+
+    def _settle(self) -> None:
+        self.clear_weather()
+        self.bucket.come_back()
+        self.room.full = self.room.broken = False
+        for slot in self.slots.values():
+            if slot.process is not None:
+                slot.process.triggers.clear()
+                self.scheduler.resume(slot.process)
+        if self.writer is not None:
+            self.writer.triggers.clear()
+        self.scheduler.run(self.scheduler.now + 120.0)
+        if not any(slot.is_running for slot in self.slots.values()):
+            self.start("A", takeover=True)
+            self.counts["nobody was left: an operator takes over"] += 1
+        self.scheduler.run(self.scheduler.now + 60.0)
+        self.writing = False
+        self.scheduler.run(self.scheduler.now + SETTLING_SECONDS)
+
+    # --- steps
+
+    def start(self, who: str, takeover: bool = False) -> None:
+        """Start a daemon, if it does not run."""
+        slot = self.slots[who]
+        if slot.is_running:
+            return
+        slot.process = process = Process(who, ROOM)
+        slot.exit, slot.takeover, slot.foreign_claims = None, takeover, 0
+        self.scheduler.spawn(process, "main", lambda: self._run_daemon(slot, process, takeover))
+        self.counts["start with takeover" if takeover else "start"] += 1
+
+    def take_over(self, who: str) -> None:
+        """What an operator does: start it with the flag."""
+        self.start(who, takeover=True)
+
+    def stop(self, who: str) -> None:
+        """SIGTERM."""
+        slot = self.slots[who]
+        if slot.is_running and slot.replicator is not None:
+            assert slot.process is not None
+            self.scheduler.spawn(slot.process, "signal", slot.replicator.stop)
+            self.counts["stop"] += 1
+
+    def kill(self, who: str, calls: int, restart: float) -> None:
+        """SIGKILL at that call of a store or disk from now on; what supervises it starts it again after so long."""
+        slot = self.slots[who]
+        process = slot.process
+        if process is None or process.dead:
+            return
+
+        def die() -> None:
+            if process.dead:
+                return
+            self._end(process)
+            self.counts["kill"] += 1
+            self._start_again(slot, process, restart)
+
+        self._trigger(process, calls, die)
+
+    def pause(self, who: str, calls: int, seconds: float) -> None:
+        """SIGSTOP at that call, and SIGCONT so many seconds later."""
+        process = self.slots[who].process
+        if process is None or process.dead:
+            return
+
+        def stand_still() -> None:
+            if process.dead or process.paused:
+                return
+            self.scheduler.pause(process)
+            self.counts["pause"] += 1
+            self.scheduler.after(seconds, lambda: self.scheduler.resume(process))
+
+        self._trigger(process, calls, stand_still)
+
+    def set_weather(self, **weather: float) -> None:
+        """Have requests meet that from now on."""
+        self.bucket.weather = Weather(**weather)  # type: ignore[arg-type]
+
+    def clear_weather(self) -> None:
+        """Have all go well again."""
+        self.bucket.weather = Weather()
+
+    def outage(self, seconds: float) -> None:
+        """Nothing is answered for so long."""
+        self.bucket.weather.down = True
+        weather = self.bucket.weather
+        self.scheduler.after(seconds, lambda: setattr(weather, "down", False))
+        self.counts["fault: outage"] += 1
+
+    def root_away(self, seconds: float) -> None:
+        """The disk of a folder replica is unmounted for so long."""
+        if self.settings["store"] == "folder" and not self.bucket.is_away:
+            self.bucket.leave()
+            self.scheduler.after(seconds, self.bucket.come_back)
+            self.scheduler.after(seconds, self.oracle.look_soon)
+
+    def lose_objects(self, choice: int, count: int) -> None:
+        """The store loses some objects."""
+        keys = self.bucket.keys() if not self.bucket.is_away else []
+        for number in range(min(count, len(keys))):
+            key = keys.pop((choice * 7919 + number * 104729) % len(keys))
+            self.bucket.lose(key)
+            self.oracle.lost.add(key)
+
+    def kill_writer(self, calls: int) -> None:
+        """SIGKILL of the log's writer; it is started again."""
+        process = self.writer
+        if process is None or process.dead:
+            return
+
+        def die() -> None:
+            if process.dead:
+                return
+            self._end(process)
+            self.counts["kill of the writer"] += 1
+            self.scheduler.after(1.0, self._begin_writer)
+
+        self._trigger(process, calls, die)
+
+    def lose_power(self) -> None:
+        """All of the room's processes are gone, and what its disk had not made durable."""
+        running = [slot.name for slot in self.slots.values() if slot.is_running]
+        for slot in self.slots.values():
+            if slot.process is not None:
+                self._end(slot.process)
+        if self.writer is not None:
+            self._end(self.writer)
+        self.oracle.before_power_loss()
+        self.disks.lose_power(self.room, self.random)
+        self.oracle.after_power_loss()
+        self.boots += 1
+        self.counts["power loss"] += 1
+        self.scheduler.after(2.0, self._begin_writer)
+        for name in running:
+            self.scheduler.after(2.0 + self.random.random(), partial(self.start, name))
+
+    def disk_full(self, seconds: float) -> None:
+        """Nothing can be written to the room's disk for so long."""
+        self.room.full = True
+        self.counts["fault: disk full"] += 1
+        self.scheduler.after(seconds, lambda: setattr(self.room, "full", False))
+
+    # --- processes
+
+    def _run_daemon(self, slot: Slot, process: Process, takeover: bool) -> None:
+        error: LitelogError | None = None
+        replicator = Replicator(
+            self._configure(takeover),
+            state_dir=os.path.join(self.room.root, f"state-{slot.name}"),
+            host=slot.name,
+            random=Random(self._numbers.getrandbits(64)),
+            listener=_Ears(self, slot),
+            watcher=_Watcher(self, process),  # type: ignore[arg-type]
+        )
+        slot.replicator = replicator
+        try:
+            replicator.run()
+        except LitelogError as caught:
+            error = caught
+        slot.exit = error
+        slot.replicator = None
+        self._end(process)
+        self.counts[f"exit: {type(error).__name__ if error is not None else 'done'}"] += 1
+        self.oracle.exited(slot, error)
+        if error is not None and not isinstance(error, FencedError):
+            self._start_again(slot, process, 5.0)
+
+    def _start_again(self, slot: Slot, process: Process, seconds: float) -> None:
+        """What a service manager does, unless somebody has started it before."""
+
+        def start() -> None:
+            if slot.process is process:
+                self.start(slot.name)
+
+        self.scheduler.after(seconds, start)
+
+    def _configure(self, takeover: bool) -> Config:
+        settings = self.settings
+        replica = ReplicaConfig(
+            url="sim://replica",
+            sync_interval=settings["sync_interval"],
+            snapshot_interval=settings["snapshot_interval"],
+            snapshot_segments=settings["snapshot_segments"],
+            snapshot_policy=settings["snapshot_policy"],
+            fencing=settings["fencing"],
+            scrub_interval=settings["scrub_interval"],
+            retention=RetentionConfig(max_age=settings["retention"]),
+        )
+        truncate = TruncateConfig(max_bytes=settings["truncate"]) if settings["truncate"] is not None else None
+        log = LogConfig(
+            path=self.log,
+            takeover=takeover,
+            poll_interval=settings["poll_interval"],
+            truncate=truncate,
+            replicas=(replica,),
+        )
+        return Config(logs=(log,))
+
+    def _begin_writer(self) -> None:
+        if self.writer is not None and not self.writer.dead:
+            return
+        self.writer = process = Process("writer", ROOM)
+        self.scheduler.spawn(process, "main", lambda: self._write(process))
+
+    def _write(self, process: Process) -> None:
+        try:
+            with LogWriter(self.log, segment_bytes=self.settings["segment_bytes"], log_id=LOG_ID) as writer:
+                self.oracle.recovered(writer.next_sequence)
+                self._append(writer)
+        except (LitelogError, OSError) as error:
+            self.counts[f"writer ended: {type(error).__name__}"] += 1
+            self.scheduler.after(3.0, self._begin_writer)
+        self._end(process)
+
+    def _append(self, writer: LogWriter) -> None:
+        random = Random(f"writer {self.plan.seed} {writer.next_sequence}")
+        while self.writing:
+            for _ in range(random.randint(1, 60)):
+                if not self.writing:
+                    return
+                count = random.choice((1, 1, 2, 20))
+                first = writer.next_sequence
+                writer.append([record(number) for number in range(first, first + count)])
+                self.written = writer.durable_sequence
+                self._changed(self.log)
+                self.scheduler.sleep(self.settings["write_pause"] * random.random() * 2)
+            until = self.scheduler.now + random.choice(REST_SECONDS) * random.random()
+            while self.writing and self.scheduler.now < until:
+                self.scheduler.sleep(min(10.0, until - self.scheduler.now + 0.001))
+
+    def _end(self, process: Process) -> None:
+        """Let go of what the operating system takes from a process that has ended."""
+        self.scheduler.kill(process)
+        for descriptor, owner in list(self.opened.items()):
+            if owner is process:
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                del self.opened[descriptor]
+        self.armed = [each for each in self.armed if each[0] is not process]
+
+    def _trigger(self, process: Process, calls: int, call: Callable[[], None]) -> None:
+        if calls:
+            process.triggers.append((process.seams + calls, call))
+        else:
+            call()
+
+    def _note_opened(self, descriptor: int) -> None:
+        if self.scheduler.current is not None:
+            self.opened[descriptor] = self.scheduler.current.process
+
+    def _open_store(self, _url: str, _options: Mapping[str, object]) -> ObjectStore:
+        return SimulatedStore(self.bucket, self.scheduler, self._network, self._say_request)
+
+    def _changed(self, folder: str) -> None:
+        """Something happened in a folder: who watches it is woken, once."""
+        woken = [each for each in self.armed if each[1] == folder]
+        self.armed = [each for each in self.armed if each[1] != folder]
+        for process, _, wake in woken:
+            self.scheduler.spawn(process, "watcher", wake)
+
+
+def record(number: int) -> bytes:
+    """The record with that sequence: no two are the same, some are long."""
+    return f"{number:010d} ".encode() + bytes([number % 251]) * (number * 7919 % 300)
+
+
+class _Watcher:
+    """Stands for ``litelog.watcher.Watcher``."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self.available = bool(world.settings["watched"])
+
+    def arm(self, folder: str, wake: Callable[[], None]) -> bool:
+        if not self.available or not os.path.isdir(folder):
+            return False
+        entry = (self._process, folder, wake)
+        if entry not in self._world.armed:
+            self._world.armed.append(entry)
+        return True
+
+    def disarm(self, folder: str, wake: Callable[[], None]) -> None:
+        entry = (self._process, folder, wake)
+        if entry in self._world.armed:
+            self._world.armed.remove(entry)
+
+    def close(self) -> None:
+        self.available = False
+        self._world.armed = [each for each in self._world.armed if each[0] is not self._process]
+
+
+class _Ears:
+    """The listener of one daemon."""
+
+    def __init__(self, world: World, slot: Slot) -> None:
+        self._oracle, self._counts, self._slot = world.oracle, world.counts, slot
+
+    def shipped(self, event: Shipped) -> None:
+        self._oracle.acknowledged(self._slot, event)
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        self._counts[f"began: {claim.relation}{f' ({claim.reason})' if claim.reason else ''}"] += 1
+        self._oracle.look_soon()
+
+    def sealed(self, event: Sealed) -> None: ...
+
+    def snapped(self, event: Snapped) -> None: ...
+
+    def scrubbed(self, event: Scrubbed) -> None: ...
+
+
+class _EventCounter(logging.Handler):
+    """Counts the log's lines by their event; prints them, if asked."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.counts[f"event: {getattr(record, 'event', 'none')}"] += 1
+        task = self._world.scheduler.current
+        self._world.say(f"{task.process.name if task is not None else '-'}: {record.getMessage()}")
