@@ -69,7 +69,7 @@ class Creation(StrEnum):
 class Bucket:
     """Objects, and what happened to them."""
 
-    name: str
+    url: str
     counts: Counter[str]
     creation: Creation
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -154,8 +154,8 @@ class Folder:
 
     creation = Creation.REFUSES
 
-    def __init__(self, name: str, path: str, counts: Counter[str]) -> None:
-        self.name = name
+    def __init__(self, path: str, counts: Counter[str]) -> None:
+        self.url = f"file://{path}"
         self.path = path
         self.counts = counts
         self.weather = Weather()
@@ -237,7 +237,7 @@ class SimulatedStore:
     ) -> None:
         """``say`` hears of each request as it is carried out."""
         self._say = say
-        self.url = f"sim://{bucket.name}"
+        self.url = bucket.url
         self.fences = bucket.creation is not Creation.LOOKS
         self.bucket = bucket
         self._there = bucket.connect()

@@ -5,6 +5,7 @@ Outside of all tasks (where the oracle restores and verifies at one moment) noth
 
 from __future__ import annotations
 
+import threading
 import time as real_time
 from collections import deque
 from concurrent.futures import Executor, Future
@@ -150,6 +151,23 @@ class _Event:
         return self._set
 
 
+class _Barrier:
+    """As far as the library uses one: once."""
+
+    def __init__(self, scheduler: Scheduler, parties: int, timeout: float | None = None) -> None:
+        self._left = parties
+        self._timeout = timeout
+        self._open = _Event(scheduler)
+
+    def wait(self) -> int:
+        self._left -= 1
+        if self._left == 0:
+            self._open.set()
+        if not self._open.wait(self._timeout):
+            raise threading.BrokenBarrierError
+        return self._left
+
+
 class _Thread:
     def __init__(
         self,
@@ -254,6 +272,8 @@ def make_threading(scheduler: Scheduler) -> SimpleNamespace:
         RLock=lambda: _Lock(scheduler, reentrant=True),
         Condition=make_condition,
         Event=lambda: _Event(scheduler),
+        Barrier=lambda parties, timeout=None: _Barrier(scheduler, parties, timeout),
+        BrokenBarrierError=threading.BrokenBarrierError,
         Thread=make_thread,
         current_thread=lambda: scheduler.current.thread if scheduler.current is not None else outside,
         get_ident=lambda: id(scheduler.current or outside),

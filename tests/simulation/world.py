@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from litelog import layout
 from litelog.config import Config
 from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.config.logs import LogConfig, ReplicaConfig
@@ -81,9 +82,10 @@ class World:
         self.bucket: Bucket | Folder
         if self.settings["store"] == "folder":
             remote = self.disks.make("remote", may_lose_power=False)
-            self.bucket = Folder("replica", os.path.join(remote.root, "replica"), self.counts)
+            self.bucket = Folder(os.path.join(remote.root, "replica"), self.counts)
         else:
-            self.bucket = Bucket("replica", self.counts, Creation(self.settings["creation"]))
+            url = f"{self.settings['scheme']}://replica"
+            self.bucket = Bucket(url, self.counts, Creation(self.settings["creation"]))
         self.slots = {name: Slot(name) for name in DAEMONS}
         self.writer: Process | None = None
         self.writing = True
@@ -233,6 +235,7 @@ class World:
     def lose_objects(self, choice: int, count: int) -> None:
         """The store loses some objects."""
         keys = self.bucket.keys() if not self.bucket.is_away else []
+        keys = [key for key in keys if layout.parse_claim(key) is None and layout.parse_generation(key) is not None]
         for number in range(min(count, len(keys))):
             key = keys.pop((choice * 7919 + number * 104729) % len(keys))
             self.bucket.lose(key)
@@ -313,7 +316,7 @@ class World:
     def _configure(self, takeover: bool) -> Config:
         settings = self.settings
         replica = ReplicaConfig(
-            url="sim://replica",
+            url=self.bucket.url,
             sync_interval=settings["sync_interval"],
             snapshot_interval=settings["snapshot_interval"],
             snapshot_segments=settings["snapshot_segments"],
