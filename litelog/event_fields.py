@@ -13,6 +13,8 @@ EVENTS = {
     # shipping
     "generation-begins": "A generation became this daemon's to write.",
     "diverged": "The log does not hold what was shipped of it: a new generation begins.",
+    "objects-lost": "A replica lost what was acknowledged: a new generation begins, of all that the log still holds.",
+    "objects-unrecoverable": "The log does not hold what a replica lost: a default restore begins after it.",
     "sync-failed": "A sync failed; it is tried again.",
     "recovered": "A sync succeeded again.",
     "fenced": "Shipping has ended: another owner writes there.",

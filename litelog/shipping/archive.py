@@ -23,8 +23,9 @@ from litelog.shipping.clearing import Clearing
 from litelog.shipping.fencing import require_newest
 from litelog.shipping.listener import Sealed, Snapped
 from litelog.shipping.marks import MarkLog
+from litelog.shipping.proof import describe_lost
 from litelog.shipping.sealer import Sealer, TakenError
-from litelog.shipping.snapshots import Snapshots, find_snapshot
+from litelog.shipping.snapshots import LostSnapshotError, Snapshots, find_snapshot
 from litelog.shipping.wal_bytes import find_finished
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class Archive:
         self._changed = threading.Condition()
         self.fenced: FencedError | None = None
         """What was found out about a successor, if anything."""
-        self.taken: TakenError | None = None
-        """Where a sealed segment of other bytes is in the way, which another generation has to go round."""
+        self.blocked: TakenError | LostSnapshotError | None = None
+        """Why another generation has to begin: a sealed segment of other bytes is in the way, or a snapshot is lost."""
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when ``due`` or ``busy`` may have changed."""
         self.on_failed: Callable[[], None] = _do_nothing
@@ -220,8 +221,8 @@ class Archive:
         except FencedError as error:
             self.fenced = error
             self.stop()
-        except TakenError as error:
-            self.taken = error
+        except (TakenError, LostSnapshotError) as error:
+            self.blocked = error
             self.stop()
         except (LitelogError, OSError) as error:
             self._failed(error if isinstance(error, LitelogError) else SourceError(str(error)))
@@ -321,9 +322,12 @@ class Archive:
             made = self._snapshots.write_next(newest, ready, self._clearing.first_kept)
         elif newest is not None and self._snapshots.is_own(newest, ready):
             made = newest
-        else:
-            self._forget_newest(newest)
+        elif newest is not None and newest.next > (self._state.snapshot or 0):
+            self._take_newer(newest)
             return
+        else:
+            key = snapshot_key(self._name, self._state.snapshot or 0)
+            raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))
         self._clearing.snapped(made)
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
@@ -335,13 +339,12 @@ class Archive:
         where = (self._pair.source.folder, self._pair.client.url)
         self._pair.listener.snapped(Snapped(*where, made.key, made.first, made.next))
 
-    def _forget_newest(self, there: Snapshot | None) -> None:
-        """The newest snapshot is not the one that is remembered: what lies behind the one there is sealed again."""
+    def _take_newer(self, there: Snapshot) -> None:
+        """The newest snapshot is a later one than is remembered, as after a crash: go on after it."""
         with self._changed:
             before = self._state.snapshot
             self._newest = there
-            self._state = replace(self._state, snapshot=self._claim.first if there is None else there.next)
-            self._state = self._state.with_finished()
+            self._state = self._state.with_snapshot(there.next)
         _logger.warning(
             "%s: the newest snapshot of generation %s stands at index %s, not at %s: the next one is made from it",
             self._pair.client.url,

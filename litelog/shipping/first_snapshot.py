@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog import claim as claims
 from litelog import snapshot
 from litelog.claim import Relation
-from litelog.errors import CorruptionError, CorruptObjectError, ExistsError
+from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError
+from litelog.layout import sealed_key
 from litelog.log.place import Place
 from litelog.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_cursor import describe
 from litelog.reading.wal_search import read_header
+from litelog.sealed_segment import read_footer
 from litelog.shipping.finished_files import UnfitError
+from litelog.shipping.proof import find_lost_indexes
 from litelog.shipping.snapshots import find_snapshot
 from litelog.snapshot import Snapshot
+from litelog.snapshot_entries import make_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from litelog.claim import Claim
+    from litelog.position import Generation
     from litelog.reading.lineage import Tip
-    from litelog.replica_client import ReplicaClient
+    from litelog.replica_client import IndexedInfo, ReplicaClient
     from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.replica_state import ReplicaState
     from litelog.snapshot_entries import SnapshotEntry
@@ -37,15 +44,75 @@ class Opened:
     claim: Claim
     predecessor: Tip | None
     known: Sequence[SnapshotEntry]
-    """What the predecessor's newest snapshot names."""
+    """What is sealed of the predecessor, and there."""
     number: int | None = None
     """That of the log's first record, where the predecessor's WAL segments tell it and the source does not."""
 
 
-def find_known(client: ReplicaClient, claim: Claim) -> Sequence[SnapshotEntry]:
-    """What the newest snapshot of a claim's predecessor names: a listing and a GET."""
-    found = find_snapshot(client, generation(claim.predecessor)) if claim.predecessor is not None else None
-    return found.segments if found is not None else ()
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is sealed of a generation, in the order of its indexes."""
+
+    entries: Sequence[SnapshotEntry] = ()
+    """Of sealed segments that are there, with the size that they should have."""
+    lost: Sequence[SnapshotEntry] = ()
+    """Of those that are not."""
+
+
+def find_known(client: ReplicaClient, name: Generation | None, damaged: Collection[str] = ()) -> Known:
+    """What the newest snapshot of a generation names, and what is there of it; where its snapshots are lost, what its
+    own sealed segments say. A listing and a GET, and a listing of each generation that holds sealed segments.
+
+    ``damaged``: keys of sealed segments that are there and cannot be read.
+    """
+    if name is None:
+        return Known()
+    found = find_snapshot(client, name)
+    if found is None:
+        return Known([entry for entry in _read_entries(client, name) if entry.key not in damaged])
+    holders = dict.fromkeys(entry.generation for entry in found.segments)
+    sizes = {
+        (holder, info.index): info.size for holder in holders for info in client.sealed_segments(generation(holder))
+    }
+    kept: list[SnapshotEntry] = []
+    lost: list[SnapshotEntry] = []
+    for entry in found.segments:
+        there = sizes.get((entry.generation, entry.sealed_index)) == entry.size and entry.key not in damaged
+        (kept if there else lost).append(entry)
+    return Known(kept, lost)
+
+
+def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, upto: int) -> int | None:
+    """The highest index below ``upto`` of which the replica lost something, as far as that is known. None: nothing.
+
+    ``state``: of the generation whose sealed segments are ``known``, if it is the owner's. What it has as WAL segments
+    alone is compared with what the owner remembers.
+    """
+    holes = [entry.index for entry in known.lost if entry.index < upto]
+    if state is not None and state.claim is not None:
+        sealed = known.entries[-1].index + 1 if known.entries else 0
+        tallies = [tally for tally in state.tallies if sealed <= tally.index < upto]
+        holes += find_lost_indexes(client, generation(claims.parse(state.claim).generation), tallies)
+    return max(holes, default=None)
+
+
+def count_kept(known: Known, upto: int) -> int:
+    """How many sealed segments end at index ``upto`` without a hole between them."""
+    indexes = {entry.index for entry in known.entries}
+    return next((count for count in range(upto) if upto - 1 - count not in indexes), upto)
+
+
+def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotEntry]:
+    """Of each sealed segment of a generation what its footer says: a listing, and a ranged GET or two for each."""
+    for info in client.sealed_segments(name):
+        with suppress(CorruptObjectError, NotFoundError):  # then it is sealed anew
+            yield _read_entry(client, name, info)
+
+
+def _read_entry(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SnapshotEntry:
+    key = sealed_key(name, info.index)
+    read = partial(client.read_sealed_segment, name, info.index)
+    return make_entry(read_checked(lambda: None, lambda _: read_footer(key, read, info.size)), info.size)
 
 
 def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
@@ -68,12 +135,7 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
     ``FirstContact.seal`` raises, and UnfitError.
     """
     claim, state = opened.claim, opened.state
-    older: list[SnapshotEntry] = []
-    if contact is not None and claim.relation is Relation.CONTINUES:
-        mapped = (replace(entry, index=entry.index + claim.shift) for entry in opened.known)
-        older = [entry for entry in mapped if entry.index < state.base]
-    if older and older[-1].index != state.base - 1:
-        older = []
+    older = _find_older(opened) if contact is not None else []
     place = state.place if contact is None else contact.number_on(state.place, older, opened.number)
     if contact is None or claim.first == state.base:
         return tuple(older), place
@@ -89,6 +151,21 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
     if sealing.unfit is not None:
         raise sealing.unfit
     return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after
+
+
+def _find_older(opened: Opened) -> list[SnapshotEntry]:
+    """What comes before the log's first log segment without a hole, by the indexes of the generation that begins."""
+    claim, state = opened.claim, opened.state
+    if claim.relation is Relation.CONTINUES:
+        shift = claim.shift
+    elif state.salvaged is not None:
+        shift = -state.salvaged
+    else:
+        return []
+    mapped = [replace(entry, index=entry.index + shift) for entry in opened.known]
+    mapped = [entry for entry in mapped if 0 <= entry.index < state.base]
+    kept = count_kept(Known(mapped), state.base)
+    return mapped[len(mapped) - kept :]
 
 
 def write_first_snapshot(

@@ -26,7 +26,15 @@ from litelog.shipping.fencing import (
     require_newest,
 )
 from litelog.shipping.finished_files import UnfitError
-from litelog.shipping.first_snapshot import Opened, find_known, find_number, seal_first, write_first_snapshot
+from litelog.shipping.first_snapshot import (
+    Opened,
+    count_kept,
+    find_hole,
+    find_known,
+    find_number,
+    seal_first,
+    write_first_snapshot,
+)
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.proof import describe_lost, find_lost, require_epoch
 from litelog.shipping.replica_state import ReplicaState
@@ -103,6 +111,8 @@ class Owner:
         """The newest epoch that turned out to have a claim of ours already."""
         self._unsettled: ReplicaState | None = None
         self._opened: Opened | None = None
+        self.damaged: frozenset[str] = frozenset()
+        """The keys of sealed segments that are known to be damaged: no later generation relies on them."""
         self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
         """Called with what a generation's first snapshot names, once it is durable and before it is relied on."""
         self.went_on = False
@@ -209,6 +219,7 @@ class Owner:
         if latest is not None and latest[0].epoch >= epoch:
             raise StoreError("list", CLAIMS, f"does not show the claim of epoch {latest[0].epoch}, which is there")
         claim, base = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
+        claim, base, salvaged, lost = self._go_round_holes(claim, base, state)
         finished = self.contact.files.find(start_file, self._unfit) if self.contact is not None else []
         claim = replace(claim, first=base + len(finished))
         state = ReplicaState(
@@ -219,12 +230,46 @@ class Owner:
             base=base,
             tried=self._fencing.value,
             epoch=epoch - 1,
+            salvaged=salvaged,
+            lost=lost,
             place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
         return self._settle(state, reason, start_file, forked=forked)
 
     # --- steps
+
+    def _go_round_holes(
+        self, claim: Claim, base: int, state: ReplicaState | None
+    ) -> tuple[Claim, int, int | None, str]:
+        """What to claim, with which base, where the replica lost what comes before the log's first log segment.
+
+        The log does not hold that any more. A generation that continued it could not be restored: this one diverges,
+        and begins with what is whole after the last hole. Else: what was given. Also the index of the first log segment
+        that is salvaged, and what was lost for good.
+        """
+        lost = state.lost if state is not None else ""
+        if claim.relation is not Relation.CONTINUES or claim.predecessor is None or base == 0:
+            return claim, base, None, lost
+        name = generation(claim.predecessor)
+        first_here = base - claim.shift  # by the predecessor's indexes
+        known = find_known(self._client, name, self.damaged)
+        is_own = state is not None and state.claim is not None and claims.parse(state.claim).generation == name
+        hole = find_hole(self._client, known, state if is_own else None, first_here)
+        if hole is None:
+            return claim, base, None, lost
+        kept = count_kept(known, first_here) if self.contact is not None else 0
+        why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
+        extra = fields("objects-unrecoverable", log=self._source.folder, replica=self._client.url, reason=why)
+        _logger.error(
+            "%s: %s: what a default restore gives begins after them; what is whole before them is restored with "
+            "--generation %s",
+            self._client.url,
+            why,
+            name,
+            extra=extra,
+        )
+        return replace(claim, relation=Relation.DIVERGED, reason=why, shift=0), kept, first_here - kept, why
 
     def _find_latest(self) -> tuple[Claim, Tip] | None:
         """What a reader would read now: that is what a new generation continues, or diverges from."""
@@ -300,7 +345,9 @@ class Owner:
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         tips = close_below(self._client, claim, below, self._clock)
-        known = find_known(self._client, claim) if self.contact is not None and claim.first > 0 else ()
+        wanted = self.contact is not None and claim.first > 0 and claim.predecessor is not None
+        below_it = generation(claim.predecessor) if wanted and claim.predecessor is not None else None
+        known = find_known(self._client, below_it, self.damaged).entries
         is_told = self._source.format.self_numbered or state.place.sequence is not None
         number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
         return Opened(state, claim, self._predecessor_tip(claim, tips), known, number)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from litelog.claim import Claim
+    from litelog.position import Generation
     from litelog.replica_client import ReplicaClient, WalSegmentInfo
     from litelog.shipping.replica_state import ReplicaState
 
@@ -140,6 +141,18 @@ def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, 
             what = f"holds {found.count} WAL segments where {tally.count} were put"
             same = "holds WAL segments of other names or sizes than were put"
             yield f"{wal_prefix(name, tally.index)} {same if found.count == tally.count else what}"
+
+
+def find_lost_indexes(client: ReplicaClient, name: Generation, tallies: Sequence[IndexTally]) -> list[int]:
+    """The indexes whose WAL segments are not those that were counted. One listing, or none for no tallies."""
+    if not tallies:
+        return []
+    there: dict[int, IndexTally] = {}
+    for info in client.wal_segments(name, Position(name, tallies[0].index, 0)):
+        if info.position.index > tallies[-1].index:
+            break
+        there[info.position.index] = _add(there.get(info.position.index), info)
+    return [tally.index for tally in tallies if there.get(tally.index) != tally]
 
 
 def _add(tally: IndexTally | None, info: WalSegmentInfo) -> IndexTally:

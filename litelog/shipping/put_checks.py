@@ -27,6 +27,10 @@ class LostSegmentError(DivergedError):
     """It is the replica that lacks something, and not the log: a new generation may continue this one."""
 
 
+class LostObjectsError(LostSegmentError):
+    """The replica lost what was acknowledged."""
+
+
 class PutChecks:
     """One generation's. Used by one thread at a time."""
 
@@ -79,7 +83,7 @@ class PutChecks:
             self._in_doubt = True
             raise
         if lost:
-            raise LostSegmentError(self._folder, describe_lost(lost))
+            raise LostObjectsError(self._folder, describe_lost(lost))
         self._proved_at = self._clock.monotonic()
 
     def _look_if_due(self) -> None:

@@ -15,9 +15,10 @@ from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.listener import Snapped
 from litelog.shipping.pair import Pair
-from litelog.shipping.put_checks import LostSegmentError, PutChecks
+from litelog.shipping.put_checks import LostObjectsError, LostSegmentError, PutChecks
 from litelog.shipping.sealing_job import UnderWayError
 from litelog.shipping.settings import Settings
+from litelog.shipping.snapshots import LostSnapshotError
 from litelog.shipping.state_keeper import StateKeeper
 from litelog.shipping.truncating import ReplicatedNotes
 from litelog.shipping.wal_writer import WalWriter
@@ -169,7 +170,7 @@ class Replica:
         """Whether there may be something to ship: cheap, and no request."""
         if self.waiting and self.sealing:
             return False
-        blocked = self._fork is not None or (self._archive is not None and self._archive.taken is not None)
+        blocked = self._fork is not None or (self._archive is not None and self._archive.blocked is not None)
         return self._writer is None or blocked or self._writer.changed()
 
     def pending_bytes(self) -> int:
@@ -332,17 +333,22 @@ class Replica:
     def _note_fork(self, fork: DivergedError) -> None:
         """Keep a fork in mind, and say so once, however often beginning anew is tried."""
         self._fork = fork
+        lost = isinstance(fork, LostObjectsError)
+        event, level = ("objects-lost", logging.ERROR) if lost else ("diverged", logging.WARNING)
         log, replica = self._source.folder, self._client.url
-        extra = fields("diverged", log=log, replica=replica, position=self.position, reason=fork.reason)
-        _logger.warning("%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
+        extra = fields(event, log=log, replica=replica, position=self.position, reason=fork.reason)
+        _logger.log(level, "%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
 
     def _ship(self, going_on: Callable[[], bool]) -> bool:
         if self._writer is None:
             self._start()
         assert self._writer is not None
         assert self._archive is not None
-        if self._archive.taken is not None:
-            raise LostSegmentError(self._source.folder, str(self._archive.taken))
+        blocked = self._archive.blocked
+        if isinstance(blocked, LostSnapshotError):
+            raise LostObjectsError(self._source.folder, blocked.reason)
+        if blocked is not None:
+            raise LostSegmentError(self._source.folder, str(blocked))
         before = self._writer.index
         try:
             shipped = self._writer.ship(going_on)

@@ -78,6 +78,12 @@ class ReplicaState:
     tallies: tuple[IndexTally, ...] = ()
     """The WAL segments that were acknowledged since the newest snapshot, counted."""
 
+    salvaged: int | None = None
+    """In a generation that diverged as the replica had lost something that the log does not hold: the index in the
+    predecessor of the first log segment that is still whole there."""
+    lost: str = ""
+    """What the replica lost for good in this owner's time."""
+
     def forgotten(self) -> ReplicaState:
         """That of the same owner and log, which has shipped nothing: its replica may be an empty one."""
         return ReplicaState(self.owner, self.log)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import snapshot as snapshots
-from litelog.errors import CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
+from litelog.errors import CorruptObjectError, DivergedError, ExistsError, NotFoundError, UnknownVersionError
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.log.source import SegmentNames
@@ -51,6 +51,10 @@ def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
 def read_snapshot(client: ReplicaClient, name: Generation, index: int) -> Snapshot:
     """The snapshot at ``index``. NotFoundError, CorruptObjectError."""
     return read_checked(lambda: client.read_snapshot(name, index), partial(snapshots.decode, snapshot_key(name, index)))
+
+
+class LostSnapshotError(DivergedError):
+    """A snapshot that was durable is gone, and what it names with it: another generation has to describe the log."""
 
 
 class Snapshots:

@@ -535,7 +535,7 @@ def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_gone_round_by_a
     first, second = daemon.claims
     assert (second.relation, second.predecessor) == ("continues", first.generation)
     assert daemon.replica.archive is not None
-    assert daemon.replica.archive.taken is None
+    assert daemon.replica.archive.blocked is None
     grow(daemon, clock, 1)
     daemon.replica.archive.ask()
     assert daemon.replica.archive.status.error is None

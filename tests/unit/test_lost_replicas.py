@@ -3,6 +3,7 @@ acknowledged is restored by default."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -269,3 +270,124 @@ def test_an_object_of_another_size_is_no_object_that_was_put(
     log.append(1)
     daemon.sync()
     assert restored(store, log, tmp_path / "out") == log.files()
+
+
+# --- snapshots
+
+
+def test_a_lost_snapshot_is_said_once_and_all_is_described_anew(
+    log: LogBuilder, state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, store = ManualClock(), CountingStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=Settings(snapshot_interval=60))
+    daemon.sync()
+    name = daemon.generation
+    store.delete([key for key in objects(store) if parse_snapshot(key) is not None])
+    log.roll(2)
+    daemon.sync()
+    clock.advance(61)
+    store.requests.clear()
+    with caplog.at_level(logging.INFO):
+        assert daemon.replica.archive is not None
+        daemon.replica.archive.poke()
+        assert daemon.replica.changed()
+        assert store.total() < 10
+        daemon.sync()
+    (said,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert (said.event, "snapshot" in said.getMessage()) == ("objects-lost", True)  # type: ignore[attr-defined]
+    assert daemon.generation != name
+    assert daemon.replica.archive is not None
+    assert daemon.replica.archive.blocked is None
+    clock.advance(61)
+    daemon.replica.archive.poke()
+    assert daemon.replica.archive.blocked is None
+    assert not daemon.sync()
+    assert restored(store, log, tmp_path / "out") == log.files()
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_the_newest_snapshots_are_lost_and_the_log_is_restored(
+    log: LogBuilder, state: str, tmp_path: Path, lost: int
+) -> None:
+    clock, store = ManualClock(), MemoryStore("test")
+    settings = Settings(snapshot_segments=1, wal_retention=1)
+    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=settings)
+    for _ in range(4):
+        daemon.sync()
+        log.roll(2)
+        clock.advance(5)
+    daemon.sync()
+    snapshots = [key for key in objects(store) if parse_snapshot(key) is not None]
+    assert len(snapshots) > 3
+    store.delete(snapshots[-lost:])
+    for _ in range(3):
+        log.roll(1)
+        clock.advance(5)
+        daemon.sync()
+    assert restored(store, log, tmp_path / "out") == log.files()
+
+
+# --- what the log does not hold any more
+
+
+def drop_oldest(log: LogBuilder, count: int) -> dict[str, bytes]:
+    """Have the source drop its oldest log segments; what they held."""
+    held = log.files()
+    dropped = {name: held[name] for name in sorted(held)[:count]}
+    for name in dropped:
+        log.delete(name)
+    return dropped
+
+
+@pytest.mark.parametrize("lost", [0, 2, 4])
+def test_after_a_hole_that_nothing_can_fill_the_rest_is_restored_and_the_loss_is_said(
+    log: LogBuilder, state: str, tmp_path: Path, lost: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, store = ManualClock(), FaultyStore(MemoryStore("test"))
+    settings = Settings(snapshot_segments=1, wal_retention=1)
+    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=settings)
+    for _ in range(7):
+        daemon.sync()
+        log.roll(2)
+        clock.advance(5)
+    daemon.sync()
+    name = daemon.generation
+    everything = log.files()
+    drop_oldest(log, 5)
+    wal = [key for key in objects(store) if parse_wal(key) is not None]
+    store.inner.delete([f"generations/{name}/segments/{lost:016x}.segment.lz4", wal[-1]])
+    store._script["put"] = [Fault.BEFORE]
+    log.append(1)
+    with pytest.raises(StoreError):
+        daemon.sync()
+    daemon.sync()
+    log.append(1)
+    daemon.sync()
+    whole = {file: data for file, data in everything.items() if file > sorted(everything)[lost]}
+    assert restored(store, log, tmp_path / "out") == {**whole, **log.files()}
+    kinds = [record.event for record in caplog.records if record.levelno >= logging.ERROR]  # type: ignore[attr-defined]
+    assert kinds == ["objects-lost", "objects-unrecoverable"]
+    kept = daemon.folder.load()
+    assert kept is not None
+    assert f"up to index {lost}" in kept.lost
+
+
+def test_what_only_the_replica_holds_stays_in_what_is_restored_after_another_loss(
+    log: LogBuilder, state: str, tmp_path: Path
+) -> None:
+    clock, store = ManualClock(), FaultyStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=Settings(snapshot_segments=2))
+    for _ in range(7):
+        daemon.sync()
+        log.roll(2)
+        clock.advance(5)
+    daemon.sync()
+    dropped = drop_oldest(log, 6)
+    wal = [key for key in objects(store) if parse_wal(key) is not None]
+    store.inner.delete(wal[-1:])
+    daemon.replica.doubt()
+    log.append(1)
+    daemon.sync()
+    log.append(1)
+    daemon.sync()
+    assert restored(store, log, tmp_path / "out") == {**dropped, **log.files()}
