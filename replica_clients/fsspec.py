@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import errno
 import re
-from contextlib import contextmanager, suppress
+import threading
+from collections.abc import Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
 from fsspec.registry import get_filesystem_class
@@ -30,7 +33,7 @@ from replica_clients.fsspec_options import TAKEN, plain, require_options, requir
 from replica_clients.quiet import silence_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -86,9 +89,12 @@ class FsspecStore:
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
-        pieces = list(body)  # none of them takes a stream, and refuses a second writer: an object is held whole
-        content = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
-        del pieces
+        # None of them takes a stream, and refuses a second writer: an object is held whole. One that is made as it is
+        # put may be large, and the only one: logs that are met for the first time have several on their way.
+        with _made_whole if not isinstance(body, Sequence) else nullcontext():
+            self._put_whole(key, _join(body), create_only)
+
+    def _put_whole(self, key: str, content: bytes, create_only: bool) -> None:
         with self._mapped("put", key):
             try:
                 self._creation.write(self._file_system(), self._path(key), content, create_only)
@@ -231,6 +237,20 @@ class FsspecStore:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return re.sub(r"(?i)(sig|signature|token)=[^&\s\"']+", r"\1=***", text)
+
+
+_made_whole = threading.Lock()
+"""Held by who puts an object that is made as it is put: memory is the process's, whatever the store."""
+
+
+def _join(body: Iterable[Buffer]) -> bytes:
+    """One bytes object. What is made as it goes is put together as it comes, and not held twice."""
+    if isinstance(body, Sequence):
+        return body[0] if len(body) == 1 and isinstance(body[0], bytes) else b"".join(body)
+    whole = BytesIO()
+    for buffer in body:
+        whole.write(buffer)
+    return whole.getvalue()
 
 
 class _Reader(ByteStream):

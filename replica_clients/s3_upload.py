@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from crc32c import crc32c
@@ -17,25 +16,29 @@ from litelog.errors import StoreError
 from litelog.event_fields import fields
 from litelog.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.s3_errors import S3Error
+from replica_clients.upload_parts import OF_PROCESS, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from typing_extensions import Buffer
 
     from litelog.object_store import ObjectStore
     from replica_clients.s3_connection import S3Connection
     from replica_clients.s3_settings import S3Settings
+    from replica_clients.upload_parts import Part, PartBudget
 
 SINGLE_BYTES = 64 << 20
 """Up to here one request is cheaper; above, a failure in one costs too much of what was sent already."""
 
-PART_BYTES = 16 << 20
+PART_BYTES = 8 << 20
+"""More would take more memory, and less more requests."""
+
 MAX_PARTS = 10_000
-"""S3's limit. Objects above 160 GB would have larger parts."""
+"""S3's limit, at 78 GiB."""
 
 PARTS_AT_ONCE = 4
-"""Copies of parts that are in memory, besides the body itself: 64 MiB."""
+"""Parts of one upload that are under way. How many there are in memory is ``upload_parts``' matter."""
 
 PART_RETRIES = RetryPolicy(attempts=6, total_seconds=30.0, longest_seconds=1.0)
 """For each part by itself: where one request in three fails, an upload of a hundred would hardly ever go up as a whole.
@@ -55,11 +58,14 @@ _logger = logging.getLogger(__name__)
 class S3Upload:
     """Puts objects over a connection. ``single_bytes`` and ``part_bytes`` are for tests, where 64 MiB take too long."""
 
-    def __init__(self, connection: S3Connection, single_bytes: int, part_bytes: int) -> None:
+    def __init__(
+        self, connection: S3Connection, single_bytes: int, part_bytes: int, budget: PartBudget = OF_PROCESS
+    ) -> None:
         self._connection = connection
         self._settings = connection.settings
         self._single_bytes = single_bytes
         self._part_bytes = part_bytes
+        self._budget = budget
         self._encryption = _encryption(connection.settings)
         self._placement = _placement(connection.settings)
         self._under_way: set[threading.Event] = set()
@@ -70,46 +76,44 @@ class S3Upload:
         A body that is no sequence is not held: it goes up part by part, and in one request where it has but one.
         """
         condition = {"IfNoneMatch": "*"} if create_only else {}
-        if isinstance(body, Sequence):
-            size = sum(memoryview(buffer).nbytes for buffer in body)
-            if size > self._single_bytes:
-                self._put_parts(key, cut(body, max(self._part_bytes, -(-size // MAX_PARTS))), condition)
-                return
-            content = _join(body)
+        if not isinstance(body, Sequence):
+            self._put_made(key, Parts(body, self._part_bytes, self._budget), condition)
+        elif sum(memoryview(buffer).nbytes for buffer in body) > self._single_bytes:
+            self._put_parts(key, Parts(body, self._part_bytes, self._budget), condition)
         else:
-            parts = cut(body, self._part_bytes)
-            content = next(parts, b"")
-            if (second := next(parts, None)) is not None:
-                self._put_parts(key, chain([content, second], parts), condition)
-                return
-        self._request(
-            "put",
-            key,
-            "put_object",
-            Body=content,
-            **digest(content, self._settings.checksum),
-            **condition,
-            **self._placement,
-            **self._encryption,
-        )
+            self._put_single(key, _join(body), condition)
 
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
         """As a create-only ``put``, in parts whatever its size: a store may keep writers apart in the one alone."""
-        self._put_parts(key, cut(body, self._part_bytes), {"IfNoneMatch": "*"})
+        self._put_parts(key, Parts(body, self._part_bytes, self._budget), {"IfNoneMatch": "*"})
 
     def close(self) -> None:
         """Have nothing tried anew that is under way: what is waiting for that ends with its last error."""
         for ended in self._under_way.copy():
             ended.set()
 
-    def _put_parts(self, key: str, contents: Iterable[bytes], condition: dict[str, str]) -> None:
+    def _put_made(self, key: str, parts: Parts, condition: dict[str, str]) -> None:
+        """Put what is made as it goes: of what length shows only when the first part is full."""
+        with parts.take() as first:
+            if parts.has_more():
+                self._put_parts(key, parts, condition, first)
+            else:
+                self._put_single(key, first.content[0], condition)
+
+    def _put_single(self, key: str, content: bytes, condition: dict[str, str]) -> None:
+        checked = digest(content, self._settings.checksum)
+        self._request(
+            "put", key, "put_object", Body=content, **checked, **condition, **self._placement, **self._encryption
+        )
+
+    def _put_parts(self, key: str, parts: Parts, condition: dict[str, str], first: Part | None = None) -> None:
         algorithm = _ALGORITHMS.get(self._settings.checksum)
         declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
         begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
         with self._connection.failures.reading("put", key):
             upload = _Upload(self._connection, key, str(begun["UploadId"]))
         try:
-            self._send_parts(key, upload, contents)
+            self._send_parts(key, upload, parts, first)
             self._request(  # once: only who compares what is there tells a lost answer from another writer
                 "put",
                 key,
@@ -123,19 +127,33 @@ class S3Upload:
             self._abort(key, upload)
             raise
 
-    def _send_parts(self, key: str, upload: _Upload, contents: Iterable[bytes]) -> None:
+    def _send_parts(self, key: str, upload: _Upload, parts: Parts, first: Part | None) -> None:
         """Send them all, each tried anew by itself. The first that fails for good ends the others."""
         ended = threading.Event()
         self._under_way.add(ended)
         patient = RetryingStore(cast("ObjectStore", upload), ended, PART_RETRIES)
+
+        def send(number: int, part: Part) -> None:
+            try:
+                patient.put(str(number), part.content)
+            finally:
+                part.drop()
+
         with ThreadPoolExecutor(PARTS_AT_ONCE, "s3-part") as pool:
             running: set[Future[None]] = set()
+            number = 0
             try:
-                for number, content in enumerate(contents, 1):
+                while number == 0 or parts.has_more():
+                    number += 1
                     if number > MAX_PARTS:
                         reason = f"is larger than {MAX_PARTS} parts of {self._part_bytes} bytes"
                         raise StoreError("put", key, reason, retryable=False)
-                    running.add(pool.submit(patient.put, str(number), [content]))
+                    part = first if number == 1 and first is not None else parts.take()
+                    try:
+                        running.add(pool.submit(send, number, part))
+                    except BaseException:
+                        part.drop()
+                        raise
                     running = _wait_for(running, PARTS_AT_ONCE - 1)
                 _wait_for(running, 0)
             finally:
@@ -214,23 +232,6 @@ def digest(content: bytes, checksum: str) -> dict[str, str]:
     else:
         value = hashlib.md5(content, usedforsecurity=False).digest()
     return {_DIGESTS[checksum]: base64.b64encode(value).decode()}
-
-
-def cut(body: Iterable[Buffer], part_bytes: int) -> Iterator[bytes]:
-    """The bytes of the buffers, put together, in parts of ``part_bytes`` and a shorter last one."""
-    pieces: list[memoryview] = []
-    room = part_bytes
-    for buffer in body:
-        view = memoryview(buffer).cast("B")
-        while len(view) >= room:
-            yield b"".join([*pieces, view[:room]])
-            view = view[room:]
-            pieces, room = [], part_bytes
-        if len(view):
-            pieces.append(view)
-            room -= len(view)
-    if pieces:
-        yield b"".join(pieces)
 
 
 def _join(body: Sequence[Buffer]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import tomllib
 import uuid
 from contextlib import closing
@@ -268,6 +269,26 @@ def test_secrets_in_an_error_are_not_repeated(flat: FsspecStore) -> None:
     shown = f"{caught.value} {caught.value.__cause__} {flat!r}"
     assert CANARY not in shown
     assert "c2lnbmF0dXJl" not in shown
+
+
+def test_of_objects_that_are_made_as_they_are_put_one_is_in_memory_at_a_time(flat: FsspecStore) -> None:
+    """None of these file systems takes a stream that refuses a second writer, so each is held whole."""
+    began = threading.Event()
+
+    def first() -> Iterator[bytes]:
+        other.start()
+        yield b"1"
+        assert not began.wait(0.1), "the other one is made while this one is in memory"
+        yield b"2"
+
+    def second() -> Iterator[bytes]:
+        began.set()
+        yield b"3"
+
+    other = threading.Thread(target=lambda: flat.put("b", second()))
+    flat.put("a", first())
+    other.join()
+    assert (read(flat, "a"), read(flat, "b")) == (b"12", b"3")
 
 
 def test_a_short_read_is_an_error_and_no_end(flat: FsspecStore) -> None:

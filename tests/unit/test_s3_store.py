@@ -23,7 +23,8 @@ from litelog.object_store import ObjectInfo
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_clients import CONTINUE_BYTES
 from replica_clients.s3_settings import read_settings
-from replica_clients.s3_upload import PARTS_AT_ONCE, cut
+from replica_clients.s3_upload import PARTS_AT_ONCE
+from replica_clients.upload_parts import PARTS_IN_PROCESS, PartBudget, Parts
 from tests.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 
 if TYPE_CHECKING:
@@ -213,7 +214,10 @@ def test_a_key_that_a_batch_could_not_delete_is_named() -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=12), st.integers(1, 40))
 def test_parts_are_the_body_and_as_large_as_asked_for(buffers: list[bytes], part_bytes: int) -> None:
-    parts = list(cut(buffers, part_bytes))
+    cut, parts = Parts(buffers, part_bytes, PartBudget(1)), []
+    while cut.has_more():
+        with cut.take() as part:
+            parts += part.content
     assert b"".join(parts) == b"".join(buffers)
     assert all(len(part) == part_bytes for part in parts[:-1])
     assert all(0 < len(part) <= part_bytes for part in parts)
@@ -326,7 +330,7 @@ def test_a_body_that_is_made_as_it_goes_is_not_held() -> None:
     with ScriptedServer(Multipart(look)) as server:
         S3Store(read_settings("s3://bucket", options(server)), single_bytes=1 << 20, part_bytes=10).put("key", Made())
     assert (made, len(ahead)) == (400, 40)
-    assert max(ahead) <= PARTS_AT_ONCE + 2  # two are made before it is known that there are several
+    assert max(ahead) <= PARTS_IN_PROCESS + 0.1, "and of the next part one buffer, which shows that there is one"
     sent = {re.search(r"partNumber=(\d+)", request.path)[1]: request.body for request in server.requests[1:-1]}  # type: ignore[index]
     assert b"".join(sent[str(number)] for number in range(1, 41)) == b"0123456789" * 40
 
