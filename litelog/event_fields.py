@@ -59,6 +59,7 @@ EVENTS = {
     "not-listening": "It does not, and replication goes on without.",
     "http-ended": "It has ended by an error.",
     "token-refused": "The token file cannot be used; no token is accepted until it can.",
+    "status-failed": "The daemon's own status could not be had; it is tried again, and health reports how old it is.",
     "measuring-failed": "The logs' folders could not be looked at for the lag.",
     "heartbeat-failed": "The heartbeat URL could not be called.",
     "heartbeat-answered": "It was answered again.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from litelog.server.report import SyncReport, UnreachedReport
 from litelog.server.reporting import make_report
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Iterator
 
     from starlette.requests import Request
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from litelog.server.report import Reason, Report
     from litelog.server.token_file import TokenFile
 
+_FORMATS = ("application/openmetrics-text", "text/plain")
+_VERSION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9}){0,3})?")
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -69,7 +72,10 @@ class Handlers:
 
     def metrics(self, request: Request) -> Response:
         """As Prometheus reads them, in the format that it asks for."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        if not all(map(_VERSION.fullmatch, _read_versions(accept))):
+            return _error(400, "the Accept header is malformed: it asks for a version that is not a number")
+        encode, content_type = choose_encoder(accept)
         return Response(encode(self._registry), headers={**_NO_STORE, "content-type": content_type})
 
     def healthz(self, request: Request) -> Response:
@@ -132,6 +138,15 @@ def make_app(
         Route("/sync", handlers.sync, methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, hosts=hosts)])
+
+
+def _read_versions(accept: str) -> Iterator[str]:
+    """The versions that an Accept header asks for of the formats that metrics have."""
+    for each in accept.split(","):
+        kind, *parameters = each.split(";")
+        if kind.strip() in _FORMATS:
+            pairs = (parameter.partition("=") for parameter in parameters)
+            yield from (value.strip() for name, _, value in pairs if name.strip() == "version")
 
 
 def _verdict(request: Request, reasons: list[Reason]) -> Response:

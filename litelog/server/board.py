@@ -12,13 +12,15 @@ from litelog.errors import LitelogError
 from litelog.event_fields import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from litelog.clock import Clock
     from litelog.server.daemon import Daemon, Rules
     from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
 
 MEASURE_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+"""How soon it is tried again after a bug."""
 FRESH_SECONDS = 0.25
 """A status younger than this is given again: however many ask, the daemon is asked four times a second."""
 PATIENCE_SECONDS = 2.0
@@ -64,7 +66,7 @@ class Board:
         self._oldest = math.inf  # what was taken before is not given; there is nothing yet
         self._failed = False
         self._threads = [
-            threading.Thread(target=work, name=name, daemon=True)
+            threading.Thread(target=self._go_on, args=(work, name), name=name, daemon=True)
             for work, name in ((self._measure, "measure"), (self._take, "status"))
         ]
 
@@ -103,28 +105,45 @@ class Board:
         with self._changed:
             self._oldest = self.clock.monotonic()
 
-    def _measure(self) -> None:
+    def _go_on(self, work: Callable[[], None], name: str) -> None:
+        """Do ``work`` again and again. What is a bug in it ends no thread: it is logged once, what is known grows old,
+        which health reports, and the work is tried again."""
+        failed = False
         while not self._stopped.is_set():
             try:
-                self._daemon.measure()
-            except (LitelogError, OSError) as error:
-                self._tell(error)
+                work()
+            except Exception as error:
+                if not failed:
+                    failed = True
+                    said = "the daemon's %s cannot be had: %s; it is tried again each %g s"
+                    extra = fields("status-failed", part=name)
+                    _logger.exception(said, name, error, RETRY_SECONDS, extra=extra)
+                self._stopped.wait(RETRY_SECONDS)
             else:
-                self._measured = self.clock.monotonic()
-            self._stopped.wait(MEASURE_SECONDS)
+                failed = False
+
+    def _measure(self) -> None:
+        try:
+            self._daemon.measure()
+        except (LitelogError, OSError) as error:
+            self._tell(error)
+        else:
+            self._measured = self.clock.monotonic()
+        self._stopped.wait(MEASURE_SECONDS)
 
     def _take(self) -> None:
-        while not self._stopped.is_set():
-            with self._changed:
-                self._changed.wait_for(lambda: self._wanted or self._stopped.is_set())
-                self._wanted = False
-            taken, time = self.clock.monotonic(), self.clock.now()
-            opened, statuses, lacking = self._daemon.opened, self._daemon.status(), self._daemon.not_replicated()
-            with self._changed:
-                self._statuses, self._taken, self._time = statuses, taken, time
-                self._opened, self._not_replicated = opened, lacking
-                self._oldest = taken if self._oldest == math.inf else self._oldest
-                self._changed.notify_all()
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted or self._stopped.is_set())
+            if self._stopped.is_set():
+                return
+            self._wanted = False
+        taken, time = self.clock.monotonic(), self.clock.now()
+        opened, statuses, lacking = self._daemon.opened, self._daemon.status(), self._daemon.not_replicated()
+        with self._changed:
+            self._statuses, self._taken, self._time = statuses, taken, time
+            self._opened, self._not_replicated = opened, lacking
+            self._oldest = taken if self._oldest == math.inf else self._oldest
+            self._changed.notify_all()
 
     def _tell(self, error: Exception) -> None:
         if not self._failed:

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     import asyncio
 
 MAX_CLIENTS = 64
-"""Connections at a time: what more come are closed at once, so that no client takes the daemon's descriptors."""
+"""Connections at a time, so that no client takes the daemon's descriptors. For one more, the oldest that waits for its
+client is closed: one without a whole request, else one whose answer its client does not read. If all of them are being
+answered, the new one is closed."""
 REQUEST_SECONDS = 10.0
 """How long a request's line and headers may take from when the connection is ready for them; so idle ones end, too."""
 RESPONSE_SECONDS = 660.0
@@ -23,14 +25,37 @@ class LimitedProtocol(H11Protocol):
     request_seconds = REQUEST_SECONDS
     _timer: asyncio.TimerHandle | None = None
     _answered: Any = None
+    waits_since = 0.0
+    """When it began to wait for its client, in the loop's seconds."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= MAX_CLIENTS:
+        if len(self.connections) >= MAX_CLIENTS and not self._make_room():
             self.transport = transport
             transport.abort()
             return
         super().connection_made(transport)
         self._expect_within(self.request_seconds)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no request to be answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client does not read its answer."""
+        return self.flow is not None and self.flow.write_paused
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited longest for its client; whether there was one."""
+        others = [each for each in self.connections if isinstance(each, LimitedProtocol)]
+        waiting = [each for each in others if each.is_idle] or [each for each in others if each.is_stalled]
+        if not waiting:
+            return False
+        oldest = min(waiting, key=lambda each: each.waits_since)
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -50,6 +75,7 @@ class LimitedProtocol(H11Protocol):
     def _expect_within(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.waits_since = self.loop.time()
         self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 

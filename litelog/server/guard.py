@@ -7,7 +7,6 @@ import ipaddress
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -32,6 +31,16 @@ that is taken for what reads, and for nothing else: another site's page could ma
 BARE = "litelog.bare"
 """In a request's scope: the answer is yes or no, without reasons."""
 
+READING = ("GET", "HEAD")
+"""Methods that change nothing and start nothing: a page of another site may send them, and cannot read the answer."""
+
+MAX_LENGTH_DIGITS = 20
+
+_LENGTH = re.compile("[0-9]+")
+_ORIGIN = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)"
+)
+_PORTS = {"http": ":80", "https": ":443"}
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
@@ -55,22 +64,25 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _refuse(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+        malformed = _find_malformed(headers)
+        if malformed is not None:
+            return _error(400, f"the {malformed} header is malformed")
         length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+        if "transfer-encoding" in headers or len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
             return _error(413, "no request here has a body")
         if self._token is not None:
             return self._refuse_unknown(scope, headers, self._token)
-        if self._hosts is None:
-            return None
+        return None if self._hosts is None else self._refuse_elsewhere(scope, headers)
+
+    def _refuse_elsewhere(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         if not self._is_ours(headers.get("host", "")):
             return _error(421, "the Host header names another place; see allowed-hosts in the configuration")
-        origin = headers.get("origin")
-        if origin is not None and scope["method"] not in ("GET", "HEAD") and not self._is_ours(urlsplit(origin).netloc):
+        if scope["method"] not in READING and not _is_same_origin(headers):
             return _error(403, "another site's page may not ask this")
         return None
 
     def _refuse_unknown(self, scope: Scope, headers: Headers, token: TokenFile) -> JSONResponse | None:
-        reads = scope["method"] in ("GET", "HEAD")
+        reads = scope["method"] in READING
         if token.accepts(_read_token(headers.get("authorization", ""), basic=reads)):
             return None
         if scope["path"] in PROBES and reads:
@@ -91,6 +103,36 @@ class Guard:
         with suppress(ValueError):
             return ipaddress.ip_address(name).is_loopback
         return False
+
+
+def _find_malformed(headers: Headers) -> str | None:
+    """The name of a header that no client may send as it is here; None where all are well."""
+    origins = headers.getlist("origin")
+    if len(origins) > 1 or not all(map(_is_origin, origins)):
+        return "Origin"
+    return None if _LENGTH.fullmatch(headers.get("content-length", "0")) else "Content-Length"
+
+
+def _is_origin(text: str) -> bool:
+    """Whether it is what browsers send: a scheme, a host and perhaps a port; or null."""
+    match = _ORIGIN.fullmatch(text)
+    return match is not None or text == "null"
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Whether no browser asks, or one does for a page of this very server: the same host and port. Any other program of
+    this machine may serve pages from another port of it."""
+    if headers.get("sec-fetch-site", "none").lower() not in ("none", "same-origin"):
+        return False
+    host = headers.get("host", "").lower()
+    for origin in headers.getlist("origin"):
+        match = _ORIGIN.fullmatch(origin.lower())
+        if match is None or match["scheme"] not in _PORTS:
+            return False
+        port = _PORTS[match["scheme"]]
+        if match["place"].removesuffix(port) != host.removesuffix(port):
+            return False
+    return True
 
 
 def _read_token(authorization: str, *, basic: bool) -> str:

@@ -61,12 +61,18 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            if find_unready(self._board.read(), self._board.rules):
+            try:
+                is_ready = not find_unready(self._board.read(), self._board.rules)
+                if is_ready:
+                    self._call()
+            except Exception as error:  # noqa: BLE001 - a bug withholds the heartbeat, and ends nothing
+                self._failed += 1
+                self._tell_failure(error)
+                is_ready = False
+            if not is_ready:
                 self._withheld += 1
-                self._stopped.wait(min(self._interval, 1.0) if self._last_success is None else self._interval)
-                continue
-            self._call()
-            self._stopped.wait(self._interval)
+            soon = not is_ready and self._last_success is None
+            self._stopped.wait(min(self._interval, 1.0) if soon else self._interval)
 
     def _call(self) -> None:
         request = urllib.request.Request(self._url, headers={"User-Agent": "litelog"})  # noqa: S310 - http(s), by config

@@ -27,6 +27,13 @@ request `Authorization: Bearer TOKEN`; a browser asks for it at `/`: any user na
 opens all that is read, and not `/sync`. `/healthz` and `/readyz` then answer without it, yes or no, and no reasons.
 Without a token the Host header must name this machine's loopback, the configured address, or one of `allowed-hosts`.
 
+`POST /sync` is the only request that starts anything. It costs requests to the stores, so no web page may send it
+unasked. With a token it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. Without one, programs of
+this machine may send it (`curl -X POST`), and so may a page of this very address. A browser that asks for any other
+page gets 403, also for a page from another port of localhost: an `Origin` header must have the host and port of the
+`Host` header, and `Sec-Fetch-Site` must be `same-origin` or `none`. A malformed `Origin`, `Accept` or `Content-Length`
+is 400.
+
 | request | answer |
 |---|---|
 | `GET /[?q=TEXT][&from=N]` | the page: whether all is safe, and every log; with `q`, those whose folder, replica or \
@@ -41,7 +48,8 @@ failing), `reasons` |
 | `POST /sync?wait=30s[&log=FOLDER][&replica=URL]` | waits until all that the logs hold at the call is durable in all \
 replicas, or the named one, for at most 10m; it rides the next batch |
 
-Limits: 64 connections, 16 KiB of request line and headers, 10 s for them to arrive, no body above 4 KiB, 16 waits of
+Limits: 64 connections (for one more, the oldest that waits for its client is closed), \
+16 KiB of request line and headers, 10 s for them to arrive, no body above 4 KiB, 16 waits of
 `/sync` at a time.
 
 """
