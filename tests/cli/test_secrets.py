@@ -11,11 +11,14 @@ import json
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from conftest import Command
 
 pytest.importorskip("boto3")
 pytest.importorskip("fsspec")
@@ -27,7 +30,9 @@ from tests.servers import REGION, Answer, Request, S3Server, ScriptedServer, err
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conftest import Command
+    from conftest import Outcome
+
+    from tests.warm import Warm
 
 ACCESS_KEY = "AKIDOFCANARIES"
 SECRET_KEY = "canary/secret+key=of-the-tests-1234567890"
@@ -164,30 +169,51 @@ VERBS = [
     ["prune", "--max-age", "1h", "--confirm", "--state-dir", "other", "URL"],
     ["snapshot", "--json", "--state-dir", "other", "log", "URL"],
 ]
+SIGNED_IN = {
+    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    "AWS_SESSION_TOKEN": TOKEN,
+    "BOTO_DEBUG": "1",
+}
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: "-".join(verb[:2]))
-def test_no_verb_shows_a_secret_of_the_environment(
-    litelog: Command, server: S3Server, key_file: Path, verb: list[str]
-) -> None:
-    """While all is well, and while all fails."""
-    bucket, indiscreet = server.make_bucket(), Indiscreet(server)
-    environment = {
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "AWS_SESSION_TOKEN": TOKEN,
-        "BOTO_DEBUG": "1",
-    }
-    litelog.lines(10)
+def named(verb: list[str]) -> str:
+    """A verb with its first option, and a number where there are two of these."""
+    return f"{'-'.join(verb[:2])}-{VERBS.index(verb)}"
+
+
+@pytest.fixture(scope="module")
+def runs(warm: Warm, server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Outcome, Outcome]]:
+    """Each verb while all is well, and while all fails. The latter at the same time: they try again for as long as a
+    server takes to come back."""
+    indiscreet = Indiscreet(server)
+    made = tmp_path_factory.mktemp("key") / "customer-key"
+    made.write_bytes(CUSTOMER_KEY)
+    good, failing = {}, {}
     with ScriptedServer(indiscreet) as scripted:
-        url = f"s3://{bucket}/logs?endpoint={scripted.endpoint}&region={REGION}&sse-customer-key-file={key_file}"
-        assert litelog("replicate", "--once", "--state-dir", "other", "log", url, **environment).code == ExitCode.DONE
-        arguments = ["-v", *(url if word == "URL" else word for word in verb)]
-        if verb[0] == "replicate":
-            arguments[2:2] = ["--state-dir", "other"]
-        good = litelog(*arguments, **environment)
+        for verb in VERBS:
+            litelog = Command(tmp_path_factory.mktemp(verb[0]), warm)
+            litelog.environment |= SIGNED_IN
+            litelog.lines(10)
+            options = f"endpoint={scripted.endpoint}&region={REGION}&sse-customer-key-file={made}"
+            url = f"s3://{server.make_bucket()}/logs?{options}"
+            assert litelog("replicate", "--once", "--state-dir", "other", "log", url).code == ExitCode.DONE
+            arguments = ["-v", *(url if word == "URL" else word for word in verb)]
+            if verb[0] == "replicate":
+                arguments[2:2] = ["--state-dir", "other"]
+            good[named(verb)] = litelog(*arguments)
+            failing[named(verb)] = partial(litelog, *(f"{word}-2" if word == "out" else word for word in arguments))
         indiscreet.failing.set()
-        bad = litelog(*[f"{word}-2" if word == "out" else word for word in arguments], **environment)
+        with ThreadPoolExecutor(len(failing)) as pool:
+            bad = {name: pool.submit(run) for name, run in failing.items()}
+        return {name: (outcome, bad[name].result()) for name, outcome in good.items()}
+
+
+@pytest.mark.xdist_group("verbs_that_fail")  # which wait together
+@pytest.mark.parametrize("verb", VERBS, ids=named)
+def test_no_verb_shows_a_secret_of_the_environment(runs: dict[str, tuple[Outcome, Outcome]], verb: list[str]) -> None:
+    """While all is well, and while all fails."""
+    good, bad = runs[named(verb)]
     assert good.code == ExitCode.DONE
     assert bad.code == ExitCode.FAILURE
     assert "InternalError" in bad.out + bad.err

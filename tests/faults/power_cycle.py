@@ -1,6 +1,6 @@
 """Cuts the power of a file system, again and again: run under ``unshare --mount`` as root.
 
-python power_cycle.py FOLDER SIDE CYCLES    SIDE: source (the log lies on that disk) or replica (the replica does)
+python power_cycle.py FOLDER SIDE CYCLES SEED    SIDE: source (the log lies on that disk) or replica (the replica does)
 
 The disk is an ext4 image behind a loop device. The ioctl EXT4_IOC_SHUTDOWN with flag 2 drops everything that was not
 synced, as a power cut does; then it is unmounted and mounted again. Prints what it found as JSON.
@@ -69,8 +69,8 @@ def has_shipped(appended: int, daemon: Spoken) -> bool:
     return shipped(daemon) >= appended
 
 
-def main(folder: Path, side: str, cycles: int) -> None:
-    choose = random.Random(side)
+def main(folder: Path, side: str, cycles: int, seed: str) -> None:
+    choose = random.Random(f"{seed} {side}")
     disk = Disk(folder)
     here = folder / "here"
     here.mkdir()
@@ -112,4 +112,4 @@ def main(folder: Path, side: str, cycles: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

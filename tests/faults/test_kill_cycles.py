@@ -11,9 +11,10 @@ import pytest
 
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, anything, assert_prefix, count_records, litelog, segments, shipped
+from tests.sampling import SEED, times
 
-CYCLES = 25
-"""In each of the two tests; both together are at least 50."""
+CYCLES = times(7, at_night=25)
+"""In each of the two tests; at night both together are at least 50."""
 
 LOSE_EVERY = 5
 """After so many kills the log itself is lost, and the restored one goes on in its place."""
@@ -27,9 +28,9 @@ def is_shipping(daemon: Spoken) -> bool:
     return shipped(daemon) > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, seed: int) -> None:
-    choose = random.Random(seed)
+@pytest.mark.parametrize("number", [1, 2])
+def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, number: int) -> None:
+    choose = random.Random(f"{SEED} {number}")
     log, replica, state = tmp_path / "log", tmp_path / "replica", tmp_path / "state"
     script = str(Path(__file__).with_name("append_records.py"))
     records = losses = generations = 0
@@ -63,7 +64,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, seed: int) -> No
         else:
             shutil.rmtree(restored)
     report(
-        f"kill_cycles_{seed}",
+        f"kill_cycles_{number}",
         cycles=CYCLES,
         logs_lost=losses,
         records=records,

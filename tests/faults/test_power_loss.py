@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.figures import report
+from tests.sampling import SEED, times
 
-CYCLES = 10
+CYCLES = times(3, at_night=10)
 TOOLS = ("unshare", "mkfs.ext4", "mount", "umount", "losetup")
 
 
@@ -33,7 +34,7 @@ def test_a_power_cut_leaves_the_log_ahead_of_its_replica(tmp_path: Path, side: s
     if reason := reason_to_skip():
         pytest.skip(reason)
     script = str(Path(__file__).with_name("power_cycle.py"))
-    command = ["unshare", "--mount", sys.executable, script, str(tmp_path), side, str(CYCLES)]
+    command = ["unshare", "--mount", sys.executable, script, str(tmp_path), side, str(CYCLES), SEED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
