@@ -15,6 +15,7 @@ EVENTS = {
     "diverged": "The log does not hold what was shipped of it: a new generation begins.",
     "objects-lost": "A replica lost what was acknowledged: a new generation begins, of all that the log still holds.",
     "objects-unrecoverable": "The log does not hold what a replica lost: a default restore begins after it.",
+    "state-caught-up": "The state was older than the replica: what this daemon had put after it was adopted.",
     "sync-failed": "A sync failed; it is tried again.",
     "recovered": "A sync succeeded again.",
     "fenced": "Shipping has ended: another owner writes there.",

@@ -17,6 +17,7 @@ from litelog.position import generation, new_generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
+from litelog.shipping.catching_up import CatchingUp
 from litelog.shipping.fencing import (
     LostRaceError,
     SucceededError,
@@ -144,6 +145,8 @@ class Owner:
                 return self._settle(replace(state, folder_inode=inode))
             kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
             lost = self.prove(state, kept.snapshot)
+            if lost and (ahead := self.find_ahead(state)) is not None:  # the newest snapshot may cover what is gone
+                state, lost = ahead, self.prove(ahead, None)
             stale = describe_lost(lost) if lost else None
         except (SucceededError, LostRaceError) as error:  # the race is lost with a claim that a crash kept back
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
@@ -169,6 +172,18 @@ class Owner:
         lost = find_lost(self._client, claim, state, snapshot, first)
         self._keep_to_root(root, claim.key)
         return lost
+
+    def find_ahead(self, state: ReplicaState) -> ReplicaState | None:
+        """What ``state`` would be had it been kept when this owner put the last object that is there; None where the
+        replica holds nothing after its place."""
+        assert state.claim is not None
+        ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)
+        if ahead is not None:
+            log, replica = self._source.folder, self._client.url
+            said = "%s: the state that was kept is older than %s: goes on after %s, which this daemon put"
+            extra = fields("state-caught-up", log=log, replica=replica, position=ahead.last)
+            _logger.warning(said, log, replica, ahead.last, extra=extra)
+        return ahead
 
     def look_for_newer(self, state: ReplicaState) -> None:
         """Raise SucceededError where a newer claim exists."""

@@ -259,7 +259,9 @@ class Replica:
         if self._writer is not None:
             self._writer.close()
         self._state = state
-        self._claim = claim = claims.parse(state.claim)
+        claim = claims.parse(state.claim)
+        is_other = claim != self._claim
+        self._claim = claim
         if self._feed is not None:
             self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
         pair = Pair(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
@@ -279,7 +281,8 @@ class Replica:
         away = self._owner.contact if was_away else None
         self._writer = WalWriter(pair, claim, self._keeper, self._archive, checks, away)
         self._feed = self._writer.feed
-        self._listener.began(self._source.folder, self._client.url, claim)
+        if is_other:
+            self._listener.began(self._source.folder, self._client.url, claim)
         if self._first_snapped is not None:
             self._listener.snapped(self._first_snapped)
             self._first_snapped = None
@@ -317,11 +320,12 @@ class Replica:
     # --- shipping
 
     def _ship_or_fork(self, going_on: Callable[[], bool]) -> bool:
-        if self._fork is None:
+        while self._fork is None:
             try:
                 return self._ship(going_on)
             except DivergedError as error:
-                self._note_fork(error)
+                if not self._catch_up(error):
+                    self._note_fork(error)
         assert self._fork is not None
         self._begin_anew(self._fork)
         try:
@@ -329,6 +333,21 @@ class Replica:
         except DivergedError as error:
             self._note_fork(error)
             raise
+
+    def _catch_up(self, fork: DivergedError) -> bool:
+        """Whether it is the state that lacks something: an older one, whose log has been truncated since, names a place
+        that the log does not hold any more, and the replica holds what comes after it. Then that is adopted."""
+        state = self._state
+        if isinstance(fork, LostSegmentError) or state is None:
+            return False
+        ahead = self._owner.find_ahead(state)
+        if ahead is None:
+            return False
+        if self._archive is not None:
+            self._archive.stop()
+        self._keeper.release()
+        self._take(ahead, was_away=True)
+        return True
 
     def _note_fork(self, fork: DivergedError) -> None:
         """Keep a fork in mind, and say so once, however often beginning anew is tried."""

@@ -1,0 +1,140 @@
+"""A state that is older than the replica (a backup of the state folder, a crash) catches up with what its owner put."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog import wal_segment
+from litelog.errors import CorruptionError, NotFoundError
+from litelog.formats import FinishedTail
+from litelog.layout import wal_key
+from litelog.log.place import Place, make_run
+from litelog.position import Position, generation
+from litelog.reading.checked_read import read_checked
+from litelog.reading.generation_base import list_generation, read_snapshot
+from litelog.reading.wal_cursor import describe_sealed
+from litelog.shipping.finished_files import FinishedFiles, UnfitError, holds
+from litelog.shipping.tally import add_to_tallies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.shipping.pair import Source
+    from litelog.shipping.replica_state import ReplicaState
+    from litelog.shipping.tally import IndexTally
+    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.wal_segment import WalSegment
+
+
+class _UnlikeError(Exception):
+    """The replica holds what does not continue the state: it is for others to say what that means."""
+
+
+class CatchingUp:
+    """Reads forward in an owner's own generation. The log may have lost what the replica holds: truncation needs no
+    more of it than a snapshot."""
+
+    def __init__(self, source: Source, client: ReplicaClient, clock: Clock) -> None:
+        self._format = source.format
+        self._files = FinishedFiles(source.folder, source.format, clock)
+        self._client = client
+
+    def find_ahead(self, claim: Claim, state: ReplicaState) -> ReplicaState | None:
+        """``state`` as it would be had its owner kept it when it put the last object that is there; None where the
+        replica holds nothing after the place of ``state``: one listing then. Else the newest snapshot, and each WAL
+        segment since, is read and checked. StoreError.
+        """
+        name = generation(claim.generation)
+        listing = list_generation(self._client, name, since=state.place.index)
+        ahead = state
+        try:
+            if listing.newest is not None and listing.newest > state.place.index:
+                ahead = self._pass_snapshot(claim, state, listing.newest, listing.wal)
+            for info in listing.wal:
+                slot = Position(name, ahead.place.index, ahead.place.offset)
+                if info.position >= slot:
+                    ahead = self._pass_wal_segment(claim, ahead, slot)
+        except (_UnlikeError, CorruptionError, NotFoundError):
+            pass  # what was reached before holds all the same
+        if ahead is state or (ahead.digest != state.digest and ahead.last == state.last):
+            return None
+        promised = ahead.promised
+        if promised is not None and ahead.place.index > promised.index + claim.shift:
+            ahead = replace(ahead, promised=None)
+        return replace(ahead, archive=None, tallies=_count(state, ahead, listing.newest, listing.wal))
+
+    def _pass_snapshot(
+        self, claim: Claim, state: ReplicaState, index: int, wal: Sequence[WalSegmentInfo]
+    ) -> ReplicaState:
+        """The state after the log segments that a snapshot names: the WAL segments before it may be deleted."""
+        snapshot, _ = read_snapshot(self._client, claim, index)
+        entry = snapshot.entry(index - 1)
+        if entry is None or snapshot.chain is None:
+            raise _UnlikeError
+        ahead = replace(state, place=self._place_after(entry, state.place.epoch), digest=snapshot.chain)
+        before = [info.position for info in wal if info.position.index < index]
+        if before:
+            last = self._read(before[-1])
+            if last.digest == snapshot.chain:
+                ahead = replace(ahead, last=str(before[-1]), shipped=max(state.shipped, last.header.shipped))
+        return ahead
+
+    def _pass_wal_segment(self, claim: Claim, state: ReplicaState, slot: Position) -> ReplicaState:
+        there = self._read(slot)
+        header = there.header
+        if header.successor is not None or header.owner != claim.owner or header.previous != state.digest:
+            raise _UnlikeError
+        if header.sealed is not None:
+            after = self._place_after(describe_sealed(self._client, header), state.place.epoch)
+        else:
+            after = self._place_in_wal(state.place, there)
+        shipped = max(state.shipped, header.shipped)
+        return replace(state, place=after, digest=there.digest, last=str(slot), shipped=shipped)
+
+    def _read(self, position: Position) -> WalSegment:
+        key = wal_key(position)
+        read = partial(self._client.read_wal_segment, position)
+        return read_checked(read, partial(wal_segment.decode_checked, key))
+
+    def _place_in_wal(self, place: Place, there: WalSegment) -> Place:
+        """Where the log is read on after a WAL segment's bytes, which stand for the log's own."""
+        header = there.header
+        place = replace(place, file=header.file)
+        data = memoryview(there.data())
+        scan = self._format.scan(header.file, data, place.offset, place.expectation) if data else None
+        if scan is not None and header.final and self._format.finished_tail is FinishedTail.SHIP:
+            scan = replace(scan, end=scan.start + len(data))
+        run = make_run(place, data, scan, final=header.final)
+        if (run.end.offset, run.end.crc_total) != (header.end, header.crc_total):
+            raise _UnlikeError
+        return run.after
+
+    def _place_after(self, entry: SnapshotEntry, epoch: int) -> Place:
+        """Where the log is read on after a log segment that is sealed. One that the log holds with other bytes is for
+        the follower to judge."""
+        with suppress(FileNotFoundError, UnfitError):
+            with self._files.open(entry.file) as opened:
+                is_held = holds(opened, entry.length, entry.digest)
+            if not is_held:
+                raise _UnlikeError
+            return self._files.place_behind(entry)
+        return Place(entry.index + 1, "", behind=entry.file, behind_end=entry.length, sequence=entry.next, epoch=epoch)
+
+
+def _count(
+    state: ReplicaState, ahead: ReplicaState, newest: int | None, wal: Sequence[WalSegmentInfo]
+) -> tuple[IndexTally, ...]:
+    """The tallies of ``ahead``: those of log segments that both states know, and the WAL segments listed since."""
+    first = max(newest or 0, state.place.index)
+    tallies = tuple(tally for tally in state.tallies if (newest or 0) <= tally.index < first)
+    last = Position.parse(ahead.last) if ahead.last else None
+    for info in wal:
+        if info.position.index >= first and last is not None and info.position <= last:
+            tallies = add_to_tallies(tallies, info.position, info.size, newest)
+    return tallies
