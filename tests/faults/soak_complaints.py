@@ -16,7 +16,7 @@ REQUEST_EVENTS = {"sealing-failed", "verify-failed", "snapshot-damaged", "prune-
 GOING_EVENTS = {"let-go", "sealed-from-wal", "not-looked"}
 """The same, where a log goes: before all of it was shipped, before it was sealed, or while its folder is looked at."""
 
-KILL_EVENTS = {"snapshot-replaced"}
+KILL_EVENTS = {"snapshot-replaced", "state-caught-up"}
 """The same, where a daemon was killed between a snapshot and the state that would have told of it."""
 
 EXPECTED_EVENTS = {"sync-failed", *REQUEST_EVENTS, *GOING_EVENTS, *KILL_EVENTS}
