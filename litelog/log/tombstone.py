@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
 from litelog.decoding import JsonLimits
 from litelog.private_files import read_json
-from litelog.regular_files import open_regular
 from litelog.typed_fields import build
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def write_tombstone(folder: str, tombstone: Tombstone, disk: Disk) -> None:
     fields = asdict(tombstone)
     body = json.dumps({"version": VERSION, **fields, "crc": _crc(fields)}).encode()
     mode = 0o600 | (os.stat(folder).st_mode & 0o044)  # in a private folder it is private
-    descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    with suppress(FileNotFoundError):
+        os.unlink(temporary)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         disk.write(descriptor, [body], 0)
         disk.sync(descriptor)

@@ -21,7 +21,7 @@ from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
 from litelog.log.replicated import ReplicaSet, default_state_dir, log_state_folder
 from litelog.log.tail import LogTail
 from litelog.log.truncation import Truncated, Truncation
-from litelog.regular_files import open_regular
+from litelog.private_files import open_lock
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -235,7 +235,7 @@ class LogWriter:
 
     def _lock(self) -> None:
         path = os.path.join(self.folder, LOCK_NAME)
-        self._lock_descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        self._lock_descriptor = open_lock(path)  # private: who may read a file may lock it
         try:
             fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

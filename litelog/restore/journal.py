@@ -132,8 +132,9 @@ class Journal:
                 self._file = -1
 
 
-def read_journal(folder: int) -> list[Verified | VerifiedWal]:
-    """What an earlier restore left in the folder of that descriptor, by the whole lines of its journal.
+def read_journal(folder: int, path: str = "") -> list[Verified | VerifiedWal]:
+    """What an earlier restore left in the folder of that descriptor, by the whole lines of its journal. ``path``: the
+    folder's, for messages.
 
     Nothing, with a log line, where it is not a journal: then all is read again.
     """
@@ -144,8 +145,9 @@ def read_journal(folder: int) -> list[Verified | VerifiedWal]:
         return []
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        said = "the journal of an earlier restore cannot be used (%s): what it left is read again"
-        _logger.warning(said, reason, extra=fields("not-resumed", path=JOURNAL_NAME))
+        name = os.path.join(path, JOURNAL_NAME)
+        said = "%s: the journal of an earlier restore cannot be used (%s): what it left is read again"
+        _logger.warning(said, name, reason, extra=fields("not-resumed", path=name))
         return []
     return [verified for verified in found if verified is not None]
 

@@ -83,7 +83,7 @@ class OutputFolder:
             self._folder = self._lock()
             self._require_ours()
             self._check_free()  # a restore that held the lock before us may have published
-            self.journal = Journal(self._folder, read_journal(self._folder))
+            self.journal = Journal(self._folder, read_journal(self._folder, self.temporary))
             self.keep_only(self.journal.files)
             if self._replace and os.path.isdir(self.path):
                 self._require_exchange()

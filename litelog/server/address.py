@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 import stat
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -75,23 +76,21 @@ def _listen_tcp(address: Address) -> socket.socket:
 
 
 def _listen_unix(path: str) -> socket.socket:
-    """Bound under another name and then moved: whoever finds it can connect, with the mode that it is to have."""
+    """Bound in a folder of its own and then moved: who finds it can connect, with the mode that it is to have, and in a
+    folder that others may write to, nobody can put anything else in its place before."""
     if _is_answered(path):
         raise ListenError(f"addr unix:{path}: another process listens there")
-    temporary = f"{path}.{os.getpid()}"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        listener.bind(temporary)
-        os.chmod(temporary, SOCKET_MODE)
-        listener.listen(BACKLOG)
-        os.rename(temporary, path)
-    except BaseException:
-        listener.close()
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with tempfile.TemporaryDirectory(prefix=".l-", dir=os.path.dirname(path)) as folder:
+        temporary = os.path.join(folder, "s")  # short: the whole path of a socket has 107 bytes at most
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(temporary)
+            os.chmod(temporary, SOCKET_MODE)
+            listener.listen(BACKLOG)
+            os.rename(temporary, path)
+        except BaseException:
+            listener.close()
+            raise
     return listener
 
 
