@@ -353,10 +353,14 @@ class Replica:
         """Keep a fork in mind, and say so once, however often beginning anew is tried."""
         self._fork = fork
         lost = isinstance(fork, LostObjectsError)
-        event, level = ("objects-lost", logging.ERROR) if lost else ("diverged", logging.WARNING)
         log, replica = self._source.folder, self._client.url
-        extra = fields(event, log=log, replica=replica, position=self.position, reason=fork.reason)
-        _logger.log(level, "%s: %s; a new generation begins in %s", log, fork.reason, replica, extra=extra)
+        position, reason = self.position, fork.reason
+        if lost:
+            extra = fields("objects-lost", log=log, replica=replica, position=position, reason=reason)
+        else:
+            extra = fields("diverged", log=log, replica=replica, position=position, reason=reason)
+        level = logging.ERROR if lost else logging.WARNING
+        _logger.log(level, "%s: %s; a new generation begins in %s", log, reason, replica, extra=extra)
 
     def _ship(self, going_on: Callable[[], bool]) -> bool:
         if self._writer is None:
