@@ -77,7 +77,7 @@ the final sync did not).
 @click.option("--state-dir", help="Where the daemon keeps its identity.")
 @click.option("--once", is_flag=True, help="Ship what is there, then end.")
 @click.option("--exec", "command", help="Run this program, and end with it.")
-@click.option("--takeover", is_flag=True, help="Take over replicas that another owner wrote.")
+@click.option("--takeover", is_flag=True, help="Take over, once, what another owner wrote.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print what happens, and each replica's state at the end, as JSON lines."
 )

@@ -10,6 +10,7 @@ from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.layout import claim_key, wal_key
 from litelog.position import Generation, Position, epoch_of, generation
+from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import LISTINGS, PAGE, list_generation, read_base
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
@@ -35,6 +36,8 @@ class Extent:
     """Its next slot; the terminal's place if it has ended."""
     successor: str | None = None
     """The key of the claim that its terminal names."""
+    began: bool = True
+    """False where it was ended before it began (``beginning``)."""
 
     @property
     def has_data(self) -> bool:
@@ -196,7 +199,7 @@ def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = No
 def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> Extent:
     start = Position(generation(claim.generation), claim.first, 0)
     extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else Extent(start, start)
-    if extent.has_data or not claim.first or listing.newest is None:
+    if extent.has_data or not extent.began or not claim.first or listing.newest is None:
         return extent
     return replace(extent, start=read_base(client, claim, listing.snapshots).first)
 
@@ -206,7 +209,8 @@ def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
     if header.successor is not None and header.length:
         raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
     start = Position(last.generation, claim.first, 0)
-    return Extent(start, last if header.successor else header.next_slot, header.successor)
+    slot = last if header.successor else header.next_slot
+    return Extent(start, slot, header.successor, began=not never_began(claim.first, header))
 
 
 class _Lookups:

@@ -11,6 +11,7 @@ from litelog import snapshot, wal_segment
 from litelog.errors import CorruptObjectError, NotFoundError
 from litelog.layout import claim_key, snapshot_key, wal_key
 from litelog.position import ClaimName, Position, epoch_of, generation
+from litelog.reading.beginning import never_began
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_base import list_generation, read_base
 
@@ -33,7 +34,8 @@ class Tip:
     last: WalHeader | None
     """The last WAL segment before the slot; None if there is none (any more)."""
     digest: str
-    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if there is neither."""
+    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if there is neither, and if the
+    generation never began (``beginning``)."""
     terminal: WalHeader | None = None
     sealed: SnapshotEntry | None = None
     """Where ``last`` is None: the last log segment before the slot, as a snapshot names it. None if there is none."""
@@ -94,7 +96,8 @@ def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
     for info in listing.wal:
         tip = _step(tip, _read(client, info.position))
     tip = read_forward(client, tip)
-    if tip.last is None and listing.newest is not None and tip.slot.index > 0:
+    ended_unbegun = tip.terminal is not None and never_began(claim.first, tip.terminal)
+    if tip.last is None and listing.newest is not None and tip.slot.index > 0 and not ended_unbegun:
         tip = replace(tip, sealed=_last_sealed(client, claim, listing.snapshots))
     return tip
 
@@ -127,7 +130,8 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
 def _step(tip: Tip, segment: WalSegment) -> Tip:
     header = segment.header
     if header.successor is not None:
-        return Tip(header.position, tip.last, tip.digest or header.previous, header)
+        began = tip.last is not None or bool(header.previous)  # else a snapshot that is there came too late
+        return Tip(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
     return Tip(header.next_slot, header, segment.digest)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, ReplicaGapError
+from litelog.errors import CorruptionError, LitelogError, ReplicaGapError
 from litelog.layout import snapshot_key
 from litelog.position import Position, generation
-from litelog.reading.generation_base import LISTINGS, list_generation, read_base
+from litelog.reading.beginning import never_began
+from litelog.reading.generation_base import LISTINGS, Base, list_generation, read_base
+from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.claim import Claim
-    from litelog.reading.generation_base import Base, Listing
+    from litelog.reading.generation_base import Listing
     from litelog.replica_client import ReplicaClient, WalSegmentInfo
 
 
@@ -31,17 +33,22 @@ class Pieces:
     gap: LitelogError | None
     """The first hole that names show at every listing: ReplicaGapError, or, where the newest snapshot is damaged and
     what is missing was covered by it, its CorruptObjectError."""
+    began: bool = True
+    """False where it was ended before it began (``beginning``): then it holds nothing, whatever else is there."""
 
 
 def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = None) -> Pieces:
     """The pieces of a generation: a listing and a GET, made again where something is missing.
 
-    ``listing``: one that was just made. Raises as ``read_base``.
+    Of a generation that never began that is its terminal, and no snapshot. A ranged GET more where there is one WAL
+    segment, and no snapshot after the first one. ``listing``: one that was just made. Raises as ``read_base``.
     """
     name = generation(claim.generation)
     for attempt in range(LISTINGS):
         if attempt or listing is None or not listing.whole:
             listing = list_generation(client, name)
+        if listing.snapshots in ((), (claim.first,)) and _shows_no_beginning(client, claim, listing.wal):
+            return Pieces(Base(claim, None, ""), listing.wal, None, None, began=False)
         try:
             base = read_base(client, claim, listing.snapshots)
         except ReplicaGapError:
@@ -57,6 +64,17 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
         if gap is None:
             return Pieces(base, wal, before, None)
     return Pieces(base, wal, before, base.damage or gap)
+
+
+def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> bool:
+    """Whether the only WAL segment is a terminal that shows that the generation never began. A damaged or
+    missing terminal shows nothing here: the reader of that object reports it."""
+    if len(wal) != 1 or wal[0].position != Position(generation(claim.generation), claim.first, 0):
+        return False
+    try:
+        return never_began(claim.first, read_header(client, wal[0].position))
+    except CorruptionError:
+        return False
 
 
 def missing_snapshot(base: Base, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:

@@ -27,7 +27,7 @@ from litelog.reading.prefetch import AHEAD_JOBS
 from litelog.reading.sealed_history import read_history
 from litelog.reading.sealed_stream import SealedStart
 from litelog.reading.start_search import StartFilter, Wanted, find_start
-from litelog.reading.succession import find_begun, find_shift, find_terminal, read_successor
+from litelog.reading.succession import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.reading.wal_search import read_header
 from litelog.registry import open_format
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from litelog.position import Generation
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
+    from litelog.wal_segment import WalHeader
 
 POLLS_PER_LOOK = 30
-"""After so many polls without news a follower looks for the next epoch: one GET."""
+"""After so many polls without news a follower looks for the next epoch: one GET. So often, too, it lists what comes
+behind a generation that has ended."""
 
 LOOK_SECONDS = 1800.0
 """After so long without news, or behind the head, it looks whether its place is still there, and lists what lies behind
@@ -97,6 +99,8 @@ class ReplicaReader:
         self._place: Position | None = None
         self._first: Position | None = None
         self._cursor: WalCursor | None = None
+        self._leaving: tuple[WalHeader, Position] | None = None
+        """The terminal of the generation at hand and the place that it is read to, until another one has begun."""
 
     def __enter__(self) -> Self:
         return self
@@ -139,6 +143,12 @@ class ReplicaReader:
         steady = SystemClock().monotonic  # a suspended machine's retention goes on elsewhere
         idle, news, head = 0, steady(), steady()
         while not self._is_stopped():
+            if self._leaving is not None and not self._leave(*self._leaving, lists=idle % POLLS_PER_LOOK == 0):
+                if not self._follow or self._is_end_reached():
+                    return
+                idle += 1
+                self._wait()
+                continue
             if self._cursor is None and (yield from self._enter(executor)):
                 continue
             segment = None if self._cursor is None else self._cursor.read()
@@ -146,7 +156,7 @@ class ReplicaReader:
                 idle, news = 0, steady()
                 yield from self._cursor.take(segment)
                 if self._cursor.link.ended:
-                    self._go_on_in(read_successor(self._client, segment.header), segment.header.position)
+                    self._leaving = segment.header, segment.header.position
                 continue
             idle += 1
             now = steady()
@@ -200,7 +210,7 @@ class ReplicaReader:
         if pieces.base.snapshot is None and not pieces.wal:
             return False
         if pieces.base.snapshot is None and (header := read_header(self._client, pieces.wal[0].position)).successor:
-            self._go_on_in(read_successor(self._client, header), header.position)
+            self._leaving = header, header.position
             return True
         link = pieces.base.link()
         wanted = Wanted(self._place, self._filter.sequence, self._filter.time)
@@ -246,16 +256,26 @@ class ReplicaReader:
         is left. Whether it ended."""
         terminal = find_terminal(self._client, pieces)
         if terminal is not None:
-            self._go_on_in(read_successor(self._client, terminal), slot)
+            self._leaving = terminal, slot
         return terminal is not None
+
+    def _leave(self, terminal: WalHeader, end: Position, *, lists: bool) -> bool:
+        """Go on in the generation that follows, once its owner has begun. Whether that is so."""
+        assert self._claim is not None
+        successor = find_successor(self._client, self._claim, terminal, lists=lists)
+        if successor is None:
+            return False
+        self._leaving = None
+        self._go_on_in(successor, end)
+        return True
 
     def _go_on_in(self, successor: Claim, end: Position) -> None:
         """Go on in a generation that continues the one at hand, which is read to ``end``, at the same place."""
         assert self._claim is not None
-        shift = find_shift(self._client, self._claim, successor)
         # A generation that ended before the place where its predecessor did leaves that place to be reached.
         unreached = self._place if self._cursor is None else self._cursor.place
         at = unreached or end
+        shift = find_shift(self._client, self._claim, successor, at)
         if unreached is not None or end != self._first:
             self._place = Position(generation(successor.generation), at.index + shift, at.offset)
         self._claim, self._cursor = successor, None

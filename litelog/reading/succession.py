@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, NoReturn
 from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, ReplicaGapError
 from litelog.layout import parse_claim, wal_key
-from litelog.position import epoch_of, generation
+from litelog.position import Position, generation
+from litelog.reading.beginning import never_began
+from litelog.reading.generation_base import list_generation
+from litelog.reading.generation_choice import find_extent
 from litelog.reading.lineage import find_newer, read_claim, read_claim_of
 from litelog.reading.wal_search import read_header
 
@@ -36,31 +39,103 @@ def read_successor(client: ReplicaClient, terminal: WalHeader) -> Claim:
         raise ReplicaGapError(key, f"{terminal.position}, which names it") from error
 
 
-def find_shift(client: ReplicaClient, claim: Claim, successor: Claim) -> int:
-    """What to add to an index of ``claim``'s generation to get that of ``successor``'s, which continues it, in one step
-    or several. DivergedError where it does not."""
-    shift, newer = 0, successor
+def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, lists: bool = True) -> Claim | None:
+    """The claim of the generation that follows ``claim``'s, which ``terminal`` ended. The terminal names a claim; if
+    its generation never began, the terminal of that generation names the next claim, and so on. None while none of
+    these generations has begun, as any of them may still follow.
+
+    Three GETs for each claim. ``lists`` replaces one of them with a listing, which also shows a generation whose first
+    objects retention has deleted. ReplicaGapError where a claim that is named is missing.
+    """
+    newest = claim.epoch
     while True:
-        if newer.relation is Relation.DIVERGED:
-            raise DivergedError(client.url, f"{newer.key}: {newer.reason or 'the history forks'}")
-        older = newer.predecessor
-        if older is None or (older != claim.generation and epoch_of(generation(older)) <= claim.epoch):
-            _say_forked(client, claim, newer)
-        shift += newer.shift
-        if older == claim.generation:
-            return shift
+        successor = read_successor(client, terminal)
+        if successor.epoch <= newest:
+            raise CorruptObjectError(
+                wal_key(terminal.position), "successor's epoch", f"above {newest}", successor.epoch
+            )
+        newest = successor.epoch
+        start = Position(generation(successor.generation), successor.first, 0)
+        if lists:
+            listing = list_generation(client, start.generation, keep=1)
+            if (listing.newest or 0) > successor.first or any(info.position > start for info in listing.wal):
+                return successor
+        has_snapshot = listing.newest is not None if lists else _is_there(client, start)
         try:
-            newer = read_claim_of(client, generation(older), newer)
-        except NotFoundError as error:
-            raise ReplicaGapError(error.key, f"{newer.key}, which names it") from error
+            terminal = read_header(client, start)
+        except ReplicaGapError:
+            # The owner of a newer claim may have looked before the snapshot was there: its terminal will say so.
+            in_doubt = not successor.is_isolated and find_newer(client, successor) is not None
+            return successor if has_snapshot and not in_doubt else None
+        if not never_began(successor.first, terminal):
+            return successor
+
+
+def _is_there(client: ReplicaClient, start: Position) -> bool:
+    """Whether a generation has the first snapshot."""
+    try:
+        client.read_snapshot(start.generation, start.index)
+    except NotFoundError:
+        return False
+    return True
+
+
+def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: Position | None = None) -> int:
+    """What to add to an index of ``claim``'s generation to get that of ``successor``'s. The successor continues that
+    generation, in one step or several; or both continue an older one, and nothing after the end of the older one was
+    read of ``claim``'s generation.
+
+    ``read_to``: the place that ``claim``'s generation was read to; None: its end. DivergedError where the log's history
+    forks; CorruptObjectError where the two claims have no generation in common.
+    """
+    shift, newer, older = 0, successor, claim
+    while newer.generation != older.generation:
+        if newer.epoch > older.epoch:
+            if newer.relation is Relation.DIVERGED:
+                raise DivergedError(client.url, f"{newer.key}: {newer.reason or 'the history forks'}")
+            shift += newer.shift
+            newer = _read_predecessor(client, newer) or _say_forked(client, claim, successor)
+        else:
+            if older.relation is not Relation.CONTINUES or older.is_isolated or successor.is_isolated:
+                _say_forked(client, claim, successor)
+            shift -= older.shift
+            older = _read_predecessor(client, older) or _say_forked(client, claim, successor)
+    if older is not claim:
+        _require_shared(client, claim, older, successor, read_to)
+    return shift
+
+
+def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:
+    if claim.predecessor is None:
+        return None
+    try:
+        return read_claim_of(client, generation(claim.predecessor), claim)
+    except NotFoundError as error:
+        raise ReplicaGapError(error.key, f"{claim.key}, which names it") from error
+
+
+def _require_shared(
+    client: ReplicaClient, claim: Claim, older: Claim, successor: Claim, read_to: Position | None
+) -> None:
+    """Raise DivergedError where more was read of ``claim``'s generation than what ``older``'s holds, which both it and
+    ``successor`` continue."""
+    extent = find_extent(client, claim)
+    if not extent.began or not extent.has_data:
+        return
+    reached = read_to or extent.slot
+    end = find_extent(client, older).slot
+    shift = find_shift(client, older, claim)
+    if (reached.index - shift, reached.offset) > (end.index, end.offset):
+        what = f"continues generation {older.generation} at {end}, and not what {claim.generation} held after that"
+        raise DivergedError(client.url, f"{successor.key}: {what}")
 
 
 def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
     """A newer claim whose owner has begun to write: then it ended ``claim``'s generation first. One GET while there is
-    none."""
+    none; a listing for each claim whose owner has not begun."""
     newer = find_newer(client, claim)
-    if newer is None or next(iter(client.snapshots(generation(newer.generation))), None) is None:
-        return None
+    while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:
+        newer = find_newer(client, newer)
     return newer
 
 

@@ -189,7 +189,7 @@ class CopyFollower:
         """Look at the replica anew, and append all that the copy lacks. PrunedError where retention took some of it."""
         plan = find_plan(self._client, Target(), self._format)
         is_same = plan.claim.generation == self._claim.generation
-        self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim))
+        self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim, self._end))
         for part in plan.parts:
             history = History(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
             for file in part.files:

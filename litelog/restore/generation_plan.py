@@ -56,6 +56,9 @@ def plan_generation(
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
     held, lost = _find_pieces(client, claim, around=donors is not None)
+    if not held.began:
+        said = "never began: it was closed before its owner wrote the first snapshot"
+        raise NothingToRestoreError(f"{client.url}: generation {claim.generation}: {said}")
     wal = list(held.wal)
     lookup: Lookup = ReplicaLookup(client, log_format, donors)
     if donors is not None:
@@ -180,7 +183,7 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
                 raise
         base = Base(claim, None, "")
         return Pieces(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (error,)
-    if (lost := _lost_snapshot(client, held)) is not None:
+    if held.began and (lost := _lost_snapshot(client, held)) is not None:
         try:
             return rebuild(client, claim, lost), (lost,)
         except CorruptObjectError:

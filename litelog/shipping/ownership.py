@@ -69,6 +69,10 @@ class _OutrunError(Exception):
     """
 
 
+class _LaterPredecessorError(Exception):
+    """A generation that had not begun when the claim was made is now the one that readers take."""
+
+
 class _OwnClaimError(Exception):
     """The epoch has a claim that this owner made earlier, and that the listing did not show: its mount came late."""
 
@@ -306,6 +310,9 @@ class Owner:
                 opened = self._open(state)
             except _OwnClaimError:
                 return self.begin(replace(state, claim=None), reason, begin_file, forked=forked)
+            except _LaterPredecessorError:
+                self._unsettled = None
+                return self.begin(state, reason, begin_file, forked=forked)
         claim, predecessor = opened.claim, opened.predecessor
         diverged = claim.relation is Relation.DIVERGED
         start_file = state.place.file if diverged else ""
@@ -328,7 +335,7 @@ class Owner:
         end = str(predecessor.slot) if predecessor is not None else None
         require_newest(self._client, claim)
         digest = write_first_snapshot(self._client, claim, entries, end)
-        require_newest(self._client, claim)  # who claimed earlier may have looked before the snapshot was there
+        require_newest(self._client, claim)  # a claim since may have come before the snapshot
         self.on_snapshot(claim, entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive, epoch=claim.epoch)
@@ -360,6 +367,7 @@ class Owner:
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         tips = close_below(self._client, claim, below, self._clock)
+        self._require_predecessor(claim, tips)
         wanted = self.contact is not None and claim.first > 0 and claim.predecessor is not None
         below_it = generation(claim.predecessor) if wanted and claim.predecessor is not None else None
         known = find_known(self._client, below_it, self.damaged).entries
@@ -393,6 +401,14 @@ class Owner:
         if tip is None:
             tip = find_tip(self._client, read_claim_of(self._client, generation(claim.predecessor), claim))
         return tip
+
+    def _require_predecessor(self, claim: Claim, tips: dict[str, Tip]) -> None:
+        """Raise _LaterPredecessorError where the claim passes over what a generation below has shipped since."""
+        if claim.relation is Relation.DIVERGED or claim.is_isolated:
+            return
+        passed = [name for name, tip in tips.items() if name > (claim.predecessor or "") and _holds_any(tip)]
+        if passed and find_latest(self._client).generation != claim.predecessor:
+            raise _LaterPredecessorError
 
     def _require_kept(self, opened: Opened) -> None:
         """Raise _OutrunError where the log does not hold the end that the predecessor came to."""

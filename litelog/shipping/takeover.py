@@ -1,4 +1,4 @@
-"""What a takeover flag authorises: one claim, above the claims that were the newest when its daemon first looked."""
+"""A takeover flag authorises one claim, above the claims that were the newest when its daemon first looked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Takeover:
-    """One process's authority over one replica of one log. It lasts as long as the process, whoever holds it then.
+    """One process's authority to take over one replica of one log. It lasts as long as the process.
 
     It is spent once the process has owned the replica. Without that bound, a daemon that was taken over in turn would
-    take the replica back, and what the other one had acknowledged meanwhile would not be in what readers choose.
+    take the replica back, and readers would not choose the generation in which the other owner acknowledged data.
     """
 
     def __init__(self, *, asked: bool = False) -> None:
@@ -28,7 +28,7 @@ class Takeover:
 
     @property
     def needs_look(self) -> bool:
-        """Whether nobody has looked yet at what it may end."""
+        """Whether the first look is still to be made."""
         return self._open and self._met is None
 
     def look(self, names: Sequence[ClaimName]) -> None:

@@ -20,7 +20,7 @@ from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.frame_table import Marks
 from litelog.position import Position, generation, new_generation
 from litelog.reading.checked_read import read_checked
-from litelog.reading.lineage import find_tip, newest_claims, read_claim
+from litelog.reading.lineage import find_newer, find_tip, newest_claims, read_claim
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import open_sealed
 from litelog.sealed_frames import decode_run
@@ -30,7 +30,7 @@ from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.wal_bytes import WalBytes, list_index, read_segment
 from litelog.snapshot import Snapshot
 from litelog.snapshot_entries import SnapshotEntry, make_entry
-from litelog.spark.write_plan import NothingToOverwriteError, claim_first
+from litelog.spark.write_plan import NothingToOverwriteError, OvertakenError, claim_first
 from litelog.spark.written import Carrier, put_sealed, renumbered
 
 if TYPE_CHECKING:
@@ -101,10 +101,22 @@ def publish(
         predecessor_end=str(tip.slot),
         segments=(*older, *numbered),
     )
+    _require_begun(client, claim, before=True)
     with suppress(ExistsError):  # our own put, whose answer was lost: nobody else writes to this generation
         client.write_snapshot(generation(claim.generation), claim.first, [snapshots.encode(made)])
+    _require_begun(client, claim)
     _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
     return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
+
+
+def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
+    """Raise OvertakenError where a newer claim's owner may not have seen the snapshot: ``before`` it is put, or unless
+    its terminal says that it did."""
+    if find_newer(client, claim) is None:
+        return
+    tip = None if before else find_tip(client, claim)
+    if tip is None or tip.terminal is None or not tip.started:
+        raise OvertakenError(client.url)
 
 
 def discard(client: ReplicaClient, plan: WritePlan) -> int:

@@ -18,7 +18,7 @@ from litelog.position import ClaimName, Position, epoch_of, generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
-from litelog.reading.succession import find_begun, find_shift, find_terminal, read_successor
+from litelog.reading.succession import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
 from litelog.spark.stream_start import find_sequence
@@ -297,14 +297,17 @@ class Tail:
     # --- from one generation to the next
 
     def _go_on_in(self, terminal: WalHeader) -> None:
-        self._change(read_successor(self._client, terminal))
+        """Go on behind a generation that ended, once the owner of one that follows has begun: until then stay."""
+        successor = find_successor(self._client, self.claim, terminal, lists=self._polls % POLLS_PER_LOOK == 0)
+        if successor is not None:
+            self._change(successor)
 
     def _change(self, successor: Claim) -> None:
         """Go on in a generation that continues this one, at the same place."""
         claim, at, is_fork = self.claim, self.head.position, False
         self.claims[successor.generation] = successor
         try:
-            shift = find_shift(self._client, claim, successor)
+            shift = find_shift(self._client, claim, successor, at)
         except DivergedError as error:
             self._lose(error)
             stop, is_fork = find_sequence(self._client, successor, self.head.sequence), True

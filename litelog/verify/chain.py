@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import StoreError
 from litelog.layout import wal_key
 from litelog.position import Position
+from litelog.reading.beginning import never_began
 from litelog.verify.anomaly import Kind
 from litelog.verify.survey import wal_between
 from litelog.verify.wal_checks import State, WalChecks
@@ -35,6 +36,8 @@ class Extent:
     shipped: int
     read: bool = True
     """Whether all its WAL segments could be read: else an end may be among those."""
+    began: bool = True
+    """False where it was ended before it began: then no reader takes the snapshot that may be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Chain:
         self._anomalies = tools.findings.anomalies
         self._checks = WalChecks(subject, tools)
         self._again = False
-        self._read = True
+        self._read = self._began = True
         self._state = State(Position(subject.name, subject.first, 0))
         self.segments: dict[int, ShippedSegment] = {}
         """The log segments behind the newest snapshot, by index."""
@@ -104,7 +107,7 @@ class Chain:
         elif self._state.digest is not None:
             self._checks.prove_snapshots(self._state, None)
         state = self._state
-        return Extent(state.slot, state.ended, state.next, state.shipped, self._read)
+        return Extent(state.slot, state.ended, state.next, state.shipped, self._read, self._began)
 
     # --- where a WAL segment lies
 
@@ -222,6 +225,7 @@ class Chain:
         state = self._state
         if header.successor is not None:
             state.slot, state.ended = header.position, True
+            self._began = not never_began(self._subject.first, header)
             state.shipped = max(state.shipped, header.shipped)
             return
         if header.index >= self._subject.covered:

@@ -184,6 +184,7 @@ class _Verification:
             self._check_end(name, extent, claims, started)
             sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
         self._check_predecessor_end(base)
+        self._check_beginning(base, extent)
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
         return GenerationReport.of(held, claim, base, extent)
@@ -231,6 +232,12 @@ class _Verification:
             return
         key = wal_prefix(name) if extent.slot is None else wal_key(extent.slot)
         self._anomalies.add(Kind.MISSING, key, f"is not ended, and a generation of epoch {started} began behind it")
+
+    def _check_beginning(self, base: Base, extent: Extent) -> None:
+        """A first snapshot that came after the generation had been closed harms nobody."""
+        if base.newest is not None and not extent.began and extent.slot is not None:
+            what = f"came after {wal_key(extent.slot)}: its generation never began, and no reader takes it"
+            self._anomalies.add(Kind.ORPHAN, base.newest.key, what, harmful=False)
 
     def _check_predecessor_end(self, base: Base) -> None:
         """Where a snapshot says that its predecessor ended, its terminal lies."""
@@ -287,7 +294,7 @@ class _Verification:
         return comparer.compare(name, self._held(name), self._findings, self._pool)
 
     def _held(self, name: Generation) -> Iterator[HeldSegment]:
-        newest = self._bases[name].newest
+        newest = self._bases[name].newest if self._extents[name].began else None
         for entry in newest.segments if newest is not None else ():
             yield HeldSegment.of_entry(entry, name)
         covered = newest.next if newest is not None else 0  # a newer one may have been written since they were read

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from litelog.checksum import combine
 from litelog.layout import parse_claim, sealed_key, snapshot_key
 from litelog.position import Position, epoch_of
+from litelog.reading.beginning import never_began
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.verify.anomaly import Kind
 from litelog.verify.marks import MarkChecks
@@ -155,8 +156,8 @@ class WalChecks:
 
     def _check_chain(self, state: State, read: WalRead, header: WalHeader) -> None:
         at_start = header.position == Position(self._name, self._subject.first, 0)
-        if header.successor is not None and at_start and not header.previous:
-            return  # ended before it had begun; its owner may have been late with the snapshot
+        if never_began(self._subject.first, header):
+            return  # its owner may have been late with the snapshot
         if at_start and state.digest is None and self._subject.first not in self._base.listed:
             self._subject.refresh()
             facts = self._base.facts.get(self._subject.first)

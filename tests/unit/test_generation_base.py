@@ -109,6 +109,7 @@ def test_a_generation_that_went_up_sealed_holds_data_before_its_first_wal_segmen
 
 
 def test_opening_ten_thousand_sealed_segments_costs_four_requests():
+    """And a fifth where the only WAL segment may be the terminal of a generation that never began."""
     for shipped in (0, 1, 3):
         builder = ReplicaBuilder()
         built = builder.add(builder.claim(first=10_000), start=False)
@@ -118,7 +119,7 @@ def test_opening_ten_thousand_sealed_segments_costs_four_requests():
             built.ship_segment(make_segment(10_000 + number, [1]))
         store, client = counted(builder)
         pieces = open_latest(client)
-        assert store.total() <= 4, shipped
+        assert store.total() <= 4 + (shipped == 1), shipped
         assert (len(pieces.base.entries), len(pieces.wal), pieces.gap) == (10_000, shipped, None)
 
 

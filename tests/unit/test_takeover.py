@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from litelog.errors import FencedError, ForeignClaimError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.layout import Fencing
 from litelog.object_store import ObjectReplicaClient
+from litelog.reading.generation_choice import find_latest
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import LostRaceError, SucceededError
@@ -261,3 +263,42 @@ def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: Me
     Daemon(log, careless, state + ".other", seed=2, takeover=True, fencing=Fencing.ISOLATED).sync()
     rewrite(log)
     expect_fenced(daemon, store)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_the_newest_owner_ships_after_a_takeover_has_looked_is_not_passed_over(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, holds: bool
+) -> None:
+    """``holds``: whether the log of the one that takes over has it, too."""
+    Daemon(log, store, state + ".first", seed=1).sync()
+    copy = log if holds else make_copy(log, tmp_path / "copy")
+    newest = Daemon(log, HookedStore(store, "generations/", fail), state + ".newest", seed=2, takeover=True)
+    with pytest.raises(StoreError):
+        newest.sync()  # it has claimed, and done nothing more
+
+    def go_on() -> None:
+        newest.sync()
+        log.append(1)
+        newest.sync()
+
+    daemon = Daemon(copy, HookedStore(store, "epochs/", go_on), state, takeover=True)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    shipped = generations[1].claim["generation"]
+    assert generations[1].files() == log.files()
+    assert generations[-1].claim["predecessor"] == shipped
+    assert generations[-1].claim["relation"] == ("continues" if holds else "diverged")
+    assert find_latest(ObjectReplicaClient(store)).generation == generations[-1].claim["generation"]
+    assert restored(store, tmp_path / "restored") == copy.files()
+
+
+def fail() -> None:
+    raise StoreError("put", "generations/", "injected")
+
+
+def make_copy(log: LogBuilder, folder: Path) -> LogBuilder:
+    """The same log as another host has it."""
+    shutil.copytree(log.folder, folder)
+    copy = make_log(folder)
+    copy.name, copy.next, copy.texts = log.name, log.next, dict(log.texts)
+    return copy
