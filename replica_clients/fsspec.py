@@ -29,7 +29,8 @@ from litelog.registry import redact, schemes
 from replica_clients.fsspec_buckets import bucket_in, is_missing, may_lack_a_bucket
 from replica_clients.fsspec_connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
 from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
-from replica_clients.fsspec_options import TAKEN, plain, require_options, require_usable, secrets_in
+from replica_clients.fsspec_kinds import defaults_of, end_retries, find_kind
+from replica_clients.fsspec_options import TAKEN, plain, require_usable, secrets_in
 from replica_clients.quiet import silence_secrets
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 MAX_REASON_CHARACTERS = 400
 
 _NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
+_SPARING_FOLDERS = frozenset({"sftp", "ssh", "smb", "ftp"})
+"""Whose servers refuse to delete a folder as a file; not where the package sshfs serves them, as nobody tried."""
+
 _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
 
 
@@ -52,16 +56,17 @@ def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
     arguments = {str(name).replace("-", "_"): plain(value) for name, value in options.items()}
     if taken := TAKEN & arguments.keys():
         raise ConfigError(f"{scheme}://: {', '.join(sorted(taken))} is set by litelog itself")
+    secrets = secrets_in(arguments)
     try:
-        kind = get_filesystem_class(scheme)
+        in_url = get_filesystem_class(scheme)._get_kwargs_from_urls(url)  # noqa: SLF001  as fsspec.core does; it has no other name
+        arguments = in_url | arguments
+        kind = find_kind(scheme, arguments)
     except ImportError as error:
         raise UnknownSchemeError(scheme, schemes(), hint=str(error)) from error
-    secrets = secrets_in(arguments)
-    arguments = kind._get_kwargs_from_urls(url) | arguments  # noqa: SLF001  as fsspec.core does; it has no other name
-    require_options(scheme, kind, arguments)
 
     def connect() -> Any:
-        file_system = kind(**arguments, skip_instance_cache=True)
+        file_system = kind(**(defaults_of(kind) | arguments), skip_instance_cache=True)
+        end_retries(file_system)
         file_system.dircache.use_listings_cache = False  # as an argument, some would pass it on to their server
         return file_system
 
@@ -81,6 +86,7 @@ class FsspecStore:
         self._bucket_seen = False
         self._secrets = secrets
         self._connections = Connections(connect, shared=is_shared(kind))
+        self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind)) and not self._connections.shared
         self._creation: Creation = choose_creation(protocols_of(kind))
         self.fences = self._creation.fences
         if self._connections.shared:
@@ -162,11 +168,13 @@ class FsspecStore:
     def _is_file(self, key: str) -> bool:
         """Whether to delete it: some delete a folder with all that is in it. Not ``isfile``: that says no to a file
         behind a broken connection, too."""
-        return not self._connections.shared or self._file_system().info(self._path(key))["type"] == "file"
+        return self._spares_folders or self._file_system().info(self._path(key))["type"] == "file"
 
     def _read(self, key: str, first: int, last: int) -> bytes:
         with self._mapped("read", key):
             piece = cast("bytes", self._file_system().cat_file(self._path(key), start=first, end=last))
+        if len(piece) > last - first and len(piece) >= last:  # all of it, as the package sshfs answers
+            piece = piece[first:last]
         if len(piece) != last - first:
             raise StoreError("read", key, f"{len(piece)} bytes came where {last - first} were asked for")
         return piece

@@ -29,6 +29,9 @@ from litelog.durability import sync_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FOLDER_ATTEMPTS = 5
+"""Another thread may be faster once for each folder that a key of the layout lies in, and for the replica's own."""
+
 TEMPORARY = ".litelog-"
 """What the names of temporary files start with. Listings skip them; a crash may leave one."""
 
@@ -140,7 +143,7 @@ def _pipe(file_system: Any, path: str, content: bytes) -> None:
 
 def _rename_into(file_system: Any, path: str, content: bytes) -> None:
     """Show nothing before it is whole: on these, a file that is being written is there for all to see."""
-    file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
+    _make_folders(file_system, path.rpartition("/")[0])
     temporary = _temporary(path)
     try:
         file_system.pipe_file(temporary, content)
@@ -149,6 +152,23 @@ def _rename_into(file_system: Any, path: str, content: bytes) -> None:
         with suppress(Exception):
             file_system.rm_file(temporary)
         raise
+
+
+def _make_folders(file_system: Any, folder: str) -> None:
+    """Make a folder, and those above it. Some file systems look and then make, and fail where another thread was
+    faster: then it is looked for again, and what is below is made."""
+    for attempt in range(FOLDER_ATTEMPTS):
+        try:
+            file_system.makedirs(folder, exist_ok=True)
+        except PermissionError:
+            raise
+        except OSError:
+            if file_system.isdir(folder):
+                return
+            if attempt == FOLDER_ATTEMPTS - 1:
+                raise
+        else:
+            return
 
 
 def _temporary(path: str) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fsspec.registry import available_protocols
 
 from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.registry import schemes
-from replica_clients.fsspec_connections import protocols_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +22,6 @@ _READ_ONLY = frozenset({"http", "https", "data", "git", "github", "gist", "zip",
 _WRAPPERS = frozenset({"simplecache", "filecache", "blockcache", "cached", "dir", "generic", "dask", "async_wrapper"})
 TAKEN = frozenset({"skip_instance_cache", "use_listings_cache", "asynchronous"})
 """Options that litelog sets itself."""
-
-_OF_FSSPEC = frozenset({"host", "temppath", "host_key_policy"})
-"""Options of sftp that are not passed on to paramiko."""
 
 
 def require_usable(scheme: str, url: str) -> None:
@@ -46,17 +40,6 @@ def require_usable(scheme: str, url: str) -> None:
         raise ConfigError(
             f"{scheme}://: a URL takes no secrets: put them into the configuration file's options as ${{VARIABLE}}"
         )
-
-
-def require_options(scheme: str, kind: Any, arguments: Mapping[str, object]) -> None:
-    """ConfigError for options that a file system does not take, where that shows before it connects."""
-    try:
-        inspect.signature(kind.__init__).bind(None, **arguments)
-        if "sftp" in protocols_of(kind):
-            passed_on = {name: value for name, value in arguments.items() if name not in _OF_FSSPEC}
-            inspect.signature(import_module("paramiko").SSHClient.connect).bind(None, "host", **passed_on)
-    except TypeError as error:
-        raise ConfigError(f"{scheme}://: {error}") from None
 
 
 def plain(value: object) -> object:

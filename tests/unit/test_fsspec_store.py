@@ -8,7 +8,7 @@ import tomllib
 import uuid
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError, UnknownSchemeError
 from litelog.layout import Fencing
+from litelog.object_store import ByteRange
 from litelog.registry import open_store as open_by_url
 from litelog.shipping.fencing import NotCreateOnlyError
 from replica_clients.conformance.checks import listed, read
@@ -289,6 +290,80 @@ def test_of_objects_that_are_made_as_they_are_put_one_is_in_memory_at_a_time(fla
     flat.put("a", first())
     other.join()
     assert (read(flat, "a"), read(flat, "b")) == (b"12", b"3")
+
+
+class SweepingFileSystem(FlatFileSystem):
+    """Deletes a folder with all that is in it, as WebDAV's servers do."""
+
+    protocol = "sweeping"
+
+    def rm_file(self, path: str) -> None:
+        for found in self.find(path):
+            super().rm_file(found)
+
+
+def test_a_folder_is_never_deleted_by_a_key() -> None:
+    store = FsspecStore("sweeping://x", f"/{uuid.uuid4()}", SweepingFileSystem, lambda: SweepingFileSystem(CANARY))
+    store.put("a/b/c", [b"x"])
+    store.delete(["a/b", "a", "a/b/c/d"])
+    assert listed(store) == ["a/b/c"]
+    store.delete(["a/b/c"])
+    assert listed(store) == []
+
+
+class OutrunFileSystem(FlatFileSystem):
+    """Another client makes each folder just before this one does, which then fails, as sftp's servers have it."""
+
+    protocol = "sftp"
+    outrun: ClassVar[list[str]] = []
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            folder = "/" + "/".join(parts[:depth])
+            if not self.isdir(folder):
+                self.mkdir(folder, create_parents=False)
+                self.outrun.append(folder)
+                raise OSError("Failure")
+
+
+def test_two_that_make_the_same_folders_both_succeed() -> None:
+    root = f"/{uuid.uuid4()}"
+    store = FsspecStore("sftp://x", root, OutrunFileSystem, lambda: OutrunFileSystem(CANARY))
+    store.put("generations/g/wal/1", [b"x"])
+    assert listed(store) == ["generations/g/wal/1"]
+    assert OutrunFileSystem.outrun == [f"{root}{rest}" for rest in ("", *_parents("/generations/g/wal"))]
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.strip("/").split("/")
+    return ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error() -> None:
+    class FullFileSystem(FlatFileSystem):
+        protocol = "sftp"
+
+        def makedirs(self, path: str, exist_ok: bool = False) -> None:
+            raise OSError("No space left on device")
+
+    store = FsspecStore("sftp://x", f"/{uuid.uuid4()}", FullFileSystem, lambda: FullFileSystem(CANARY))
+    with pytest.raises(StoreError, match="put a/key: sftp://x: OSError: No space left on device"):
+        store.put("a/key", [b"x"])
+
+
+class WholeFileSystem(FlatFileSystem):
+    """Has no ranges: it gives a file whole, as the package sshfs does."""
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: object) -> bytes:
+        return MemoryFileSystem.cat_file(self, path)  # type: ignore[no-any-return]
+
+
+def test_a_file_system_without_ranges_is_read_by_ranges_all_the_same() -> None:
+    store = FsspecStore("flat://x", f"/{uuid.uuid4()}", WholeFileSystem, lambda: WholeFileSystem(CANARY))
+    store.put("key", [b"0123456789"])
+    with store.open("key", ByteRange(2, 3)) as stream:
+        assert stream.read(1) + stream.read() == b"234"
 
 
 def test_a_short_read_is_an_error_and_no_end(flat: FsspecStore) -> None:
