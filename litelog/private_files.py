@@ -1,4 +1,4 @@
-"""Folders and files that only their owner may read, whatever the umask: what a daemon keeps between runs."""
+"""Folders and files that only their owner may read, whatever the umask: a daemon keeps its state in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 OTHERS = 0o077
-"""What nobody but the owner may do."""
+"""The rights of all users except the owner."""
 
 LIMITS = JsonLimits(size=64 << 20, values=8 << 20, texts=4 << 20, containers=2 << 20, depth=8)
 """What one such file holds at most: a hundred times what a log of ten thousand log segments needs."""
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 def make_private(path: str) -> None:
     """Make the folder ``path``, and those above it that are missing, for this user alone.
 
-    A folder that is there and open to others is closed to them, with a log line. OSError where another user owns it.
+    An existing folder that is open to others is closed to them, with a log line. OSError where another user owns it.
     """
     _make(path)
     status = os.stat(path)
@@ -44,8 +44,8 @@ def make_private(path: str) -> None:
 def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
     """Make the folder ``path`` that private folders will lie in, as ``make_private``.
 
-    One that is there may be a volume, which root owns, and may hold other things (not ``is_ours``, by their names),
-    which others need: then it is left as it is, and only what is private below it is.
+    An existing folder may be a volume, which root owns, and may hold other things (not ``is_ours``, by their names),
+    which others need. Then its mode stays, and only the folders that litelog makes in it are private.
     """
     _make(path)
     status = os.stat(path)
@@ -57,7 +57,7 @@ def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
-    """Replace the file ``path`` with one that holds ``body``: whole whatever happens meanwhile. OSError.
+    """Replace the file ``path`` with a file that holds ``body``, whole whatever happens meanwhile. OSError.
 
     ``durable``: return when it outlasts a power cut.
     """
@@ -87,7 +87,7 @@ def open_lock(path: str) -> int:
 
 
 def read_json(path: str, limits: JsonLimits = LIMITS) -> Any:
-    """What the JSON file ``path`` holds. OSError; ValueError where it is not JSON, or exceeds ``limits``."""
+    """Parse the JSON file ``path``. OSError; ValueError where it is not JSON, or exceeds ``limits``."""
     return parse_json(read_regular(path, limits.size), limits)
 
 

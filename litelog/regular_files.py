@@ -1,4 +1,4 @@
-"""Opens files by name, and only regular ones: a named pipe would be waited for, and a device does what it likes."""
+"""Opens regular files, and refuses all else: an open would wait for a named pipe, and start what a device does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TooLargeError(OSError):
 
 
 def find_other_kind(mode: int) -> str | None:
-    """What a file of that ``st_mode`` is, such as "a named pipe"; None for a regular file."""
+    """The kind of a file with that ``st_mode``, such as "a named pipe"; None for a regular file."""
     kind = stat.S_IFMT(mode)
     return None if kind == stat.S_IFREG else _KINDS.get(kind, "something else")
 
@@ -48,7 +48,7 @@ def find_other_kind(mode: int) -> str | None:
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
     """As ``os.open``, but never waits, and raises NotRegularError for anything other than a regular file.
 
-    Links are followed unless ``flags`` has O_NOFOLLOW. The file is not truncated before it is known to be regular.
+    Links are followed unless ``flags`` has O_NOFOLLOW. O_TRUNC takes effect after the check that the file is regular.
     """
     late = flags & os.O_TRUNC
     try:
@@ -84,8 +84,7 @@ def read_regular(path: str, limit: int, *, flags: int = 0, dir_fd: int | None = 
 
 
 def _open(path: str, flags: int, mode: int, dir_fd: int | None) -> int:
-    """Where another program holds a lease on a regular file (a file server does), a call that may not wait fails: that
-    one is waited for."""
+    """Open without waiting, except for another program's lease on a regular file, as file servers hold them."""
     try:
         return os.open(path, flags, mode, dir_fd=dir_fd)
     except BlockingIOError:

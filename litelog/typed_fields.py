@@ -17,7 +17,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
 def build(kind: type[T], values: object) -> T:
     """A ``kind``, which is a dataclass, with the fields in ``values``, a JSON object. ValueError.
 
-    Fields may be integers, numbers, texts, truth values, dataclasses, tuples of one of them, and optional ones.
+    Fields may be integers, numbers, texts, truth values, dataclasses, tuples of these, and optional.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{kind.__name__} is not an object")

@@ -291,7 +291,7 @@ class SegmentNames:
         """Say what has a log segment's name, and is no file."""
         for name in sorted(kinds.keys() - self._reported):
             if self._format.segment_order(name) is not None:
-                said = "%s: passed over %s, which is %s, and not a regular file"
+                said = "%s: skipped %s, which is %s, and not a regular file"
                 extra = fields("file-passed-over", log=self._folder, file=name)
                 _logger.warning(said, self._folder, name, kinds[name], extra=extra)
                 self._reported.add(name)

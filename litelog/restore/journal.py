@@ -159,13 +159,13 @@ def encode_line(verified: Verified | VerifiedWal) -> bytes:
 
 
 def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
-    """What a line says; None where it is torn. ValueError where it is whole, and says something else."""
+    """Decode a line; None where it is torn. ValueError where it is whole, and holds something else."""
     stated, _, text = line.partition(b" ")
     if stated != b"%08x" % crc32c(text):
         return None
     values = parse_json(text, _LINE)
     if not isinstance(values, list):
-        raise ValueError("a line is no list")
+        raise ValueError("a line is not a list")
     wal = [*map(type, values)] == [str] * 5 and values[-1] == _WAL
     if not wal and [*map(type, values)] != [str, str, int, int]:
         raise ValueError("a line has other fields")

@@ -30,7 +30,7 @@ _PROBES = (".litelog-exchange-1", ".litelog-exchange-2")
 _PROBE = ".litelog-probe"
 
 PRIVATE_MODE = 0o700
-"""Of the temporary folder: until it is published, nobody else may put anything there, whatever the umask."""
+"""The mode of the temporary folder: until it is published, no other user may put anything there, whatever the umask."""
 
 _OTHERS_WRITE = 0o022
 
@@ -48,7 +48,7 @@ class OutputError(LitelogError):
 
 
 class ForeignOutputError(OutputError):
-    """What another user made lies where a restore would write. Nothing of it was changed."""
+    """A restore would write where another user made something. Nothing of that was changed."""
 
 
 class OutputFolder:
@@ -201,7 +201,7 @@ class OutputFolder:
         """That the temporary folder is this user's, and empty where others could write to it. ForeignOutputError."""
         status = os.fstat(self._folder)
         if status.st_uid != os.geteuid() and status.st_uid != self._find_owner():
-            whose = f"belongs to user {status.st_uid}, and not to the one that restores ({os.geteuid()})"
+            whose = f"belongs to user {status.st_uid}, and not to the user that restores ({os.geteuid()})"
             raise ForeignOutputError(self.temporary, f"{whose}: remove it, or choose another -o")
         os.fchmod(self._folder, stat.S_IMODE(status.st_mode) & ~0o077)
         if status.st_mode & _OTHERS_WRITE:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 MAX_CLIENTS = 64
 """Connections at a time, so that no client takes the daemon's descriptors. For one more, the oldest that waits for its
-client is closed: one without a whole request, else one whose answer its client does not read. If all of them are being
-answered, the new one is closed."""
+client is closed: first those without a whole request, then those whose client does not read the answer. If all of them
+are being answered, the new connection is closed."""
 REQUEST_SECONDS = 10.0
 """How long a request's line and headers may take from when the connection is ready for them; so idle ones end, too."""
 RESPONSE_SECONDS = 660.0
@@ -38,7 +38,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no request to be answered."""
+        """Whether no request waits for its answer."""
         return self.cycle is None or self.cycle.response_complete
 
     @property

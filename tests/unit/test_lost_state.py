@@ -50,7 +50,7 @@ NOT_STATE = (b"", b"\0" * 100, b"\xff\xfe\xff", b"null", b"3", b"[]", b'"x"', b"
 
 
 SHARE = 40
-"""Of so many well-formed states a daemon is started with one."""
+"""A daemon is started with each 40th of the well-formed states."""
 
 
 def signed(fields: dict[str, Any]) -> bytes:
@@ -113,7 +113,7 @@ def test_state_of_any_shape_under_a_good_checksum_is_state_or_lost(daemon: Daemo
 
 
 def test_a_daemon_ends_with_an_error_of_ours_whatever_its_state_says(daemon: Daemon) -> None:
-    """What is well-formed may still be wrong: then it is another log's, another owner's or another place."""
+    """Well-formed state may still be wrong: of another log, another owner or another place."""
     fields = state_fields(daemon)
     outcomes, possible = set(), []
     for changed in variants({**fields, "archive": None}):

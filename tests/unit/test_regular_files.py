@@ -1,4 +1,4 @@
-"""What is opened by name must be a regular file: a named pipe in its place is refused, and never waited for."""
+"""Each file that litelog opens must be a regular file: a named pipe in its place is refused, and never waited for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PIPE = "is a named pipe, and not a regular file"
 SECONDS = 20
-"""Where a named pipe is waited for, the test fails after these: never reached where all is well."""
+"""A test that waits for a named pipe fails after these."""
 
 
 def at_once(work: Callable[[], Any]) -> Any:
@@ -163,7 +163,7 @@ def test_a_live_daemon_says_that_its_newest_log_segment_became_a_pipe(log: LogBu
     daemon.close()
 
 
-def test_a_pipe_with_the_name_of_the_next_log_segment_is_passed_over_with_a_word(
+def test_a_pipe_with_the_name_of_the_next_log_segment_is_skipped_with_a_warning(
     log: LogBuilder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = Daemon(log, MemoryStore("memory://r"), str(tmp_path / "state"))
@@ -173,7 +173,7 @@ def test_a_pipe_with_the_name_of_the_next_log_segment_is_passed_over_with_a_word
     at_once(daemon.sync)
     daemon.close()
     said = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "file-passed-over"]
-    assert said == [f"{log.folder}: passed over {log.next - 1:020d}.log, which is a named pipe, and not a regular file"]
+    assert said == [f"{log.folder}: skipped {log.next - 1:020d}.log, which is a named pipe, and not a regular file"]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def _tombstone() -> Any:
 
 
 def test_no_other_user_may_lock_a_log_or_read_what_is_private(log: LogBuilder) -> None:
-    """Whoever may open a file for reading may lock it, and so keep its writer out."""
+    """A user who may read a file may lock it, and so keep its writer out."""
     Path(log.path(".lock")).touch(0o644)
     before = os.umask(0)
     try:

@@ -90,7 +90,7 @@ def test_another_users_temporary_folder_is_refused_and_left_as_it_is(builder: Re
     planted.chmod(0o777)
     (planted / LOG[0].name).write_bytes(b"planted")
     os.chown(planted, STRANGER, STRANGER)
-    whose = rf"{planted}: belongs to user {STRANGER}, and not to the one that restores \(0\)"
+    whose = rf"{planted}: belongs to user {STRANGER}, and not to the user that restores \(0\)"
     with pytest.raises(ForeignOutputError, match=f"{whose}: remove it, or choose another -o"):
         restore_to(builder, shared / "out")
     assert files_in(planted) == {LOG[0].name: b"planted"}
@@ -209,7 +209,7 @@ def test_only_the_replaced_copy_is_removed_whatever_lies_under_the_temporary_nam
 def test_a_restore_by_a_user_that_the_file_system_calls_another_one_goes_on(
     builder: ReplicaBuilder, shared: Path
 ) -> None:
-    """As root is on NFS: what it makes belongs to nobody. Also where it was killed before."""
+    """As root on NFS, whose files belong to another user. Also after a kill."""
     shared.chmod(0o777)
     library = ctypes.CDLL(None)
     failures: list[BaseException] = []

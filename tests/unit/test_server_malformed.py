@@ -1,4 +1,4 @@
-"""Requests that hold anything: each is answered, and none with an error of ours."""
+"""Requests that hold anything: each is answered, and none with an internal error."""
 
 from __future__ import annotations
 
