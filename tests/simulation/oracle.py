@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import layout
-from litelog.errors import FencedError, FinalSyncError, LitelogError, NothingToRestoreError
+from litelog.claim import Relation
+from litelog.errors import (
+    CorruptionError,
+    DivergedError,
+    FencedError,
+    FinalSyncError,
+    LitelogError,
+    NothingToRestoreError,
+    SourceSyncError,
+)
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.object_store import ObjectReplicaClient
@@ -22,11 +32,27 @@ from tests.simulation.store import SimulatedStore
 if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.shipping.listener import Shipped
+    from tests.simulation.scheduler import Process
     from tests.simulation.world import Slot, World
 
 FORMAT = LitelogFormat()
 LOOK_SECONDS = 1.0
 """How soon after a step the replica is restored; at most once in so long."""
+
+POINTS = 40
+"""How many points are remembered, to be restored to later."""
+
+LOUD = ("anomaly", "sync-failed", "sealing-failed", "lost", "diverged", "frozen", "refused", "gap")
+"""What the log says, in part, where something was found to be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A state that the replica was in."""
+
+    at: float
+    next: int
+    """The sequence of the record after the last one."""
 
 
 class Oracle:
@@ -39,9 +65,14 @@ class Oracle:
         self.promised: dict[str, int] = {}
         """By log segment, where what was acknowledged ends."""
         self.lost: set[str] = set()
+        """What the store has lost."""
+        self._loud_before = 0
+        self._sealed: set[str] = set()
+        self._owed: dict[str, int] = {}
+        self._catching_up: list[Process] = []
         self._claims: dict[str, Claim] = {}
+        self._points: list[Point] = []
         self._looking = False
-        self._restores = 0
 
     # --- what is told
 
@@ -52,13 +83,16 @@ class Oracle:
         self._read(header.file)
         end = len(self.truth.get(header.file, b"")) if header.sealed is not None else header.end
         if end > len(self.truth.get(header.file, b"")):
-            self._fail(f"P1: {slot.name} acknowledged {header.file} up to {end}, beyond what was written")
+            self.fail(f"P1: {slot.name} acknowledged {header.file} up to {end}, beyond what was written")
         self.promised[header.file] = max(end, self.promised.get(header.file, 0))
+
+    def sealed(self, file: str) -> None:
+        """A log segment is in the replica, sealed."""
+        self._sealed.add(file)
 
     def put(self, key: str, body: bytes) -> None:
         """The store has taken an object."""
-        name = layout.parse_claim(key)
-        if name is None:
+        if layout.parse_claim(key) is None:
             return
         claim = claims.parse(body.decode())
         slot = self._world.slots[claim.host]
@@ -68,9 +102,9 @@ class Oracle:
             slot.foreign_claims += 1
             self._world.counts["claim above another owner's"] += 1
             if not slot.takeover:
-                self._fail(f"P6: {slot.name} claimed {key} above another owner's, and was not told to take over")
+                self.fail(f"P6: {slot.name} claimed {key} above another owner's, and was not told to take over")
             if slot.foreign_claims > 1:
-                self._fail(f"takeover: {slot.name} claimed {key} above another owner's a second time by one flag")
+                self.fail(f"takeover: {slot.name} claimed {key} above another owner's a second time by one flag")
         self._claims[key] = claim
 
     def unlinked(self, path: str) -> None:
@@ -79,15 +113,31 @@ class Oracle:
         if folder == self._world.log and FORMAT.segment_order(name) is not None:
             self._read(name)
 
+    def lose(self, key: str) -> None:
+        """The store has lost an object."""
+        if not self.lost:
+            self._loud_before = self._loudness()
+        self.lost.add(key)
+
     def exited(self, slot: Slot, error: LitelogError | None) -> None:
         """A daemon has ended by itself."""
-        if error is not None and not isinstance(error, (FencedError, FinalSyncError)) and not self._may_end():
-            self._fail(f"P10: {slot.name} ended with {type(error).__name__}: {error}")
+        if error is None or isinstance(error, (FencedError, FinalSyncError)):
+            return
+        if isinstance(error, SourceSyncError) and self._world.counts["fault: disk full"]:
+            return
+        if not (self.lost and isinstance(error, CorruptionError)):
+            self.fail(f"P10: {slot.name} ended with {type(error).__name__}: {error}")
+
+    def reader_failed(self, what: str, error: LitelogError) -> None:
+        """A reader has met what it should not meet, unless there is a reason."""
+        forked = any(claim.relation is Relation.DIVERGED for claim in self._claims.values())
+        if not (self.lost or (forked and isinstance(error, DivergedError))):
+            self.fail(f"P1: a reader ({what}) ended with {type(error).__name__}: {error}")
 
     def recovered(self, following: int) -> None:
         """The writer has opened the log."""
         if following < self._world.written:
-            self._fail(f"the log begins at {following}, but {self._world.written} records were durable")
+            self.fail(f"the log begins at {following}, but {self._world.written} records were durable")
 
     def before_power_loss(self) -> None:
         """All processes have ended."""
@@ -99,11 +149,8 @@ class Oracle:
             path = os.path.join(self._world.log, name)
             held = os.path.getsize(path) if os.path.exists(path) else None
             if held is not None and held < promised:
-                self._fail(f"P4: {name} has {held} bytes left, and {promised} were acknowledged")
+                self.fail(f"P4: {name} has {held} bytes left, and {promised} were acknowledged")
         self.read_truth()
-
-    def _may_end(self) -> bool:
-        return bool(self.lost) or self._world.counts["fault: disk full"] > 0
 
     # --- what is looked at
 
@@ -126,95 +173,216 @@ class Oracle:
 
         def look() -> None:
             self._looking = False
-            self.check_restore()
+            if not (self._world.bucket.is_away or self.lost):
+                self.check_restore()
+                self._check_copy()
 
         self._world.scheduler.after(LOOK_SECONDS, look)
 
     def check_restore(self, *, whole: bool = False) -> None:
         """A default restore gives a run of the log that holds all that was acknowledged (P1, P2, P3)."""
-        if self._world.bucket.is_away or (self.lost and not whole):
-            return
         self.read_truth()
-        store = SimulatedStore(self._world.bucket, self._world.scheduler, self._world.random)
-        client = ObjectReplicaClient(store)
-        output = os.path.join(self._world.desk.root, "restored")
-        self._restores += 1
+        if not self._restore(Target()):
+            if self.promised or whole:
+                self.fail("P2: there is nothing to restore")
+            return
+        try:
+            self._compare(whole=whole)
+        finally:
+            shutil.rmtree(self._output)
+        self._remember()
+
+    @property
+    def _output(self) -> str:
+        return os.path.join(self._world.desk.root, "restored")
+
+    def _client(self) -> ObjectReplicaClient:
+        """The replica as it is at this moment."""
+        return ObjectReplicaClient(SimulatedStore(self._world.bucket, self._world.scheduler, self._world.random))
+
+    def _restore(self, target: Target, what: str = "a default restore") -> bool:
+        client = self._client()
         self._world.counts["restores"] += 1
         try:
-            plan = find_plan(client, Target(), FORMAT)
-            restore(client, plan, output, log_format=FORMAT, parallelism=1)
+            plan = find_plan(client, target, FORMAT)
+            restore(client, plan, self._output, log_format=FORMAT, parallelism=1)
         except NothingToRestoreError:
-            if self.promised or whole:
-                self._fail("P2: there is nothing to restore")
-            return
+            return False
         except LitelogError as error:
-            self._fail(f"P2: a default restore ends with {type(error).__name__}: {error}")
-            return
-        try:
-            self._compare(output, whole=whole)
-        finally:
-            shutil.rmtree(output)
+            self.fail(f"P2: {what} ends with {type(error).__name__}: {error}")
+        return True
 
-    def _compare(self, output: str, *, whole: bool) -> None:
-        names = sorted(name for name in os.listdir(output) if FORMAT.segment_order(name) is not None)
-        known = sorted(self.truth)
+    def _compare(self, *, whole: bool) -> None:
+        restored = _read_log(self._output)
+        names, known = sorted(restored), sorted(self.truth)
+        self._check_bytes(restored, "restored")
         for name in names:
-            with open(os.path.join(output, name), "rb") as file:
-                restored = file.read()
-            if not self.truth.get(name, b"").startswith(restored):
-                lengths = f"{len(restored)} bytes, and {len(self.truth.get(name, b''))} were written"
-                self._fail(f"P1: {name} was restored with other bytes than were written: {lengths}")
-            if len(restored) < self.promised.get(name, 0):
-                self._fail(
-                    f"P2: {name} was restored up to {len(restored)}; {self.promised[name]} bytes were acknowledged"
-                )
-            if name != names[-1] and len(restored) < len(self.truth.get(name, b"").rstrip(b"\0")):
-                self._fail(f"P1: {name} was restored up to {len(restored)}, and a later log segment, too")
-        if names != known[known.index(names[0]) : known.index(names[0]) + len(names)]:
-            self._fail(f"P1: a hole between {names[0]} and {names[-1]}: {len(names)} log segments were restored")
+            if len(restored[name]) < self.promised.get(name, 0) and self._keeps_promises:
+                ends = f"{len(restored[name])}; {self.promised[name]} bytes were acknowledged"
+                self.fail(f"P2: {name} was restored up to {ends}")
         for name in known[known.index(names[-1]) + 1 :]:
-            if self.promised.get(name, 0):
-                self._fail(f"P2: {name} was acknowledged, and a default restore ends with {names[-1]}")
+            if self.promised.get(name, 0) and self._keeps_promises:
+                self.fail(f"P2: {name} was acknowledged, and a default restore ends with {names[-1]}")
         self._check_beginning(names[0], known)
-        if whole and (names[-1] != known[-1]):
-            self._fail(f"P10: {known[-1]} was not shipped; the replica ends with {names[-1]}")
+        if whole and names[-1] != known[-1]:
+            self.fail(f"P10: {known[-1]} was not shipped; the replica ends with {names[-1]}")
+
+    def _check_bytes(self, copy: dict[str, bytes], what: str) -> None:
+        """It is a run of the log: no byte is another one, and there is no hole."""
+        names, known = sorted(copy), sorted(self.truth)
+        for name in names:
+            written = self.truth.get(name, b"")
+            if not written.startswith(copy[name]):
+                lengths = f"{len(copy[name])} bytes, and {len(written)} were written"
+                self.fail(f"P1: {name} was {what} with other bytes than were written: {lengths}")
+            if name != names[-1] and len(copy[name]) < len(written.rstrip(b"\0")):
+                self.fail(f"P1: {name} was {what} up to {len(copy[name])}, and a later log segment, too")
+        if names != known[known.index(names[0]) : known.index(names[0]) + len(names)]:
+            self.fail(f"P1: a hole between {names[0]} and {names[-1]}: {len(names)} log segments were {what}")
+
+    @property
+    def _keeps_promises(self) -> bool:
+        """Isolated owners that write side by side give up P2."""
+        isolated = self._world.settings["fencing"] == "isolated"
+        return not (isolated and self._world.counts["claim above another owner's"])
 
     def _check_beginning(self, first: str, known: list[str]) -> None:
         """What a replica no longer holds is what its retention, or the policy ``mirror``, lets go."""
         settings = self._world.settings
         gone = known[: known.index(first)]
-        if not gone:
+        if not (gone and self._keeps_promises):
             return
         still = [name for name in gone if os.path.exists(os.path.join(self._world.log, name))]
-        if still:
-            self._fail(f"P8: {still[0]} is still in the log, and not in a default restore")
+        if still and settings["retention"] is None:
+            self.fail(f"P8: {still[0]} is still in the log, and not in a default restore")
         if settings["snapshot_policy"] == "keep" and settings["retention"] is None:
-            self._fail(f"P8: {gone[0]} was truncated, and is not in the replica, which keeps all")
+            self.fail(f"P8: {gone[0]} was truncated, and is not in the replica, which keeps all")
+
+    def _check_copy(self) -> None:
+        """The copy that a reader keeps up to date is a run of the log (P1, P3)."""
+        readers = self._world.readers
+        if readers.is_following:
+            self._check_bytes(_read_log(readers.copy), "followed")
+
+    # --- points in time (P8)
+
+    def _remember(self) -> None:
+        """The state that the replica is in now is one that can be restored later."""
+        following = self._shipped_next()
+        if following and (not self._points or self._points[-1].next < following):
+            self._points.append(Point(self._world.scheduler.now, following))
+            del self._points[:-POINTS]
+
+    def _shipped_next(self) -> int:
+        """The record after the last one that was acknowledged."""
+        newest = max(self.promised, default=None)
+        if newest is None:
+            return 0
+        held = memoryview(self.truth[newest])[: self.promised[newest]]
+        return FORMAT.scan(newest, held, 0, Expectation()).next or 0
+
+    def _check_points(self) -> None:
+        settings = self._world.settings
+        if settings["snapshot_policy"] != "keep" or not self._keeps_promises:
+            return
+        since = self._world.scheduler.now - (settings["retention"] or self._world.scheduler.now)
+        for point in [point for point in self._points if point.at >= since][::7]:
+            what = f"a restore up to record {point.next - 1}, shipped at {point.at:.1f} s,"
+            if not self._restore(Target(sequence=point.next - 1), what):
+                self.fail(f"P8: {what} finds nothing")
+            copy = _read_log(self._output)
+            shutil.rmtree(self._output)
+            self._check_bytes(copy, "restored")
+            newest = max(copy)
+            ends = FORMAT.scan(newest, memoryview(copy[newest]), 0, Expectation()).next
+            if ends != point.next and copy[newest]:
+                self.fail(f"P8: {what} ends before record {ends}")
+            self._world.counts["points restored"] += 1
+
+    # --- the end
+
+    def begin_catching_up(self) -> None:
+        """The last fault is over: what is written by now is owed by whoever runs."""
+        self.read_truth()
+        self._owed = {name: _end_of_commits(name, body) for name, body in self._log().items()}
+        self._catching_up = self._running()
+
+    def check_caught_up(self) -> None:
+        """One that has run since has shipped what was owed (P10)."""
+        same = [process for process in self._running() if process in self._catching_up]
+        if not same or self.lost:
+            return
+        for name, owed in self._owed.items():
+            if self.promised.get(name, 0) < owed and name not in self._sealed:
+                self.fail(f"P10: {same[0].name} has shipped {name} up to {self.promised.get(name, 0)} of {owed}")
 
     def check_end(self) -> None:
         """Everything is shipped, and nothing is wrong with the replica (P5, P10)."""
-        running = [slot for slot in self._world.slots.values() if slot.is_running]
-        if not running:
-            self._fail(f"P10: no daemon is left: {[str(slot.exit) for slot in self._world.slots.values()]}")
+        if not self._running():
+            self.fail(f"P10: no daemon is left: {[str(slot.exit) for slot in self._world.slots.values()]}")
         self.read_truth()
-        for name, body in self.truth.items():
-            if os.path.exists(os.path.join(self._world.log, name)) and self.promised.get(name, 0) < len(body):
-                self.promised[name] = min(len(body), max(self.promised.get(name, 0), _end_of_commits(name, body)))
+        if self.lost and not self._may_be_whole():
+            return
+        for name, body in self._log().items():
+            self.promised[name] = max(self.promised.get(name, 0), _end_of_commits(name, body))
         self.check_restore(whole=True)
-        self._check_verify()
-
-    def _check_verify(self) -> None:
-        store = SimulatedStore(self._world.bucket, self._world.scheduler, self._world.random)
-        report = verify(store, formats=lambda _: FORMAT, parallelism=1)
+        self._check_points()
+        self._check_readers()
+        report = verify(self._client().store, formats=lambda _: FORMAT, parallelism=1)
         harmful = [anomaly for anomaly in report.anomalies if anomaly.harmful]
         if harmful and not self.lost:
-            self._fail(f"P5: verify finds {harmful[0]}")
+            self.fail(f"P5: verify finds {harmful[0]}")
 
-    def _fail(self, what: str) -> None:
+    def _may_be_whole(self) -> bool:
+        """Whether what the store lost can be shipped again; where it cannot, that was said."""
+        if set(self._log()) == set(self.truth):
+            return True
+        if self._loudness() == self._loud_before:
+            self.fail(f"P2: nobody has noticed that {', '.join(sorted(self.lost))} was lost")
+        return False
+
+    def _check_readers(self) -> None:
+        """Those who follow have everything."""
+        readers = self._world.readers
+        following = self._shipped_next()
+        if self.lost:
+            return
+        if readers.next is not None and readers.next != following:
+            self.fail(f"P10: the reader waits for record {readers.next}, and {following - 1} is the last one")
+        if readers.is_following:
+            copy, newest = _read_log(readers.copy), max(self.promised)
+            self._check_bytes(copy, "followed")
+            if len(copy.get(newest, b"")) < self.promised[newest]:
+                self.fail(f"P10: the copy has {len(copy.get(newest, b''))} bytes of {newest}, not all that is there")
+
+    def _running(self) -> list[Process]:
+        return [slot.process for slot in self._world.slots.values() if slot.process is not None and slot.is_running]
+
+    def _log(self) -> dict[str, bytes]:
+        """What the log holds now."""
+        there = os.listdir(self._world.log)
+        return {name: body for name, body in self.truth.items() if name in there}
+
+    def _loudness(self) -> int:
+        counts = self._world.counts.items()
+        return sum(count for what, count in counts if what.startswith("event: ") and any(word in what for word in LOUD))
+
+    def fail(self, what: str) -> None:
+        """A promise is broken."""
         violation = ViolationError(what)
         self._world.scheduler.fail(violation)
         if self._world.scheduler.current is None:
             raise violation
+
+
+def _read_log(folder: str) -> dict[str, bytes]:
+    """The log segments in a folder."""
+    found = {}
+    for name in os.listdir(folder):
+        if FORMAT.segment_order(name) is not None:
+            with open(os.path.join(folder, name), "rb") as file:
+                found[name] = file.read()
+    return found
 
 
 def _end_of_commits(name: str, body: bytes) -> int:

@@ -117,7 +117,7 @@ class _Condition:
         self.notify(len(self._waiters))
 
 
-class _Event:
+class Event:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._set = False
@@ -157,7 +157,7 @@ class _Barrier:
     def __init__(self, scheduler: Scheduler, parties: int, timeout: float | None = None) -> None:
         self._left = parties
         self._timeout = timeout
-        self._open = _Event(scheduler)
+        self._open = Event(scheduler)
 
     def wait(self) -> int:
         self._left -= 1
@@ -180,7 +180,7 @@ class _Thread:
         self._scheduler = scheduler
         self._work = lambda: target(*args)
         self.name = name
-        self._ended = _Event(scheduler)
+        self._ended = Event(scheduler)
         self._task: Task | None = None
 
     def start(self) -> None:
@@ -271,7 +271,7 @@ def make_threading(scheduler: Scheduler) -> SimpleNamespace:
         Lock=lambda: _Lock(scheduler),
         RLock=lambda: _Lock(scheduler, reentrant=True),
         Condition=make_condition,
-        Event=lambda: _Event(scheduler),
+        Event=lambda: Event(scheduler),
         Barrier=lambda parties, timeout=None: _Barrier(scheduler, parties, timeout),
         BrokenBarrierError=threading.BrokenBarrierError,
         Thread=make_thread,

@@ -22,6 +22,8 @@ from litelog.replicator import Replicator
 from tests.simulation.disk import Disk, Disks
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import DAEMONS, Plan, Step
+from tests.simulation.readers import Readers
+from tests.simulation.records import record
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import Bucket, Creation, Folder, SimulatedStore, Weather
 
@@ -37,9 +39,13 @@ LOG_ID = UUID(int=0x5EED)
 ROOM = "room"
 """The disk that the log and the daemons' states are on."""
 
+CATCHING_UP_SECONDS = 140.0
+"""How long after the last fault all is shipped that was written before: what a request under way takes to be given up,
+the longest back-off, the proof of ownership, and two of the longest intervals."""
+
 SETTLING_SECONDS = 900.0
-"""How long after the last fault all is as it should be: a client's patience, the longest back-off, a few syncs, and
-what is sealed. ``Oracle.check_end`` has the tighter bounds."""
+"""How long after the writer's end nothing is left to do: what is finished is sealed, what the readers have heard is
+read."""
 
 REST_SECONDS = (5.0, 100.0, 1200.0)
 
@@ -96,7 +102,7 @@ class World:
         self.opened: dict[int, Process] = {}
         self._network = Random(f"network {plan.seed}")
         self._numbers = Random(f"daemons {plan.seed}")
-        substitution.install(self.scheduler, plan.seed, self._open_store, lambda: f"boot {self.boots}")
+        substitution.install(self.scheduler, plan.seed, self.open_store, lambda: f"boot {self.boots}")
         self.oracle = Oracle(self)
         self.bucket.on_put = self.oracle.put
         self.disks.on_open = self._note_opened
@@ -113,6 +119,7 @@ class World:
         try:
             self._begin_writer()
             self.start("A")
+            self.readers = Readers(self)
             for step in self.plan.steps:
                 self.scheduler.at(step.at, partial(self._do, step))
             self.scheduler.run(self.plan.end)
@@ -147,7 +154,9 @@ class World:
                 self.scheduler.resume(slot.process)
         if self.writer is not None:
             self.writer.triggers.clear()
-        self.scheduler.run(self.scheduler.now + 120.0)
+        self.oracle.begin_catching_up()
+        self.scheduler.run(self.scheduler.now + CATCHING_UP_SECONDS)
+        self.oracle.check_caught_up()
         if not any(slot.is_running for slot in self.slots.values()):
             self.start("A", takeover=True)
             self.counts["nobody was left: an operator takes over"] += 1
@@ -239,7 +248,7 @@ class World:
         for number in range(min(count, len(keys))):
             key = keys.pop((choice * 7919 + number * 104729) % len(keys))
             self.bucket.lose(key)
-            self.oracle.lost.add(key)
+            self.oracle.lose(key)
 
     def kill_writer(self, calls: int) -> None:
         """SIGKILL of the log's writer; it is started again."""
@@ -387,7 +396,8 @@ class World:
         if self.scheduler.current is not None:
             self.opened[descriptor] = self.scheduler.current.process
 
-    def _open_store(self, _url: str, _options: Mapping[str, object]) -> ObjectStore:
+    def open_store(self, _url: str = "", _options: Mapping[str, object] | None = None) -> ObjectStore:
+        """The store, for the process that asks."""
         return SimulatedStore(self.bucket, self.scheduler, self._network, self._say_request)
 
     def _changed(self, folder: str) -> None:
@@ -396,11 +406,6 @@ class World:
         self.armed = [each for each in self.armed if each[1] != folder]
         for process, _, wake in woken:
             self.scheduler.spawn(process, "watcher", wake)
-
-
-def record(number: int) -> bytes:
-    """The record with that sequence: no two are the same, some are long."""
-    return f"{number:010d} ".encode() + bytes([number % 251]) * (number * 7919 % 300)
 
 
 class _Watcher:
@@ -442,7 +447,8 @@ class _Ears:
         self._counts[f"began: {claim.relation}{f' ({claim.reason})' if claim.reason else ''}"] += 1
         self._oracle.look_soon()
 
-    def sealed(self, event: Sealed) -> None: ...
+    def sealed(self, event: Sealed) -> None:
+        self._oracle.sealed(event.entry.file)
 
     def snapped(self, event: Snapped) -> None: ...
 

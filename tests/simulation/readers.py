@@ -1,0 +1,92 @@
+"""Readers of the replica: one follows its records, one keeps a restored copy up to date."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, NothingToRestoreError, PrunedError, StoreError, TruncatedError
+from litelog.formats.litelog import LitelogFormat
+from litelog.object_store import ObjectReplicaClient
+from litelog.reading.replica_reader import ReplicaReader
+from litelog.restore.execution import restore
+from litelog.restore.following import CopyFollower
+from litelog.restore.plan import Target, find_plan
+from tests.simulation.records import record
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import Event
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FORMAT = LitelogFormat()
+AGAIN_SECONDS = 20.0
+"""When a reader that has ended begins again."""
+
+POLL_SECONDS = 5.0
+LOOK_SECONDS = 120.0
+"""How long a reader goes without news before it makes sure that it stands at the end."""
+
+
+class Readers:
+    """One process with both of them. Whatever they read is compared with what was written."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.process = Process("reader", "elsewhere")
+        self.copy = os.path.join(world.desk.root, "copy")
+        self.is_following = False
+        """Whether the copy is whole, and kept up to date."""
+        self.next: int | None = None
+        """The record that is read next."""
+        world.scheduler.spawn(self.process, "records", lambda: self._repeat("records", self._read))
+        world.scheduler.spawn(self.process, "copy", lambda: self._repeat("copy", self._follow))
+
+    def _repeat(self, what: str, work: object) -> None:
+        while True:
+            client = ObjectReplicaClient(self._world.open_store())
+            try:
+                work(client)  # type: ignore[operator]
+            except (NothingToRestoreError, PrunedError, TruncatedError, StoreError) as error:
+                self._world.counts[f"reader of {what}: {type(error).__name__}"] += 1
+            except LitelogError as error:
+                self._world.counts[f"reader of {what}: {type(error).__name__}"] += 1
+                self._world.oracle.reader_failed(what, error)
+            self._world.scheduler.sleep(AGAIN_SECONDS)
+
+    def _read(self, client: ObjectReplicaClient) -> None:
+        reader = ReplicaReader(
+            client,
+            start=self.next,
+            follow=True,
+            poll_interval=POLL_SECONDS,
+            look_seconds=LOOK_SECONDS,
+            formats=lambda _: FORMAT,
+        )
+        try:
+            for batch in reader.batches():
+                for each in batch.records():
+                    if self.next is not None and each.sequence != self.next:
+                        self._world.oracle.fail(f"P1: a reader was given {each.sequence}, not {self.next}")
+                    if each.value != record(each.sequence):
+                        self._world.oracle.fail(f"P3: a reader was given another record {each.sequence}")
+                    self.next = each.sequence + 1
+                self._world.counts["batches that a reader was given"] += 1
+        except (PrunedError, TruncatedError):
+            self.next = None  # it begins with what is there
+            raise
+        finally:
+            reader.close()
+
+    def _follow(self, client: ObjectReplicaClient) -> None:
+        self.is_following = False
+        shutil.rmtree(self.copy, ignore_errors=True)
+        plan = find_plan(client, Target(), FORMAT)
+        restore(client, plan, self.copy, log_format=FORMAT, replan=lambda: find_plan(client, Target(), FORMAT))
+        with CopyFollower(client, self.copy, plan, FORMAT, look_seconds=LOOK_SECONDS) as follower:
+            self.is_following = True
+            try:
+                follower.run(Event(self._world.scheduler), POLL_SECONDS)  # type: ignore[arg-type]
+            finally:
+                self.is_following = False
