@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -61,6 +62,8 @@ class Slot:
         """What the last run ended with."""
         self.takeover = False
         """Whether the run at hand was told to take over."""
+        self.has_claimed = False
+        """Whether it has ever claimed the replica."""
         self.foreign_claims = 0
         """How often the run at hand has claimed above another owner's claim."""
 
@@ -146,7 +149,7 @@ class World:
 
     def _settle(self) -> None:
         self.clear_weather()
-        self.bucket.come_back()
+        self._mount()
         self.room.full = self.room.broken = False
         for slot in self.slots.values():
             if slot.process is not None:
@@ -238,8 +241,19 @@ class World:
         """The disk of a folder replica is unmounted for so long."""
         if self.settings["store"] == "folder" and not self.bucket.is_away:
             self.bucket.leave()
-            self.scheduler.after(seconds, self.bucket.come_back)
-            self.scheduler.after(seconds, self.oracle.look_soon)
+            self.scheduler.after(seconds, self._mount)
+
+    def _mount(self) -> None:
+        """Have the root back, and those stopped who have begun a replica in its place."""
+        self.bucket.come_back()
+        for name in sorted(self.oracle.astray):
+            process = self.slots[name].process
+            assert process is not None
+            self._end(process)
+            shutil.rmtree(os.path.join(self.room.root, f"state-{name}"), ignore_errors=True)
+            self.counts["a daemon began a replica where the root is mounted"] += 1
+        self.oracle.astray.clear()
+        self.oracle.look_soon()
 
     def lose_objects(self, choice: int, count: int) -> None:
         """The store loses some objects."""
