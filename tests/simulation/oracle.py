@@ -66,9 +66,6 @@ class Oracle:
         """By log segment, where what was acknowledged ends."""
         self.lost: set[str] = set()
         """What the store has lost."""
-        self.astray: set[str] = set()
-        """Who has begun a replica of its own in the empty folder that the root's disk is mounted on, as it had never
-        seen another one: nobody can tell that this is wrong but whoever mounts the disk."""
         self._loud_before = 0
         self._sealed: set[str] = set()
         self._owed: dict[str, int] = {}
@@ -82,8 +79,6 @@ class Oracle:
     def acknowledged(self, slot: Slot, event: Shipped) -> None:
         """A daemon says that a WAL segment is durable."""
         header = event.header
-        if slot.name in self.astray:
-            return
         self._world.counts["acknowledged"] += 1
         self._read(header.file)
         end = len(self.truth.get(header.file, b"")) if header.sealed is not None else header.end
@@ -102,10 +97,7 @@ class Oracle:
         claim = claims.parse(body.decode())
         slot = self._world.slots[claim.host]
         if self._world.bucket.is_away:
-            if claim.relation is not Relation.FIRST or slot.has_claimed:
-                self.fail(f"P2: {slot.name} claimed {key} in an empty folder, and knew the replica")
-            self.astray.add(slot.name)
-            return
+            self.fail(f"P2: {slot.name} claimed {key} in the empty folder in the replica's place")
         slot.has_claimed = True
         below = [each for each in self._claims.values() if each.epoch < claim.epoch]
         newest = max(below, key=lambda each: each.epoch, default=None)
@@ -217,7 +209,8 @@ class Oracle:
         try:
             plan = find_plan(client, target, FORMAT)
             restore(client, plan, self._output, log_format=FORMAT, parallelism=1)
-        except NothingToRestoreError:
+        except NothingToRestoreError as error:
+            self._world.say(f"{what}: {error}")
             return False
         except LitelogError as error:
             self.fail(f"P2: {what} ends with {type(error).__name__}: {error}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -149,7 +148,7 @@ class World:
 
     def _settle(self) -> None:
         self.clear_weather()
-        self._mount()
+        self.bucket.come_back()
         self.room.full = self.room.broken = False
         for slot in self.slots.values():
             if slot.process is not None:
@@ -172,7 +171,7 @@ class World:
     def start(self, who: str, takeover: bool = False) -> None:
         """Start a daemon, if it does not run."""
         slot = self.slots[who]
-        if slot.is_running:
+        if slot.is_running or (self.bucket.is_away and not slot.has_claimed):
             return
         slot.process = process = Process(who, ROOM)
         slot.exit, slot.takeover, slot.foreign_claims = None, takeover, 0
@@ -238,22 +237,13 @@ class World:
         self.counts["fault: outage"] += 1
 
     def root_away(self, seconds: float) -> None:
-        """The disk of a folder replica is unmounted for so long."""
-        if self.settings["store"] == "folder" and not self.bucket.is_away:
+        """The disk of a folder replica is unmounted for so long. A daemon that never saw the replica would begin one in
+        the folder that is left: only whoever mounts the disk can tell that this is wrong."""
+        strangers = [slot for slot in self.slots.values() if slot.is_running and not slot.has_claimed]
+        if self.settings["store"] == "folder" and not (self.bucket.is_away or strangers):
             self.bucket.leave()
-            self.scheduler.after(seconds, self._mount)
-
-    def _mount(self) -> None:
-        """Have the root back, and those stopped who have begun a replica in its place."""
-        self.bucket.come_back()
-        for name in sorted(self.oracle.astray):
-            process = self.slots[name].process
-            assert process is not None
-            self._end(process)
-            shutil.rmtree(os.path.join(self.room.root, f"state-{name}"), ignore_errors=True)
-            self.counts["a daemon began a replica where the root is mounted"] += 1
-        self.oracle.astray.clear()
-        self.oracle.look_soon()
+            self.scheduler.after(seconds, self.bucket.come_back)
+            self.scheduler.after(seconds, self.oracle.look_soon)
 
     def lose_objects(self, choice: int, count: int) -> None:
         """The store loses some objects."""
