@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Point = TypeVar("Point")
+Point, Value = TypeVar("Point"), TypeVar("Value")
 
 NIGHTLY_VARIABLE, SEED_VARIABLE = "LITELOG_TEST_NIGHTLY", "LITELOG_TEST_SEED"
 
@@ -80,6 +80,6 @@ def examples(count: int) -> int:
     return max(1, count // FEWER_IN_A_LOOP) if PROFILE == "dev" else count
 
 
-def times(fewer: int, at_night: int) -> int:
-    """How often something is done: ``fewer`` times, or so often at night."""
+def times(fewer: Value, at_night: Value) -> Value:
+    """How often, or for how long, something is done: ``fewer`` in a run that is not a night's."""
     return at_night if NIGHTLY else fewer

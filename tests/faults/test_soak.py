@@ -1,7 +1,7 @@
 """A soak: one daemon over many logs that come and go, writers that roll, restarts, reloads, a store that fails all the
 while, restores in between. Nothing is lost, and what the daemon takes stays flat.
 
-LITELOG_SOAK_SECONDS says for how long: a minute if it is not there, 900 for the quarter of an hour of a night.
+LITELOG_SOAK_SECONDS says for how long: half a minute if it is not there, 900 for the quarter of an hour of a night.
 LITELOG_SOAK_SEED chooses what happens when.
 """
 
@@ -26,13 +26,14 @@ from tests.faults.figures import report
 from tests.faults.soak_complaints import check_logged
 from tests.faults.soak_course import Soak
 from tests.faults.soak_gauges import assert_flat, growth
+from tests.sampling import times
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.servers import S3Server
 
-SECONDS = float(os.environ.get("LITELOG_SOAK_SECONDS", "60"))
+SECONDS = float(os.environ.get("LITELOG_SOAK_SECONDS", times("30", at_night="60")))
 """How long at least, but for the end."""
 
 SEED = int(os.environ.get("LITELOG_SOAK_SEED", "1"))

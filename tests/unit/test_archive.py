@@ -22,6 +22,7 @@ from litelog.shipping.snapshots import find_snapshot, read_snapshot
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects
 from tests.manual_clock import ManualClock
+from tests.sampling import at_night
 from tests.stores import CountingStore, Fault, FaultyStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.object_store import ObjectStore
     from litelog.snapshot import Snapshot
 
-ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", "lines", "raw"], indirect=True)
+ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 
 
 @pytest.fixture

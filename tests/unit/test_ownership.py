@@ -32,6 +32,7 @@ from litelog.shipping.proof import ReplicaUnavailableError
 from litelog.shipping.replica_state import ReplicaState, StateError, StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
+from tests.sampling import at_night
 from tests.stores import CountingStore, Fault, FaultyStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ByteRange, ObjectInfo
 
-ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", "lines", "raw"], indirect=True)
+ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from litelog.layout import Fencing, wal_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import new_generation
 from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
-from tests.sampling import examples
+from tests.sampling import examples, sampled
 from tests.stores import CountingStore
 from tests.unit.replica_builder import (
     FORMAT,
@@ -371,15 +371,16 @@ def test_every_damaged_byte_is_found_or_harmless():
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_segment(0, [1, 2, 1]), cuts=[0, 1], final=None)
     objects = builder.objects()
-    found = 0
+    found = flipped = 0
     for key, body in objects.items():
-        for at in range(len(body)):
+        for at in sampled(range(len(body)), 4, f"read {key}"):
+            flipped += 1
             damaged = {**objects, key: body[:at] + bytes([body[at] ^ 1 << at % 8]) + body[at + 1 :]}
             try:
                 assert sequences(client_of(damaged)) == list(range(4)), (key, at)
             except CorruptionError:
                 found += 1
-    assert found > len(b"".join(objects.values())) // 2
+    assert found > flipped // 2
 
 
 def test_a_batch_before_the_damage_is_given():

@@ -88,7 +88,7 @@ def kept_points(model: Model, start: int) -> list[Point]:
     return [*held, *(point for point in model.points if point.time > start)]
 
 
-@settings(max_examples=examples(1500))
+@settings(max_examples=examples(500))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 12))
 def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirror, later):
     model = run(events, mirror=mirror, policy=policy)

@@ -22,6 +22,7 @@ from litelog.layout import sealed_key
 from litelog.position import Generation
 from litelog.sealed_frames import check_run, decode_frame, decode_run
 from litelog.sealed_segment import TAIL_BYTES, SealedFooter, decode_footer, encode_footer, footer_bytes, read_footer
+from tests.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +98,7 @@ def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) 
     assert len(made.footer.frames) > 2
     found: list[CorruptObjectError] = []
     harmless = []
-    for bit in range(len(body) * 8):
+    for bit in sampled(range(len(body) * 8), 4, f"unseal {name}"):
         body[bit // 8] ^= 1 << bit % 8
         try:
             assert unseal(KEY, bytes(body), log.format) == (made.footer, log.texts[log.name])
