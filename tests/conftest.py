@@ -46,6 +46,10 @@ MARKED = {
     "tests/faults/test_s3_two_daemons.py": "process",
     "tests/faults/test_ship_crash.py": "crash",
     "tests/faults/test_soak.py": "process",
+    "tests/conformance/test_fsspec.py": "slow",
+    "tests/conformance/test_s3": "slow",
+    "tests/unit/test_fault_proxy.py": "slow",
+    "tests/unit/test_s3_": "slow",
 }
 """Markers of folders and modules, by the beginning of their paths."""
 

@@ -495,6 +495,7 @@ def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(
     assert lost >= len(("final", "final", "WAL segment"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_whatever_request_fails_it_ends_well(log: LogBuilder, state: str, clock: ManualClock, fault: Fault) -> None:
     for operation in ("put", "open", "list"):

@@ -73,6 +73,7 @@ def gather(runs: Sequence[Commits], names: Sequence[str] = NAMES, rows: int = 40
     return [*(made for run in runs for made in gatherer.add(run)), *gatherer.rest()]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(entries, min_size=1, max_size=5), min_size=1, max_size=3), st.integers(1, 60))
 @settings(max_examples=examples(200))
 def test_arrays_hold_the_records(runs: list[list[Commit]], rows: int) -> None:

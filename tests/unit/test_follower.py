@@ -981,6 +981,7 @@ def test_a_log_id_comes_from_the_first_log_segment_that_has_a_header(log: LogBui
 # --- whatever happens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 @QUICK
 @given(data=st.data())

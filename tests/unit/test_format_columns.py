@@ -53,6 +53,7 @@ def check_batches(columns: Columns, batches: list[pa.RecordBatch]) -> None:
     assert stamps == [record.timestamp for record in records]
 
 
+@pytest.mark.slow
 @given(st.lists(entries, max_size=6), st.data())
 @settings(max_examples=examples(100))
 def test_arrow_batches_hold_the_records(commits: list[list[tuple[bytes | None, bytes]]], data: st.DataObject) -> None:

@@ -129,6 +129,7 @@ def test_commit_is_laid_out_as_described() -> None:
     assert encode_commit(9, 4, 77, [b"ab", b"cde"]) == head + struct.pack("<I", crc32c(head))
 
 
+@pytest.mark.slow
 @given(logs, st.integers(0, 1 << 62))
 @settings(max_examples=examples(150))
 def test_a_log_decodes_as_a_slow_decoder_reads_it(

@@ -108,6 +108,7 @@ def test_a_generation_that_went_up_sealed_holds_data_before_its_first_wal_segmen
     assert open_latest(builder.client).base.entries == tuple(entries)
 
 
+@pytest.mark.slow
 def test_opening_ten_thousand_sealed_segments_costs_four_requests():
     """And a fifth where the only WAL segment may be the terminal of a generation that never began."""
     for shipped in (0, 1, 3):
@@ -132,6 +133,7 @@ def _many(entry, count):
     ]
 
 
+@pytest.mark.slow
 def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end():
     builder = ReplicaBuilder()
     built = builder.add()
@@ -150,6 +152,7 @@ def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end():
     assert [info.position.index for info in pieces.wal] == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_last_wal_segment_is_found_behind_a_long_wal_that_is_all_covered():
     builder = ReplicaBuilder()
     built = builder.add()

@@ -126,6 +126,7 @@ def generation_of(key: str) -> str:
     return key.split("/")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [None, 4])
 @pytest.mark.parametrize("tight", [0, 1])
 def test_each_of_two_live_owners_prunes_its_own_generation_by_its_own_policy_and_no_other(owners, keep, tight):
@@ -145,6 +146,7 @@ def test_each_of_two_live_owners_prunes_its_own_generation_by_its_own_policy_and
     assert 12 <= len(owners.restored(daemons[1 - tight].generation)) <= (18 if keep else 41)
 
 
+@pytest.mark.slow
 def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners):
     """An hour without a put makes nobody dead: its disk may be slow, its log quiet, its machine suspended."""
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy(max_snapshots=1))

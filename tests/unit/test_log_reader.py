@@ -85,6 +85,7 @@ def test_what_is_read_on_and_on_is_read_in_larger_pieces(tmp_path: Path) -> None
 # --- from, to
 
 
+@pytest.mark.slow
 def test_every_start_and_end_gives_exactly_what_lies_between(log: Path) -> None:
     for start in range(62):
         assert sequences(log, start=start) == list(range(start, 60)), start
@@ -92,6 +93,7 @@ def test_every_start_and_end_gives_exactly_what_lies_between(log: Path) -> None:
             assert sequences(log, start=start, end=end) == list(range(start, min(end, 60))), (start, end)
 
 
+@pytest.mark.slow
 def test_every_time_starts_and_ends_at_exactly_its_record(log: Path) -> None:
     for time in range(-5, 620, 5):
         first = max(0, -(-time // 10))
@@ -276,6 +278,7 @@ def test_wrong_questions_are_refused(log: Path) -> None:
 # --- damage
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_an_error_or_stops_and_never_other_data(tmp_path: Path) -> None:
     fill(tmp_path / "log", count=18, segment_bytes=250)
     names = list_segments(str(tmp_path / "log"))
@@ -404,6 +407,7 @@ def in_thread(action: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 def test_a_follower_that_was_there_first_sees_everything_in_order(tmp_path: Path, watcher: Watcher) -> None:
     folder = tmp_path / "log"
 
@@ -419,6 +423,7 @@ def test_a_follower_that_was_there_first_sees_everything_in_order(tmp_path: Path
     assert got == [(number, b"%d" % number) for number in range(1500)]
 
 
+@pytest.mark.slow
 def test_every_append_wakes_a_waiting_follower(tmp_path: Path, watcher: Watcher) -> None:
     with (
         LogWriter(str(tmp_path), fsync="never", segment_bytes=200) as writer,

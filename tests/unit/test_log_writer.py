@@ -237,6 +237,7 @@ def test_a_closed_writer_does_not_roll_a_log_that_another_one_has(tmp_path: Path
         assert writer.append(b"c").first == 2
 
 
+@pytest.mark.slow
 def test_a_batch_over_the_limits_becomes_several_commits_in_order(tmp_path: Path) -> None:
     count = 2 * MAX_RECORDS + 7
     small = [b"%d" % number for number in range(count)]
@@ -688,6 +689,7 @@ def make_log(folder: Path, batches: int = 4, **settings: object) -> list[int]:
     return ends
 
 
+@pytest.mark.slow
 def test_a_log_torn_at_every_byte_keeps_all_commits_before_and_goes_on(tmp_path: Path) -> None:
     ends = make_log(tmp_path / "whole")
     body = newest(tmp_path / "whole").read_bytes()
@@ -861,6 +863,7 @@ with LogWriter(sys.argv[1], segment_bytes=int(sys.argv[2])) as writer:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_keeps_all_it_acknowledged(tmp_path: Path) -> None:
     chance = random.Random(11)
     acknowledged = 0
@@ -901,6 +904,7 @@ writer.close()
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_in_the_middle_of_a_commit_leaves_what_was_there(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     for limit in (5_000, 20_001):

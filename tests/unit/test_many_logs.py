@@ -217,6 +217,7 @@ def test_logs_are_not_looked_for_where_that_is_not_wanted(bench: Bench) -> None:
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_many_logs_have_no_threads_of_their_own(bench: Bench) -> None:
     logs = [bench.log(f"log-{number:03d}") for number in range(100)]
     with Running(bench.replicator(bench.entry())) as running:

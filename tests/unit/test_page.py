@@ -261,6 +261,7 @@ def test_behind_the_last_page_is_the_last_log() -> None:
     assert choose({}, "", 5).logs == ()
 
 
+@pytest.mark.slow
 def test_a_page_of_many_bad_replicas_stays_small() -> None:
     bad = replica_of(
         lag_seconds=100.0,

@@ -84,6 +84,7 @@ def test_without_a_policy_all_stays(log, store, tmp_path):
     assert indexes(store, parse_sealed) == list(range(39))
 
 
+@pytest.mark.slow
 def test_old_snapshots_go_and_what_the_source_holds_never_does(log, store, tmp_path):
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
     live(daemon, 40)
@@ -91,6 +92,7 @@ def test_old_snapshots_go_and_what_the_source_holds_never_does(log, store, tmp_p
     assert 5 <= len(indexes(store, parse_snapshot)) <= 9
 
 
+@pytest.mark.slow
 def test_what_is_archived_beyond_the_source_goes_with_age(log, store, tmp_path):
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     live(daemon, 60, keep=3)
@@ -98,6 +100,7 @@ def test_what_is_archived_beyond_the_source_goes_with_age(log, store, tmp_path):
     assert len(indexes(store, parse_sealed)) <= 17
 
 
+@pytest.mark.slow
 def test_a_mirror_keeps_what_a_state_in_the_window_held(log, store, tmp_path):
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR), SnapshotPolicy.MIRROR)
     live(daemon, 60, keep=3)
@@ -129,6 +132,7 @@ def test_by_count_so_many_snapshots_stay(log, store, tmp_path):
     assert archived(daemon, store) == 20
 
 
+@pytest.mark.slow
 def test_a_restart_forgets_nothing_of_what_the_source_dropped(log, store, tmp_path):
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     for _ in range(20):
@@ -139,6 +143,7 @@ def test_a_restart_forgets_nothing_of_what_the_source_dropped(log, store, tmp_pa
     assert 10 <= archived(daemon, store) <= 18
 
 
+@pytest.mark.slow
 def test_a_lost_state_keeps_more_and_loses_nothing(log, store, tmp_path):
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     live(daemon, 30)

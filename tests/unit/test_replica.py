@@ -359,6 +359,7 @@ def test_what_came_since_a_failure_is_shipped_behind_what_failed(
     assert newest(store) == log.files()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), limit=st.sampled_from([4096, 1 << 20]))
 def test_whatever_fails_all_arrives_once_and_in_order(

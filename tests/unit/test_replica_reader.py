@@ -268,6 +268,7 @@ def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(
     assert [number for numbers in read for number in numbers] == list(range(log[-1].next))
 
 
+@pytest.mark.slow
 @given(
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3),
     data=st.data(),
@@ -367,6 +368,7 @@ def test_a_follower_misses_a_deleted_terminal():
     assert isinstance(following.failure(), ReplicaGapError)
 
 
+@pytest.mark.slow
 def test_every_damaged_byte_is_found_or_harmless():
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_segment(0, [1, 2, 1]), cuts=[0, 1], final=None)

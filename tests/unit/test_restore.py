@@ -164,6 +164,7 @@ def test_commits_that_cross_frames_come_back(tmp_path):
     assert files_in(tmp_path / "out") == {segment.name: data}
 
 
+@pytest.mark.slow
 def test_few_files_are_open_however_many_pieces_there_are(tmp_path):
     builder = ReplicaBuilder()
     built = builder.add()
@@ -247,6 +248,7 @@ def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path, kept):
     assert (result.commits, result.next) == (kept, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3 << 20, 9 << 20, 20 << 20])
 def test_commits_larger_than_a_window_come_back(tmp_path, size):
     segment = make_segment(0, [1])
@@ -294,6 +296,7 @@ def whole(tmp_path_factory):
     return objects, outcome(objects, str(tmp_path_factory.mktemp("whole")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_in_any_byte_is_found_or_harmless(whole, tmp_path, bit):
     objects, expected = whole
@@ -344,6 +347,7 @@ def test_every_deleted_object_is_missed_or_harmless(whole, tmp_path):
             assert isinstance(found, ReplicaGapError) or found == expected, gone
 
 
+@pytest.mark.slow
 def test_every_swap_duplicate_and_replay_of_objects_is_found_or_harmless(whole, tmp_path):
     objects, expected = whole
     for one, other in permutations(objects, 2):
@@ -352,6 +356,7 @@ def test_every_swap_duplicate_and_replay_of_objects_is_found_or_harmless(whole, 
             assert isinstance(found, CorruptionError) or found == expected, (one, other)
 
 
+@pytest.mark.slow
 def test_an_object_copied_to_any_free_place_is_found_or_harmless(whole, tmp_path):
     objects, expected = whole
     positions = [position for position in map(parse_wal, objects) if position]

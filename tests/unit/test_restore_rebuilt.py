@@ -175,6 +175,7 @@ def test_each_commit_can_be_restored_to(tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
 def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make, tmp_path):
     objects = without_snapshots(make())

@@ -553,6 +553,7 @@ def text_replica(log_format, log, cuts, first, log_id):
 CUTS = st.sets(st.integers(0, 5))
 
 
+@pytest.mark.slow
 @given(
     data=st.data(), log_format=st.sampled_from([LINES, RAW]), lines=st.lists(st.integers(1, 6), min_size=1, max_size=3)
 )
@@ -569,6 +570,7 @@ def test_logs_without_sequences_or_ids_are_told_by_their_bytes(data, log_format,
         assert found[0] == {name: content for name, content, _ in log}
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=examples(150))
 def test_however_two_replicas_are_cut_and_damaged_what_comes_is_the_log_or_an_error(data):

@@ -154,6 +154,7 @@ def test_what_was_sealed_and_pruned_since_is_read_as_such(builder, killed):
     assert files_in(killed / "out") == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_journal_is_bounded(builder, killed):
     journal = killed / TEMPORARY / JOURNAL_NAME
     with journal.open("ab") as file:

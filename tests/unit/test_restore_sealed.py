@@ -120,6 +120,7 @@ def test_indexes_that_are_there_are_named(mixed):
         find_plan(mixed.client, Target(index=4), FORMAT)
 
 
+@pytest.mark.slow
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
 @settings(max_examples=examples(30))
 def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
@@ -143,6 +144,7 @@ def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
             assert files_in(f"{folder}/{count}") == prefix(log, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3 << 20])
 def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
 
@@ -178,6 +180,7 @@ def outcome(objects, folder, target=None):
     return found, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path, bit):
     objects = mixed.objects()
@@ -659,6 +662,7 @@ def kill_restore(builder, output, reads):
 TEMPORARY = ".out.litelog-restoring"
 
 
+@pytest.mark.slow
 def test_a_killed_restore_goes_on_with_what_it_had_verified(large, tmp_path):
     builder, expected = large
     assert kill_restore(builder, tmp_path / "out", reads=10) == 9

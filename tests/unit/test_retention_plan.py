@@ -88,6 +88,7 @@ def kept_points(model: Model, start: int) -> list[Point]:
     return [*held, *(point for point in model.points if point.time > start)]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(500))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 12))
 def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirror, later):
@@ -107,6 +108,7 @@ def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirr
             assert model.lacks(point, gone) is None, removal
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 40))
 def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(events, policy, mirror, later):
@@ -129,6 +131,7 @@ def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(ev
     assert kept[-policy.min_snapshots :] == snapshots[-policy.min_snapshots :]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(EVENTS, POLICIES, st.booleans(), st.data())
 def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mirror, data):
@@ -142,6 +145,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mi
         assert again.removals == plan.removals[done:]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(EVENTS, POLICIES, st.booleans())
 def test_the_plan_accounts_for_every_object_once(events, policy, mirror):
@@ -376,6 +380,7 @@ def test_drops_are_remembered_in_few_words_and_never_too_early():
     assert note_drop(drops, Drop(now + 1, 5), policy) == drops
 
 
+@pytest.mark.slow
 def test_ten_times_the_objects_take_ten_times_the_steps():
     def steps(count: int) -> int:
         name = generation(FIRST)

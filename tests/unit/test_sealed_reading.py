@@ -58,6 +58,7 @@ def builder() -> ReplicaBuilder:
 # --- any replica, any start
 
 
+@pytest.mark.slow
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(80))
 def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, data):
@@ -81,6 +82,7 @@ def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, 
         assert found == expected
 
 
+@pytest.mark.slow
 @given(data=st.data(), lines=st.lists(st.integers(1, 3), min_size=1, max_size=6))
 @settings(max_examples=examples(40))
 def test_without_timestamps_a_start_time_is_the_time_shipped(data, lines):
@@ -179,6 +181,7 @@ def broken(builder: ReplicaBuilder, key: str, at: int) -> dict[str, bytes]:
     return objects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_wal_segments_stand_in_for_every_damage_of_a_sealed_segment(builder, index):
     key = sealed_key(builder.generations[0].name, index)
@@ -188,6 +191,7 @@ def test_wal_segments_stand_in_for_every_damage_of_a_sealed_segment(builder, ind
         assert sequences(client, start=7) == list(range(7, TOTAL)), at
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_of_a_sealed_replica_is_found_or_harmless(builder):
     built = builder.generations[0]
     built.prune(2)

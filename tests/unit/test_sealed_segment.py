@@ -90,6 +90,7 @@ def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFo
 # --- damage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["litelog", "lines", "raw"])
 def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) -> None:
     log = small(tmp_path, name)
@@ -398,6 +399,7 @@ def tables(draw: st.DrawFn) -> FrameTable:
     return FrameTable.of(frames, inner)
 
 
+@pytest.mark.slow
 @given(tables())
 def test_a_table_is_written_and_read(table: FrameTable) -> None:
     assert FrameTable.from_json(json.loads(json.dumps(table.to_json()))) == table

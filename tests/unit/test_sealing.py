@@ -52,6 +52,7 @@ def built(folder: object, name: str, sizes: list[int]) -> LogBuilder:
     return log
 
 
+@pytest.mark.slow
 @given(FORMATS, SIZES, st.booleans())
 def test_what_is_sealed_is_the_log_segment(name: str, sizes: list[int], promised: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:

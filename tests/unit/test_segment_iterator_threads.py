@@ -98,6 +98,7 @@ class Writer:
 INFOS = [seg(0), seg(0, 1), seg(1), seg(1, 1), seg(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("total", "backlog", "page"), [(3, 0, 1000), (4, 1, 1), (4, 1, 1000), (5, 3, 2)])
 def test_no_interleaving_of_listing_and_appending_loses_or_doubles_one(total: int, backlog: int, page: int) -> None:
     """The reader sleeps where it was not notified: a lost wake leaves it short."""
@@ -127,6 +128,7 @@ def test_no_interleaving_of_listing_and_appending_loses_or_doubles_one(total: in
     assert count > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [1, 1000])
 def test_no_interleaving_of_rewinds_and_appends_loses_one(page: int) -> None:
     infos = [seg(0), seg(1), seg(1, 1)]
@@ -200,6 +202,7 @@ def shape(seed: int, count: int) -> list[WalSegmentInfo]:
     return infos
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [1, 7, 1000])
 def test_readers_in_threads_get_all_while_a_writer_appends(page: int) -> None:
     for seed in range(20):

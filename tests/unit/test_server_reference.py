@@ -54,6 +54,7 @@ def test_every_phase_is_documented() -> None:
     assert [phase.value for phase in Phase if phase.value not in described] == []
 
 
+@pytest.mark.slow
 def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
     assert set(events_in_code()) == set(EVENTS)
 

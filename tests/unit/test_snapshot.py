@@ -109,6 +109,7 @@ def any_entries(draw: st.DrawFn) -> list[SnapshotEntry]:
     return made
 
 
+@pytest.mark.slow
 @given(any_entries(), st.none() | st.just("0f" * 32), st.none() | st.just(str(Position(EARLIER, 1, 2))))
 def test_what_is_encoded_is_decoded(sealed: list[SnapshotEntry], chain: str | None, end: str | None) -> None:
     snapshot = extend(replace(EMPTY, predecessor_end=end), sealed, created=START, chain=chain)
@@ -197,6 +198,7 @@ def test_what_the_source_dropped_is_dropped() -> None:
 # --- what is wrong
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_found_or_changes_nothing() -> None:
     whole = of(2)
     body = bytearray(snapshots.encode(whole))

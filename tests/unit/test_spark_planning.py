@@ -75,6 +75,7 @@ def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProx
     assert set(proxied.operations) == {"GET"}
 
 
+@pytest.mark.slow
 def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy) -> None:
     """1,100 names are two pages: a request each, and none of them twice."""
     builder = _built()
@@ -201,6 +202,7 @@ def test_a_log_that_has_only_begun_is_passed_over_among_others(tmp_path: Path) -
         planned(pattern)
 
 
+@pytest.mark.slow
 def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> None:
     options: dict[str, str] = {}
     for name in ("logs/a", "logs/b", "other/a"):

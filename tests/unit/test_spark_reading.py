@@ -88,6 +88,7 @@ def test_any_number_of_partitions_gives_the_same_rows(count: int, sealed: int) -
     assert values(url, plan_made) == expected(0, 25)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(data=st.data(), shape=SHAPES, count=st.integers(1, 12))
 def test_whatever_owners_left_is_read_to_its_end(data: Any, shape: list[list[int]], count: int) -> None:

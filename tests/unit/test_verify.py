@@ -616,6 +616,7 @@ def standing() -> ReplicaBuilder:
     return builder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [pending, standing])
 @pytest.mark.parametrize("compared", [False, True])
 def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(make, compared, tmp_path):
