@@ -38,6 +38,11 @@ class GapError(DivergedError):
         super().__init__(path, reason)
 
 
+class FolderReplacedError(DivergedError):
+    """The log's folder is another one, or has got back what it had lost: all of it is to be compared again. What it
+    holds may well continue what was shipped."""
+
+
 class Follower:
     """Reads a log forward from a place. Used by one thread at a time.
 
@@ -45,8 +50,11 @@ class Follower:
     SourceErrors (stop, and say so).
     """
 
-    def __init__(self, folder: str, log_format: LogFormat, place: Place, clock: Clock) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, place: Place, clock: Clock, inode: int = 0) -> None:
+        """``inode``: the folder's, where it was looked at before; 0: as it is now."""
         self._folder = folder
+        self._inode = inode
+        self._oldest = ""
         self._format = log_format
         self._place = place
         self._clock = clock
@@ -64,11 +72,6 @@ class Follower:
     def place(self) -> Place:
         """Where the next run starts."""
         return self._place
-
-    @property
-    def folder_inode(self) -> int:
-        """What the folder is, whatever its name."""
-        return self._names.inode()
 
     def close(self) -> None:
         """Let go of the descriptors. Idempotent."""
@@ -88,6 +91,7 @@ class Follower:
     def next_run(self, limit: int) -> Run | None:
         """The next run, of about ``limit`` bytes at most (one commit may be larger); None if there is none yet."""
         self._see()
+        self._check_folder()
         self._rest = None
         run = self._find_run(limit)
         if run is not None:
@@ -133,8 +137,23 @@ class Follower:
     def _see(self) -> None:
         """Take note of how the log looks before it is read."""
         self._seen = self._signature()
-        newest = max(self._seen[::2]) if self._seen else 0
+        newest = max(self._seen[1::2]) if self._seen else 0
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
+
+    def _check_folder(self) -> None:
+        """Whoever replaces a log's folder by a copy may bring back log segments that the log had dropped. They sort
+        before the place, where nobody looks. An empty folder is no other log: what is mounted there is away. Where
+        records are not numbered, an older name in the same folder is rather a mistake, and is reported as such."""
+        inode, _ = self._names.signature()
+        names = self._names.all()
+        if not names:
+            return
+        if inode != (self._inode or inode):
+            raise FolderReplacedError(self._folder, "the log's folder was restored or replaced")
+        if self._oldest and self._format.self_numbered and self._names.before(self._oldest):
+            reason = f"holds {names[0]} again, which is older than {self._oldest}, the oldest log segment it had left"
+            raise FolderReplacedError(self._folder, reason)
+        self._inode, self._oldest = inode, names[0]
 
     def _find_run(self, limit: int) -> Run | None:
         self._check_finished()
@@ -424,11 +443,11 @@ class Follower:
         return None
 
     def _signature(self) -> tuple[int, ...] | None:
-        """What changes when the log does: the folder's time of change, then a size and a time of each file that may
-        grow. Nanoseconds. None before it is open."""
+        """What changes when the log does: the folder's inode and its time of change, then a size and a time of each
+        file that may grow. Nanoseconds. None before it is open."""
         if self._current is None:
             return None
-        signature: tuple[int, ...] = (self._names.modified(), *self._current.signature())
+        signature: tuple[int, ...] = (*self._names.signature(), *self._current.signature())
         if self._finished is not None:
             signature += self._finished.signature()
         for name in self._awaited:

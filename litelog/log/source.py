@@ -137,15 +137,13 @@ class SegmentNames:
         self._reported: set[str] = set()
         self._arrived: set[str] = set()
 
-    def inode(self) -> int:
-        return self._status().st_ino
-
-    def modified(self) -> int:
-        """When the folder was changed, nanoseconds. SourceError."""
+    def signature(self) -> tuple[int, int]:
+        """What the folder is, whatever its name, and when it was changed, nanoseconds. SourceError."""
         try:
-            return os.stat(self._folder).st_mtime_ns
+            status = os.stat(self._folder)
         except OSError:
-            return self._status().st_mtime_ns  # it says what is wrong
+            status = self._status()  # it says what is wrong
+        return (status.st_ino, status.st_mtime_ns)
 
     def signature_of(self, name: str) -> tuple[int, int]:
         """What changes when a log segment does that is not open."""

@@ -9,7 +9,7 @@ from litelog import claim as claims
 from litelog.errors import DivergedError, FencedError, GenerationMismatchError, NotYetAvailableError, StoreError
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
-from litelog.log.follower import GapError
+from litelog.log.follower import FolderReplacedError, GapError
 from litelog.position import Position, generation
 from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
@@ -246,7 +246,7 @@ class Replica:
     def _begin_anew(self, fork: DivergedError) -> None:
         """The fork is kept in mind until the new generation has begun: the old one may be closed by then."""
         start_file = fork.file if isinstance(fork, GapError) else ""
-        forked = not isinstance(fork, LostSegmentError)
+        forked = not isinstance(fork, LostSegmentError | FolderReplacedError)
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
@@ -338,7 +338,7 @@ class Replica:
         """Whether it is the state that lacks something: an older one, whose log has been truncated since, names a place
         that the log does not hold any more, and the replica holds what comes after it. Then that is adopted."""
         state = self._state
-        if isinstance(fork, LostSegmentError) or state is None:
+        if isinstance(fork, LostSegmentError | FolderReplacedError) or state is None:
             return False
         ahead = self._owner.find_ahead(state)
         if ahead is None:

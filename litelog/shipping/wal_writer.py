@@ -61,7 +61,7 @@ class WalWriter:
         self._archive = archive
         self._checks = checks
         source, clock = pair.source, pair.clock
-        self.follower = Follower(source.folder, source.format, state.place, clock)
+        self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode)
         name = generation(claim.generation)
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
         limit = pair.settings.max_segment_bytes
