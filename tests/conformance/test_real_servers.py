@@ -1,0 +1,197 @@
+"""Real servers: each store conforms, and a daemon gets over a server that is killed, or paused, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("fsspec")
+pytest.importorskip("boto3")
+
+from litelog.clock import SystemClock
+from litelog.layout import Fencing
+from litelog.log.writer import LogWriter
+from litelog.object_store import ObjectReplicaClient
+from litelog.probe import FENCING_STEPS, Outcome, run_probe
+from litelog.registry import open_store
+from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
+from replica_clients.s3 import S3Store
+from replica_clients.s3_settings import read_settings
+from tests.faults.figures import report
+from tests.faults.processes import Spoken, segments, shipped
+from tests.real_servers import KINDS, RealServer, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from litelog.object_store import ObjectStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+WAIT_SECONDS = 120
+PAUSE_SECONDS = 3
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=[kind.name for kind in KINDS])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    running = started(request.param, tmp_path_factory.mktemp("server"))
+    yield running
+    running.end()
+
+
+def expect_known_failures(request: pytest.FixtureRequest, server: RealServer) -> None:
+    """What a server is known not to do is tried, and does not fail the suite."""
+    if reason := server.kind.known_failures.get(request.node.originalname):
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+
+
+class TestStore(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, server: RealServer, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
+        expect_known_failures(request, server)
+        store = open_store(*server.new_place())
+        yield store
+        store.close()
+
+
+class TestS3StoreInParts(ObjectStoreConformance):
+    @pytest.fixture
+    def store(self, server: RealServer, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
+        expect_known_failures(request, server)
+        url, options = server.new_place()
+        if not url.startswith("s3:"):
+            pytest.skip("only S3 has uploads in parts here")
+        store = S3Store(read_settings(url, options), single_bytes=100, part_bytes=5 << 20)
+        yield store
+        store.close()
+
+
+class TestClient(ReplicaClientConformance):
+    @pytest.fixture
+    def client(self, server: RealServer, request: pytest.FixtureRequest) -> Iterator[ObjectReplicaClient]:
+        expect_known_failures(request, server)
+        client = ObjectReplicaClient(open_store(*server.new_place()))
+        yield client
+        client.close()
+
+
+def test_the_probe_says_which_fencing_it_is_good_for(server: RealServer) -> None:
+    store = open_store(*server.new_place())
+    steps = list(run_probe(store, SystemClock(), Random(1)))
+    store.close()
+    failed = {step.name for step in steps if step.outcome in {Outcome.FAILED, Outcome.SKIPPED}}
+    assert failed <= FENCING_STEPS, steps
+    assert bool(failed) is (server.kind.fencing == Fencing.ISOLATED), steps
+
+
+# --- a daemon
+
+
+class Daemon:
+    """A daemon that ships a log of its own to a server, and whoever appends to the log."""
+
+    def __init__(self, server: RealServer, folder: Path) -> None:
+        url, options = server.new_place()
+        self.folder = folder
+        self.config = folder / "litelog.yml"
+        replica = {"url": url, "options": options, "fencing": server.kind.fencing}
+        self.url = url
+        log = {"path": str(folder / "log"), "replicas": [replica]}
+        self.config.write_text(json.dumps({"sync-interval": "100ms", "logs": [log]}))
+        self.writer = LogWriter(str(folder / "log"), segment_bytes=200_000, fsync="never")
+        self.append()
+        words = ("replicate", "--json", "--state-dir", str(folder / "state"), "--config", str(self.config))
+        self.process = Spoken("-m", "litelog_cli", *words)
+
+    def append(self, records: int = 40) -> None:
+        self.writer.append([Random(self.writer.next_sequence).randbytes(1000) for _ in range(records)])
+
+    def wait_for_all(self) -> None:
+        """Until all that was appended is acknowledged."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while shipped(self.process) < self.writer.next_sequence:
+            assert self.process.process.poll() is None
+            assert time.monotonic() < deadline, self.process.lines[-3:]
+            time.sleep(0.05)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command, with the daemon's configuration."""
+        command = [sys.executable, "-m", "litelog_cli", *words, "--config", str(self.config)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)
+
+    def require_restorable(self) -> None:
+        """End it, restore, and compare."""
+        self.process.process.terminate()
+        self.process.process.wait(WAIT_SECONDS)
+        self.process.kill()
+        self.writer.close()
+        done = self.run("restore", self.url, "-o", str(self.folder / "out"))
+        assert done.returncode == 0, done.stderr
+        assert segments(self.folder / "out") == segments(self.folder / "log")
+
+
+@pytest.fixture
+def daemon(server: RealServer, tmp_path: Path) -> Iterator[Daemon]:
+    running = Daemon(server, tmp_path)
+    yield running
+    if running.process.process.poll() is None:
+        running.process.kill()
+    running.writer.close()
+
+
+def test_a_server_that_is_killed_and_comes_back_costs_nothing(server: RealServer, daemon: Daemon) -> None:
+    """Meanwhile the daemon says that it fails, and commands end with an error of theirs, and without a traceback."""
+    daemon.wait_for_all()
+    server.end()
+    try:
+        daemon.append()
+        began = time.monotonic()
+        restore = daemon.run("restore", daemon.url, "-o", str(daemon.folder / "none"))
+        restored = time.monotonic() - began
+        began = time.monotonic()
+        check = daemon.run("check", daemon.url)
+        checked = time.monotonic() - began
+    finally:
+        server.start()
+    assert restore.returncode == check.returncode == 1, (restore.stderr, check.stderr)
+    assert "Traceback" not in restore.stderr + check.stderr + check.stdout
+    for _ in range(5):
+        daemon.append()
+    began = time.monotonic()
+    daemon.wait_for_all()
+    caught_up = time.monotonic() - began
+    daemon.require_restorable()
+    events = [json.loads(line) for line in daemon.process.errors.splitlines() if line.startswith("{")]
+    failures = [event for event in events if event.get("event") == "sync-failed"]
+    assert failures, "the daemon said nothing of the outage"
+    assert "Traceback" not in daemon.process.errors
+    report(
+        f"kill of {server.kind.name}",
+        restore_failed_seconds=round(restored, 1),
+        check_failed_seconds=round(checked, 1),
+        failures_logged=len(failures),
+        caught_up_seconds=round(caught_up, 1),
+    )
+
+
+def test_a_server_that_is_paused_costs_nothing(server: RealServer, daemon: Daemon) -> None:
+    daemon.wait_for_all()
+    server.pause()
+    try:
+        for _ in range(5):
+            daemon.append()
+        threading.Event().wait(PAUSE_SECONDS)
+    finally:
+        server.go_on()
+    began = time.monotonic()
+    daemon.wait_for_all()
+    report(f"pause of {server.kind.name}", caught_up_seconds=round(time.monotonic() - began, 1))
+    daemon.require_restorable()
