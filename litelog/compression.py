@@ -39,7 +39,9 @@ FRAME_BYTES = 1 << 20
 """Uncompressed bytes in one frame: large enough that threads run side by side, small enough to stay in cache."""
 
 ACCELERATION = -2
-"""LZ4's search for matches: negative levels look less far, which on logs costs nothing and takes a fifth less time."""
+"""LZ4's search for matches: negative levels look less far. Beside level 0, objects are 3 % larger for lines of JSON,
+5 % for records that are half random and half words, and 11 % for an access log; LZ4 takes 1.4, 0.9 and 1.25 ms a MiB
+in place of 1.7, 1.45 and 1.25. Sealing a MiB takes about 4.5 ms in all, so level 0 would cost up to a tenth more."""
 
 MAX_FRAME_BYTES = 4 << 20
 """What a reader accepts as one frame, uncompressed: the format's largest block."""
