@@ -21,7 +21,7 @@ from litelog.log.replicated import (
     read_replicated,
     save_replicated,
 )
-from litelog.private_files import make_private, make_private_root
+from litelog.private_files import make_private, make_private_root, open_lock, write_private
 from litelog.shipping import archive_state
 from litelog.shipping.replica_state import StateError, StateFolder, read_state
 from litelog.shipping.requests import Answer, Request, Requests
@@ -110,6 +110,30 @@ def test_state_of_any_shape_under_a_good_checksum_is_state_or_lost(daemon: Daemo
     assert lost > 3 * found > 0
     path.write_bytes(signed({**fields, "archive": archive}))
     assert read_state(daemon.state) is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"claim": "{}"},
+        {"claim": "[" * 1000},
+        {"last": "here"},
+        {"base": -1},
+        {"place": {"index": -1}},
+        {"place": {"file": "../../etc/passwd"}},
+        {"place": {"behind": "a/b"}},
+        {"place": {"offset": 1 << 60}},
+        {"place": {"check_start": -1}},
+        {"place": {"offset": 10, "check_start": 11}},
+        {"place": {"behind_end": 1 << 60}},
+    ],
+    ids=repr,
+)
+def test_state_that_says_what_cannot_be_is_lost(daemon: Daemon, changes: dict[str, Any]) -> None:
+    fields = state_fields(daemon)
+    place = {**fields["place"], **changes.get("place", {})}
+    Path(daemon.state, "state.json").write_bytes(signed({**fields, **changes, "place": place}))
+    assert read_state(daemon.state) is None
 
 
 def test_a_daemon_ends_with_an_error_of_ours_whatever_its_state_says(daemon: Daemon) -> None:
@@ -302,6 +326,17 @@ def test_all_that_is_kept_is_private_whatever_the_umask(tmp_path: Path, log: Log
     found = modes(tmp_path / "new")
     assert len(found) >= 12
     assert {path: mode for path, mode in found.items() if mode != (0o700 if os.path.isdir(path) else 0o600)} == {}
+
+
+def test_a_umask_that_takes_the_owners_rights_keeps_no_daemon_out(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        make_private(str(tmp_path / "folder"))
+        write_private(str(tmp_path / "folder" / "file"), b"x")
+        os.close(open_lock(str(tmp_path / "folder" / "lock")))
+    finally:
+        os.umask(before)
+    assert list(modes(tmp_path / "folder").values()) == [0o700, 0o600, 0o600]
 
 
 def tombstone_disk() -> Any:

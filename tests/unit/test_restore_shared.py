@@ -132,9 +132,22 @@ def test_what_others_could_have_written_to_is_not_used(
     assert f"{left}: others could write to what an earlier restore left: it is not used" in caplog.text
 
 
+@pytest.mark.parametrize(("mode", "kept"), [(0o700, True), (0o755, True), (0o775, False), (0o707, False)])
+def test_what_is_left_counts_only_where_nobody_else_could_write(tmp_path: Path, mode: int, kept: bool) -> None:
+    left, line = tmp_path / TEMPORARY, Verified("a.log", "0" * 64, 0, 7)
+    left.mkdir()
+    left.chmod(mode)
+    (left / "a.log").write_bytes(b"planted")
+    (left / JOURNAL_NAME).write_bytes(encode_line(line))
+    with OutputFolder(str(tmp_path / "out")) as folder:
+        assert folder.journal.holds(line) == kept
+        assert (left / "a.log").exists() == kept
+        assert stat.S_IMODE(left.stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
 def test_the_output_has_the_mode_of_a_new_folder_and_was_private_until_then(
-    builder: ReplicaBuilder, tmp_path: Path, mask: int
+    builder: ReplicaBuilder, tmp_path: Path, mask: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: set[int] = set()
 
@@ -144,6 +157,7 @@ def test_the_output_has_the_mode_of_a_new_folder_and_was_private_until_then(
     with umask(mask):
         restore_to(builder, tmp_path / "out", progress=look)
     assert seen == {0o700}
+    assert not [record for record in caplog.records if getattr(record, "event", "") == "not-resumed"]
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o777 & ~mask
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()} == {0o666 & ~mask}
     assert files_in(tmp_path / "out") == EXPECTED
