@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.object_store import ObjectReplicaClient
+    from litelog.verify.against import Comparison
     from litelog.verify.report import Report
     from litelog.verify.scope import Scope
     from litelog_cli.drill import DrillResult
@@ -212,6 +213,31 @@ def _print(report: Report, scope: Scope, drill: DrillResult | None) -> None:
         echo(line)
 
 
+MAX_NAMED = 5
+"""How many log segments that were not compared are named for each reason; --json names more."""
+
+_REASONS = {
+    "newer": "newer than what the replica holds",
+    "earlier": "only in an earlier generation",
+    "empty": "empty",
+    "sampled": "not in the sample",
+}
+
+
+def _left_out(comparison: Comparison) -> Iterator[str]:
+    """What was not compared: a line for each reason, with the first names."""
+    if comparison.missing:
+        yield f"not compared: {comparison.missing} log segments are missing in the replica, an anomaly each"
+    named: dict[str, list[str]] = {}
+    for each in comparison.not_compared:
+        named.setdefault(each.reason, []).append(each.file)
+    for reason, files in named.items():
+        more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
+        yield f"not compared: {len(files)} {_REASONS[reason]}: {', '.join(files[:MAX_NAMED])}{more}"
+    if unlisted := comparison.left_out - len(comparison.not_compared):
+        yield f"not compared: {unlisted} more"
+
+
 def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
     objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
     yield (
@@ -227,6 +253,7 @@ def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterato
             f"compared {with_log.files} log segments ({format_size(with_log.bytes)}) with {with_log.folder}{older}; "
             f"{format_size(with_log.behind)} there are not in the replica yet"
         )
+        yield from _left_out(with_log)
     if drill is not None:
         yield str(drill)
     lying = sum(report.counts.values()) - report.harmful

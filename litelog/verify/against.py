@@ -6,6 +6,7 @@ import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from litelog.checksum import crc32c
@@ -36,6 +37,10 @@ HEAD_BYTES = 64 << 10
 """So much of a log segment tells the log's id."""
 
 
+MAX_NOT_COMPARED = 1000
+"""How many log segments that were not compared are named. A replica that was down for a month lacks millions."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
     """A log segment as a replica holds it."""
@@ -62,6 +67,28 @@ class HeldSegment:
         return cls(key, shipped.file, shipped.length, shipped.crc, None, Position(generation, shipped.index, 0))
 
 
+class NotComparedReason(StrEnum):
+    """Why a log segment of the local log was not compared though nothing is wrong with that."""
+
+    NEWER = "newer"
+    """It is newer than all that the replica holds: it is still to be shipped."""
+    EARLIER = "earlier"
+    """It is older than the latest generation, which diverged; an earlier generation holds a log segment of its name."""
+    EMPTY = "empty"
+    """It holds nothing that could be shipped."""
+    SAMPLED = "sampled"
+    """It is not in the sample that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A log segment of the local log that was not compared."""
+
+    file: str
+    bytes: int
+    reason: NotComparedReason
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What a comparison with the local log found; its anomalies are among the others."""
@@ -77,6 +104,23 @@ class Comparison:
     """Older log segments of the replica that the local log has dropped."""
     behind: int
     """Bytes at the local log's end that the replica does not hold yet."""
+    not_compared: tuple[NotCompared, ...]
+    """The log segments of the local log that were not compared, oldest first; at most MAX_NOT_COMPARED."""
+    left_out: int
+    """How many these are in all."""
+    missing: int
+    """How many log segments of the local log the replica should hold and does not: each is an anomaly."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What became of one log segment of the replica."""
+
+    segment: HeldSegment
+    problem: Anomaly | None = None
+    is_compared: bool = False
+    is_gone: bool = False
+    """Whether the local log has dropped it."""
 
 
 class LocalLog:
@@ -84,14 +128,19 @@ class LocalLog:
 
     def __init__(self, folder: str, log_format: LogFormat) -> None:
         """SourceMissingError if there is no such folder."""
-        try:
-            names = os.listdir(folder)
-        except OSError as error:
-            raise SourceMissingError(folder, f"cannot be opened: {error.strerror}") from error
         self.folder = folder
-        ordered = ((log_format.segment_order(name), name) for name in names)
         self._format = log_format
         self._order = log_format.segment_order
+        self.names: list[str] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List the folder again: its writer or its daemon may remove the oldest log segments. SourceMissingError."""
+        try:
+            names = os.listdir(self.folder)
+        except OSError as error:
+            raise SourceMissingError(self.folder, f"cannot be opened: {error.strerror}") from error
+        ordered = ((self._order(name), name) for name in names)
         self.names = [name for order, name in sorted((order, name) for order, name in ordered if order is not None)]
 
     def log_id(self) -> str | None:
@@ -168,44 +217,74 @@ class Comparer:
         self._wal = wal
 
     def compare(
-        self, generation: Generation, held: Iterable[HeldSegment], findings: Findings, pool: OrderedPool
+        self,
+        generation: Generation,
+        held: Iterable[HeldSegment],
+        earlier: frozenset[str],
+        findings: Findings,
+        pool: OrderedPool,
     ) -> Comparison:
-        """Compare, oldest first. Findings tell what differs."""
+        """Compare, oldest first. Findings tell what differs. ``earlier``: the names of log segments that only earlier
+        generations need to hold."""
         local, names, files, size, gone = self._local, set[str](), 0, 0, 0
         last: HeldSegment | None = None
-        for segment, problem in pool.map(self._judge, held):
-            names.add(segment.file)
-            last = segment
+        for judged in pool.map(self._judge, held):
+            last = judged.segment
+            names.add(last.file)
             findings.go_on()
-            if problem is not None:
-                findings.anomalies.take(problem)
-            if local.size(segment.file) < 0:
-                gone += local.is_older(segment.file)
-            elif self._scope.takes(segment.file):
-                files += 1
-                size += segment.length
-        self._check_names(names, findings)
-        return Comparison(local.folder, generation, files, size, gone, self._behind(last))
+            if judged.problem is not None:
+                findings.anomalies.take(judged.problem)
+            gone += judged.is_gone
+            files += judged.is_compared
+            size += last.length if judged.is_compared else 0
+        missing, left_out = self._find_not_held(names, earlier)
+        for name in missing:
+            path = os.path.join(local.folder, name)
+            findings.anomalies.add(Kind.MISSING, path, "is a log segment that the replica does not hold")
+        return Comparison(
+            local.folder,
+            generation,
+            files,
+            size,
+            gone,
+            self._behind(last),
+            tuple(left_out[:MAX_NOT_COMPARED]),
+            len(left_out),
+            len(missing),
+        )
 
-    def _judge(self, segment: HeldSegment) -> tuple[HeldSegment, Anomaly | None]:
+    def _judge(self, segment: HeldSegment) -> _Judged:
         local, file = self._local, segment.file
         size = local.size(file)
         if size < 0:
-            if local.is_older(file):
-                return segment, None
-            kind = Kind.AHEAD if local.is_newer(file) else Kind.DIFFERS
-            return segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}")
+            return self._judge_missing(segment)
+        is_compared = self._scope.takes(file)
         if size < segment.length:
             kind = Kind.AHEAD if file == local.names[-1] else Kind.DIFFERS
             what = f"holds {segment.length} bytes of {file}, which has {size} in {local.folder}"
-            return segment, Anomaly(kind, segment.key, what)
-        if not self._scope.takes(file):
-            return segment, None
-        crc, digest = local.sums(file, segment.length)
+            return _Judged(segment, Anomaly(kind, segment.key, what), is_compared=is_compared)
+        if not is_compared:
+            return _Judged(segment)
+        try:
+            crc, digest = local.sums(file, segment.length)
+        except SourceError:
+            if local.size(file) >= 0:
+                raise
+            return self._judge_missing(segment)  # it was removed meanwhile
         if crc == segment.crc and segment.digest in (None, digest):
-            return segment, None
+            return _Judged(segment, is_compared=True)
         what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
-        return segment, Anomaly(Kind.DIFFERS, segment.key, what)
+        return _Judged(segment, Anomaly(Kind.DIFFERS, segment.key, what), is_compared=True)
+
+    def _judge_missing(self, segment: HeldSegment) -> _Judged:
+        """One that the local log does not hold. Logs drop their oldest log segments first, also while we look."""
+        local, file = self._local, segment.file
+        if not local.is_older(file):
+            local.refresh()
+        if local.is_older(file):
+            return _Judged(segment, is_gone=True)
+        kind = Kind.AHEAD if local.is_newer(file) else Kind.DIFFERS
+        return _Judged(segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}"))
 
     def _where(self, segment: HeldSegment) -> str:
         """Between which offsets the first difference lies, by the CRC-32C of each part, where that can be told."""
@@ -234,14 +313,30 @@ class Comparer:
             if header is not None:
                 yield header.offset, header.end, header.crc
 
-    def _check_names(self, held: set[str], findings: Findings) -> None:
-        """A local log segment between two that the replica holds must be there, too."""
+    def _find_not_held(self, held: set[str], earlier: frozenset[str]) -> tuple[list[str], list[NotCompared]]:
+        """The local log segments that the replica should hold and does not; and those that were not compared for a good
+        reason."""
+        missing: list[str] = []
+        left_out: list[NotCompared] = []
         names = self._local.names
-        known = [number for number, name in enumerate(names) if name in held]
-        for name in names[known[0] : known[-1]] if known else ():
-            if name not in held:
-                path = os.path.join(self._local.folder, name)
-                findings.anomalies.add(Kind.MISSING, path, "is a log segment that the replica does not hold")
+        newest = max((number for number, name in enumerate(names) if name in held), default=-1)
+        for number, name in enumerate(names):
+            size = self._local.size(name)
+            if size < 0 or (name in held and self._scope.takes(name)):
+                continue
+            if name in held:
+                reason = NotComparedReason.SAMPLED
+            elif size == 0:
+                reason = NotComparedReason.EMPTY
+            elif number > newest:
+                reason = NotComparedReason.NEWER
+            elif name in earlier:
+                reason = NotComparedReason.EARLIER
+            else:
+                missing.append(name)
+                continue
+            left_out.append(NotCompared(name, size, reason))
+        return missing, left_out
 
     def _behind(self, last: HeldSegment | None) -> int:
         names = self._local.names

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.claim import Relation
 from litelog.clock import SystemClock
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.layout import snapshot_prefix, wal_key, wal_prefix
@@ -291,7 +292,13 @@ class _Verification:
             return None
         comparer = Comparer(local, self._scope, self._store, self._sealed_reader, self._wal)
         name = generation(claim.generation)
-        return comparer.compare(name, self._held(name), self._findings, self._pool)
+        earlier = self._names_before(name) if claim.relation is Relation.DIVERGED else frozenset[str]()
+        return comparer.compare(name, self._held(name), earlier, self._findings, self._pool)
+
+    def _names_before(self, generation: Generation) -> frozenset[str]:
+        """The names of the log segments that earlier generations hold."""
+        older = (name for name in self._extents if name < generation)
+        return frozenset(segment.file for name in older for segment in self._held(name))
 
     def _held(self, name: Generation) -> Iterator[HeldSegment]:
         newest = self._bases[name].newest if self._extents[name].began else None

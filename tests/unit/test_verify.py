@@ -883,6 +883,65 @@ def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal):
     assert verified(builder.store, against=str(log)).against.behind == 3
 
 
+def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(sealed_and_wal):
+    builder, log = sealed_and_wal
+    (log / f"{99:020d}.log").write_bytes(b"new")
+    (log / f"{1:020d}.log").write_bytes(b"")
+    report = verified(builder.store, against=str(log))
+    assert found(report) == []
+    left_out = [(each.file, each.bytes, each.reason) for each in report.against.not_compared]
+    assert left_out == [(f"{1:020d}.log", 0, "empty"), (f"{99:020d}.log", 3, "newer")]
+    assert (report.against.left_out, report.against.missing) == (2, 0)
+    sampled = verified(builder.store, against=str(log), scope=Scope(0.5, seed=1)).against
+    assert sampled.files + sampled.left_out == len(LOG) + 2
+    assert {each.reason for each in sampled.not_compared} == {"empty", "newer", "sampled"}
+
+
+def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(sealed_and_wal):
+    """As in a log's folder that was replaced by a copy, which its daemon has not noticed."""
+    builder, log = sealed_and_wal
+    built = builder.generations[0]
+    builder.store.delete([snapshot_key(built.name, 2)])
+    built.snapshot(2, first=2)
+    report = verified(builder.store, against=str(log))
+    assert [key for _, key in found(report)] == [str(log / segment.name) for segment in LOG[:2]]
+    assert (report.against.files, report.against.missing) == (2, 2)
+
+
+@pytest.mark.parametrize(("relation", "missed"), [(Relation.DIVERGED, 0), (Relation.CONTINUES, 2)])
+def test_what_only_the_generation_holds_that_the_latest_diverged_from_is_not_missed(tmp_path, relation, missed):
+    builder = ReplicaBuilder()
+    first = builder.add()
+    for segment in LOG[:2]:
+        first.ship_segment(segment)
+    second = builder.add(builder.claim(relation, first=0 if relation is Relation.DIVERGED else 2))
+    second.ship_segment(LOG[2])
+    write(tmp_path / "log", LOG[:3])
+    report = verified(builder.store, against=str(tmp_path / "log"))
+    assert sum(key.startswith(str(tmp_path)) for _, key in found(report)) == missed
+    earlier = [each.file for each in report.against.not_compared if each.reason == "earlier"]
+    assert earlier == ([] if missed else [segment.name for segment in LOG[:2]])
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(sealed_and_wal, after):
+    builder, log = sealed_and_wal
+    left = after
+
+    def truncate():
+        nonlocal left
+        left -= 1
+        if left == 0:
+            for segment in LOG[:2]:
+                (log / segment.name).unlink()
+        return True
+
+    watch = Watch(may_go_on=truncate)
+    report = verified(builder.store, against=str(log), watch=watch, parallelism=1)
+    assert found(report) == []
+    assert report.against.files + report.against.gone == len(LOG)
+
+
 def test_another_log_is_not_compared(sealed_and_wal, tmp_path):
     other = tmp_path / "other"
     with LogWriter(str(other)) as writer:
