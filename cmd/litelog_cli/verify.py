@@ -68,7 +68,10 @@ that nobody needs) is reported and is no anomaly but with --strict.
 )
 @click.argument("replica_url", type=PLACE)
 @click.option(
-    "--against", metavar="LOG_DIR", type=PLACE, help="Compare with the log in this folder, too; it is only read."
+    "--against",
+    metavar="LOG_DIR",
+    type=PLACE,
+    help="Compare with the log in this folder, and name what was not compared; it is only read.",
 )
 @click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as replicate has it]")
 @click.option("--sample", "share", type=_Share(), default=1.0, help="Read all structure, and this share of contents.")
