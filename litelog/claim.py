@@ -6,13 +6,18 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litelog.checksum import crc32c
 from litelog.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text
-from litelog.errors import CorruptObjectError
+from litelog.errors import CorruptObjectError, UnknownFormatError
 from litelog.layout import Fencing, claim_key
 from litelog.position import MAX_INDEX, ClaimName, Position, epoch_of, generation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import LogFormat
 
 VERSION = 1
 
@@ -87,6 +92,14 @@ def spark_owner(log: str) -> str:
     """The owner id of all Spark writers of a log. Nothing of theirs goes on by itself, so none needs fencing from the
     next; two at once are kept apart by the claim, which is of one generation."""
     return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
+
+
+def open_claimed_format(claim: Claim, open_named: Callable[[str], LogFormat]) -> LogFormat:
+    """The format that a claim names, from ``open_named``. UnknownFormatError names the claim, too."""
+    try:
+        return open_named(claim.format)
+    except UnknownFormatError as error:
+        raise UnknownFormatError(error.name, error.known, claim.key) from None
 
 
 def encode(claim: Claim) -> bytes:

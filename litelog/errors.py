@@ -72,12 +72,14 @@ class UnknownSchemeError(ConfigError):
 
 
 class UnknownFormatError(ConfigError):
-    """No log format of that name is installed."""
+    """No log format of that name is installed. ``key``: the object that asks for it, where one does."""
 
-    def __init__(self, name: str, known: list[str]) -> None:
+    def __init__(self, name: str, known: list[str], key: str = "") -> None:
         self.name = name
         self.known = known
-        super().__init__(f"no log format {name!r} (known: {', '.join(known)})")
+        self.key = key
+        where = f"{key}: " if key else ""
+        super().__init__(f"{where}no log format {name!r} (known: {', '.join(known)})")
 
 
 class OutputExistsError(LitelogError):

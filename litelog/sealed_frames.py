@@ -70,7 +70,7 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
     """
     data = decode_frames(key, footer, run, body)
     frame = footer.frames[run.start]
-    scan = log_format.scan(footer.file, data, frame.offset, Expectation(frame.first), known=True)
+    scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first), known=True)
     scan = replace(scan, lowest=frame.lowest, highest=frame.highest)
     return SealedRun(data, check_scan(key, footer, run, data, scan, log_format))
 
@@ -95,7 +95,7 @@ def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_
     Its ``end`` is the run's: bytes that are no commit, at the end of a log segment whose format ships them, included.
     """
     frame = footer.frames[run.start]
-    scan = log_format.scan(footer.file, data, frame.offset, Expectation(frame.first))
+    scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first))
     return check_scan(key, footer, run, data, scan, log_format)
 
 

@@ -97,6 +97,11 @@ class SealedFooter:
         return sealed_key(generation(self.generation), self.index)
 
     @property
+    def path(self) -> str:
+        """The log segment within the object, as errors name it: what is wrong with its commits is wrong there."""
+        return f"{self.key}/{self.file}"
+
+    @property
     def data_bytes(self) -> int:
         """Bytes of the object before its footer."""
         return self.frames.starts[-1] + self.frames.sizes[-1] if len(self.frames) else 0

@@ -70,6 +70,11 @@ class SnapshotEntry:
         """The sealed segment's."""
         return sealed_key(generation(self.generation), self.sealed_index)
 
+    @property
+    def path(self) -> str:
+        """The log segment within the object, as errors name it."""
+        return f"{self.key}/{self.file}"
+
 
 def make_entry(footer: SealedFooter, size: int, index: int | None = None) -> SnapshotEntry:
     """The entry of a sealed segment whose object has ``size`` bytes; ``index``: the log segment's in the snapshot's

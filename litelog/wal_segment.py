@@ -104,6 +104,11 @@ class WalHeader:
         return Position(generation(self.generation), self.index, self.offset)
 
     @property
+    def path(self) -> str:
+        """The log segment within the object, as errors name it: what is wrong with its commits is wrong there."""
+        return f"{wal_key(self.position)}/{self.file}"
+
+    @property
     def end(self) -> int:
         """The offset behind its bytes."""
         return self.offset + self.length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from litelog.layout import claim_key, wal_key
 from litelog.position import Generation, Position, epoch_of, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import LISTINGS, PAGE, list_generation, read_base
+from litelog.reading.index_mapping import SegmentNames, check_mapping
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
 from litelog.reading.wal_search import read_header
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from litelog.reading.generation_base import Listing
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
+    from litelog.wal_segment import WalHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +41,53 @@ class Extent:
     """The key of the claim that its terminal names."""
     began: bool = True
     """False where it was ended before it began (``beginning``)."""
+    last: WalHeader | None = None
+    """The header of its last WAL segment, or of its terminal."""
 
     @property
     def has_data(self) -> bool:
         """Whether anything of the log was shipped."""
         return self.slot > self.start
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it began and was ended. A generation that no successor ended may hold what its successor does not."""
+        return self.began and self.successor is not None
+
 
 def latest(
     by_generation: Mapping[str, Claim],
     extent_of: Callable[[Claim], Extent],
     holds_data: Callable[[Claim], bool] | None = None,
+    check: Callable[[Claim, int, Claim, Claim], None] | None = None,
 ) -> Claim | None:
     """The claim of the latest generation; None if no generation holds anything.
 
     That is the one of the highest epoch that holds data and has reached the end of all that it continues: of its
     predecessor, and of what that one continues in turn, however far the predecessor itself had come. Of several in one
     epoch, whose owners are isolated, it is the highest generation. ``holds_data`` tells whether a generation holds any
-    without its whole extent, where that is less work.
+    without its whole extent, where that is less work. ``check``: is given each claim that continues another, the sum
+    of the shifts to an older generation, and the claims of the two.
     """
     for claim in sorted(by_generation.values(), key=lambda claim: claim.generation, reverse=True):
         held = extent_of(claim).has_data if holds_data is None else holds_data(claim)
-        if held and _has_reached(claim, by_generation, extent_of):
+        if held and _has_reached(claim, by_generation, extent_of, check):
             return claim
     return None
 
 
-def _has_reached(claim: Claim, by_generation: Mapping[str, Claim], extent_of: Callable[[Claim], Extent]) -> bool:
+def _has_reached(
+    claim: Claim,
+    by_generation: Mapping[str, Claim],
+    extent_of: Callable[[Claim], Extent],
+    check: Callable[[Claim, int, Claim, Claim], None] | None,
+) -> bool:
     newest, shift = claim, 0
     while claim.relation is Relation.CONTINUES:
         older = _predecessor(claim, by_generation)
         shift += claim.shift
+        if check is not None:
+            check(claim, shift, newest, older)
         slot, end = extent_of(newest).slot, extent_of(older).slot
         if (slot.index, slot.offset) < (end.index + shift, end.offset):
             return False
@@ -133,7 +152,7 @@ def _find_lost(by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim |
 
 
 def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim:
-    claim = latest(by_generation, lookups.extent, lookups.holds_data)
+    claim = latest(by_generation, lookups.extent, lookups.holds_data, lookups.check_mapping)
     if claim is None:
         held = "holds no claim" if not by_generation else "holds claims, but nothing of the log yet"
         raise NothingToRestoreError(f"{client.url}: {held}")
@@ -210,7 +229,7 @@ def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
         raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
     start = Position(last.generation, claim.first, 0)
     slot = last if header.successor else header.next_slot
-    return Extent(start, slot, header.successor, began=not never_began(claim.first, header))
+    return Extent(start, slot, header.successor, not never_began(claim.first, header), header)
 
 
 class _Lookups:
@@ -223,6 +242,7 @@ class _Lookups:
         self._listings: dict[str, Listing] = {}
         self._pieces: dict[str, Pieces] = {}
         self._extents: dict[str, Extent] = {}
+        self._names: dict[str, SegmentNames] = {}
         ends = (claim.predecessor_end for claim in by_generation.values())
         self._seen = {at.generation: at for at in map(Position.parse, filter(None, ends))}
 
@@ -264,6 +284,18 @@ class _Lookups:
                 self._check_successor(extent)
             self._extents[claim.generation] = extent
         return self._extents[claim.generation]
+
+    def check_mapping(self, claim: Claim, shift: int, newer: Claim, older: Claim) -> None:
+        """Check the shift of a claim, by what the two generations hold."""
+        if self.extent(older).is_settled:
+            check_mapping(claim, shift, self._names_of(newer), self._names_of(older))
+
+    def _names_of(self, claim: Claim) -> SegmentNames:
+        if claim.generation not in self._names:
+            extent = self.extent(claim)
+            find = partial(self.listing, claim)
+            self._names[claim.generation] = SegmentNames(self._client, claim, extent.slot, extent.last, find)
+        return self._names[claim.generation]
 
     def _check_successor(self, extent: Extent) -> None:
         """A terminal is written after the claim that it names: a claim that is not there was deleted."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from litelog.claim import open_claimed_format
 from litelog.clock import SystemClock
 from litelog.errors import (
     ConfigError,
@@ -202,7 +203,7 @@ class ReplicaReader:
             return False
         claim = self._claim = pieces.base.claim
         self._first = pieces.base.first
-        log_format = self._format = self._formats(claim.format)
+        log_format = self._format = open_claimed_format(claim, self._formats)
         if pieces.gap is not None:
             if self._place is not None and self._pass_over(pieces, self._place):
                 return True

@@ -196,8 +196,8 @@ def _records(
     """The records of a run, from ``start`` on where that lies in it: behind a commit."""
     data, offset, expect = decoded.data, decoded.start, Expectation(footer.frames.firsts[run.start])
     if start > offset:
-        scan = log_format.scan(footer.file, data[: start - offset], offset, expect)
+        scan = log_format.scan(footer.path, data[: start - offset], offset, expect)
         if scan.end != start:
             raise CorruptObjectError(entry.key, "end of the commit to go on behind", start, scan.end)
         data, offset, expect = data[start - offset :], start, scan.expectation
-    return log_format.decode(footer.file, data, offset, expect)
+    return log_format.decode(footer.path, data, offset, expect)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn
 
 from litelog.claim import Relation
@@ -11,11 +12,13 @@ from litelog.position import Position, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import list_generation
 from litelog.reading.generation_choice import find_extent
+from litelog.reading.index_mapping import SegmentNames, check_mapping
 from litelog.reading.lineage import find_newer, read_claim, read_claim_of
 from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
+    from litelog.reading.generation_choice import Extent
     from litelog.reading.pieces import Pieces
     from litelog.replica_client import ReplicaClient
     from litelog.wal_segment import WalHeader
@@ -86,7 +89,7 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
     read of ``claim``'s generation.
 
     ``read_to``: the place that ``claim``'s generation was read to; None: its end. DivergedError where the log's history
-    forks; CorruptObjectError where the two claims have no generation in common.
+    forks; CorruptObjectError where the two claims have no generation in common, or what they hold contradicts a shift.
     """
     shift, newer, older = 0, successor, claim
     while newer.generation != older.generation:
@@ -102,7 +105,21 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
             older = _read_predecessor(client, older) or _say_forked(client, claim, successor)
     if older is not claim:
         _require_shared(client, claim, older, successor, read_to)
+    elif successor is not claim:
+        _check_shift(client, claim, successor, shift)
     return shift
+
+
+def _check_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: int) -> None:
+    """CorruptObjectError where what the two generations hold contradicts ``shift``."""
+    older, newer = find_extent(client, claim), find_extent(client, successor)
+    if older.is_settled:
+        check_mapping(successor, shift, _names_of(client, successor, newer), _names_of(client, claim, older))
+
+
+def _names_of(client: ReplicaClient, claim: Claim, extent: Extent) -> SegmentNames:
+    find = partial(list_generation, client, generation(claim.generation))
+    return SegmentNames(client, claim, extent.slot, extent.last, cache(find))
 
 
 def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:

@@ -77,11 +77,11 @@ def _check(entry: SnapshotEntry, segment: WalSegment, before: WalSegment | None)
 def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: LogFormat) -> SealedBatch:
     header = segment.header
     data, start, expect = memoryview(segment.data()), header.offset, Expectation(header.first)
-    check_run(header, segment.key, log_format.scan(header.file, data, start, expect), log_format)
+    check_run(header, segment.key, log_format.scan(header.path, data, start, expect), log_format)
     if start < offset:
-        scan = log_format.scan(header.file, data[: offset - start], start, expect)
+        scan = log_format.scan(header.path, data[: offset - start], start, expect)
         if scan.end != offset:
             raise CorruptObjectError(segment.key, "end of the commit to go on behind", offset, scan.end)
         data, start, expect = data[offset - start :], offset, scan.expectation
-    columns = log_format.decode(header.file, data, start, expect)
+    columns = log_format.decode(header.path, data, start, expect)
     return SealedBatch(entry, start, header.end, columns, header.shipped)

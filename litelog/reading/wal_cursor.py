@@ -129,7 +129,7 @@ class WalCursor:
         header = segment.header
         data = memoryview(segment.data())
         expect = expectation(self.link, header)
-        scan = self._format.scan(header.file, data, header.offset, expect)
+        scan = self._format.scan(header.path, data, header.offset, expect)
         check_run(header, segment.key, scan, self._format)
         place, offset = self.place, header.offset
         if place is not None:
@@ -138,14 +138,14 @@ class WalCursor:
             if header.position < place:
                 data, offset, expect = self._cut(segment, data, expect, place.offset)
             self.place = None
-        return self._format.decode(header.file, data, offset, expect)
+        return self._format.decode(header.path, data, offset, expect)
 
     def _cut(
         self, segment: WalSegment, data: memoryview, expect: Expectation, offset: int
     ) -> tuple[memoryview, int, Expectation]:
         """What lies behind ``offset``, where the generation before this one ended: behind a commit, here as there."""
         head = offset - segment.header.offset
-        scan = self._format.scan(segment.header.file, data[:head], segment.header.offset, expect)
+        scan = self._format.scan(segment.header.path, data[:head], segment.header.offset, expect)
         if scan.end != offset:
             raise CorruptObjectError(segment.key, "end of the commit that its predecessor ended with", offset, scan.end)
         return data[head:], offset, scan.expectation

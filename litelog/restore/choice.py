@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from litelog.claim import open_claimed_format
 from litelog.errors import (
     ConfigError,
     CorruptionError,
@@ -124,7 +125,7 @@ class _Chooser:
 
     def choose(self) -> Choice:
         claims = self._find_claims()
-        log_format = self._open_format(claims[0][1].format)
+        log_format = open_claimed_format(claims[0][1], self._open_format)
         claims = self._same_logs(claims, log_format)
         standings = [standing for client, claim in claims if (standing := self._stand(client, claim, log_format))]
         candidates = [standing for standing in standings if isinstance(standing, _Candidate)]

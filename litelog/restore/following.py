@@ -248,7 +248,7 @@ class CopyFollower:
         crc = crc32c(data, self._crc)
         if crc_total is not None and crc != crc_total:
             raise DivergedError(self._path, f"{self._name}: what is there is not what {key} continues")
-        scan = self._format.scan(self._name, data, self._size, self._expect)
+        scan = self._format.scan(f"{key}/{self._name}", data, self._size, self._expect)
         may_have_tail = is_finished and self._format.finished_tail is FinishedTail.SHIP
         if scan.end != self._size + len(data) and not may_have_tail:
             raise CorruptObjectError(key, "end of the last whole commit", self._size + len(data), scan.end)

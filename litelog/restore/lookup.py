@@ -112,7 +112,7 @@ class ReplicaLookup:
         try:
             for chunk in self._substitutes.chunks(entry, 0, entry.length, proven=True):
                 yield from self._format.commits(entry.file, chunk.data, chunk.start, expect)
-                expect = self._format.scan(entry.file, chunk.data, chunk.start, expect).expectation
+                expect = self._format.scan(entry.path, chunk.data, chunk.start, expect).expectation
         except NoDonorError:
             raise why from None
 

@@ -102,7 +102,7 @@ class RunWriter:
         buffer: mmap.mmap,
     ) -> None:
         self._key = key
-        self._name = header.file
+        self._name = header.path
         self._file = file
         self._format = log_format
         self._expect = expect

@@ -205,17 +205,17 @@ class SealedReader:
         """The first commit must follow the log segment before, where the format knows how: SequenceGapError."""
         expected = opened.next_before
         if expected is not None and decoded.scan.first not in (None, expected):
-            self._format.scan(opened.footer.file, decoded.data, 0, Expectation(expected))
+            self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))
 
     def _scan_part(self, opened: Opened, run: range, decoded: SealedRun, start: int, stop: int) -> Scan:
         """The scan of bytes [start, stop) of a run, which begin and end with commits."""
         piece, expect = opened.piece, Expectation(opened.footer.frames.firsts[run.start])
-        file, data, at = opened.footer.file, decoded.data, decoded.start
+        path, data, at = opened.footer.path, decoded.data, decoded.start
         if start > at:
-            head = self._format.scan(file, data[: start - at], at, expect)
+            head = self._format.scan(path, data[: start - at], at, expect)
             _require_end(piece, start, head.end)
             data, at, expect = data[start - at :], start, head.expectation
-        scan = self._format.scan(file, data[: stop - at], at, expect)
+        scan = self._format.scan(path, data[: stop - at], at, expect)
         if stop < piece.entry.length:
             _require_end(piece, stop, scan.end)
         return scan

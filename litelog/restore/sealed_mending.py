@@ -56,7 +56,7 @@ class SealedMender:
             for chunk in self._chunks(piece, 0, entry.length, why):
                 digest.update(chunk.data)
                 for start, data in _cut(chunk, piece):
-                    scan = self._format.scan(entry.file, data, start, expect)
+                    scan = self._format.scan(entry.path, data, start, expect)
                     expect = scan.expectation
                     if piece.start <= start < piece.stop:
                         parts.append(Part(entry.key, _write(file, data, start), scan, scan))

@@ -130,7 +130,7 @@ class StandInLookup:
     def _describe(self, header: WalHeader) -> WalHeader:
         """The header, with what its bytes tell."""
         for start, data, expect in self._runs(header):
-            scan = self._format.scan(header.file, data, start, expect)
+            scan = self._format.scan(header.path, data, start, expect)
             header = replace(
                 header,
                 first=scan.first if header.first is None else header.first,
@@ -148,7 +148,7 @@ class StandInLookup:
         expect = Expectation(None if self._format.self_numbered else self._numbered_from(header.position))
         for chunk in self._donors.chunks(header.file, header.offset, header.end):
             yield chunk.start, chunk.data, expect
-            expect = self._format.scan(header.file, chunk.data, chunk.start, expect).expectation
+            expect = self._format.scan(header.path, chunk.data, chunk.start, expect).expectation
 
     def _numbered_from(self, position: Position) -> int | None:
         before = self._before(position)

@@ -11,6 +11,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from litelog.claim import open_claimed_format
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.event_fields import fields
 from litelog.reading.generation_choice import find_claim, open_latest
@@ -201,4 +202,4 @@ def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
             f"{redact(place.url)}: is a replica, and holds a log of format {claim.format}: "
             f"leave out format={place.format}"
         )
-    return open_log_format(claim.format, options.pattern)
+    return open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))

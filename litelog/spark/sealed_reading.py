@@ -240,13 +240,13 @@ def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, bo
     follows = piece.follows if start == 0 else None
     expect = Expectation(frames.firsts[run.start] if follows is None else follows)
     if isinstance(task.format, LitelogFormat) and _is_all_wanted(task, piece, footer, run):
-        scan, commits = task.format.scan_commits(footer.file, data, start, expect)
+        scan, commits = task.format.scan_commits(footer.path, data, start, expect)
         scan = replace(scan, lowest=frames.lowests[run.start], highest=frames.highests[run.start])
         check_scan(key, footer, run, data, scan, task.format)
         if commits is not None:
             whole = CommitRun(commits, piece.entry.index)
             return whole if scan.records >= MANY_RECORDS * scan.commits else whole.to_run()
-    scan, columns = scan_columns(task.format, footer.file, data, start, expect)
+    scan, columns = scan_columns(task.format, footer.path, data, start, expect)
     check_scan(key, footer, run, data, scan, task.format)
     found = Run(columns, piece.entry.index, start)
     return found if task.is_divisible else _cut(task, piece, footer, found)

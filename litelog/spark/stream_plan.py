@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from litelog.claim import open_claimed_format
 from litelog.replica_client import WalSegmentInfo
 from litelog.spark.formats import open_log_format
 from litelog.spark.options import Range
@@ -80,7 +81,7 @@ def _planned(place: Place, options: ReadOptions, claim: Claim, first: int | None
         name=place.name,
         url=place.url,
         store=options.store,
-        format=open_log_format(claim.format, options.pattern).name,
+        format=open_claimed_format(claim, lambda name: open_log_format(name, options.pattern)).name,
         pattern=options.pattern,
         folder=None,
         claim=claim,

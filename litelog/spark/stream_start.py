@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from litelog.claim import open_claimed_format
 from litelog.errors import NothingToRestoreError, TruncatedError
 from litelog.position import Position, generation
 from litelog.reading.generation_choice import open_latest
@@ -82,7 +83,7 @@ def _end_of(client: ReplicaClient, pieces: Pieces) -> LogOffset:
 
 def _place_of(client: ReplicaClient, pieces: Pieces, sequence: int, pattern: str | None) -> Position:
     base = pieces.base
-    log_format = open_log_format(base.claim.format, pattern)
+    log_format = open_claimed_format(base.claim, lambda name: open_log_format(name, pattern))
     found = find_start(client, pieces, Wanted(sequence=sequence), log_format)
     if found.entry is not None:
         return Position(base.first.generation, base.first.index + found.entry, 0)

@@ -156,7 +156,7 @@ class _WalReader:
         check_run(
             header,
             segment.key,
-            log_format.scan(header.file, data, header.offset, expectation(link, header)),
+            log_format.scan(header.path, data, header.offset, expectation(link, header)),
             log_format,
         )
 
@@ -284,7 +284,7 @@ def _fetch(task: Task, position: Position) -> _Fetched:
         data = memoryview(segment.data())
         expect = Expectation(header.first)
         try:
-            scan, columns = scan_columns(task.format, header.file, data, header.offset, expect)
+            scan, columns = scan_columns(task.format, header.path, data, header.offset, expect)
             check_run(header, key, scan, task.format)
         except CorruptionError as error:
             return _Fetched(position, segment, None, error, data)

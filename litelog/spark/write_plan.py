@@ -166,7 +166,7 @@ def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
         header = segment.header
         if header.length:
             data = memoryview(segment.data())
-            scan = LitelogFormat().scan(header.file, data, header.offset, Expectation(header.first))
+            scan = LitelogFormat().scan(header.path, data, header.offset, Expectation(header.first))
             return header.next or 0, scan.epoch
         if header.sealed is not None:
             return header.next or 0, _sealed_epoch(client, claim, header.index)

@@ -103,7 +103,7 @@ class Anomalies:
 
 def anomaly_of(key: str, error: CorruptionError) -> Anomaly:
     """The anomaly that a check of the object ``key`` raised."""
-    return Anomaly(_kind_of(error), key, str(error).removeprefix(f"{key}: "))
+    return Anomaly(_kind_of(error), key, str(error).removeprefix(f"{key}: ").removeprefix(f"{key}/"))
 
 
 def _kind_of(error: CorruptionError) -> Kind:

@@ -140,6 +140,8 @@ class _Verification:
         sealed.read_all(generations, self._pool)
         started = max((epoch_of(name) for name, held in generations.items() if held.snapshots), default=0)
         reports = [self._judge(held, claims, sealed, started) for held in generations.values()]
+        for claim in claims.by_generation.values():
+            self._check_mapping(claim)
         if acknowledged is not None:
             try:
                 self._check_acknowledged(acknowledged)
@@ -248,6 +250,27 @@ class _Verification:
             if older is not None and older.ended and older.slot is not None and older.slot != end:
                 what = f"says that its predecessor ended at {end}; its terminal lies at {older.slot}"
                 self._anomalies.add(Kind.CONFLICT, facts.key, what)
+
+    def _check_mapping(self, claim: Claim) -> None:
+        """A claim maps the log segment with which its predecessor ended to the index that it has in its generation."""
+        if claim.relation is not Relation.CONTINUES or claim.predecessor is None:
+            return
+        newer, older = generation(claim.generation), generation(claim.predecessor)
+        end = self._extents.get(older)
+        if end is None or end.slot is None or not end.ended or newer not in self._extents:
+            return
+        last = end.slot.index - (end.slot.offset == 0)
+        ended, mapped = self._names(older).get(last), last + claim.shift
+        names = self._names(newer)
+        found = next((index for index, name in names.items() if name == ended), mapped)
+        if ended is not None and (found != mapped or names.get(mapped, ended) != ended):
+            there = f", which is {names[mapped]!r}" if mapped in names else f", and it is index {found}"
+            what = f"maps log segment {ended!r} of generation {older} to index {mapped}{there}"
+            self._anomalies.add(Kind.CONFLICT, claim.key, what)
+
+    def _names(self, name: Generation) -> dict[int, str]:
+        """The names of a generation's log segments, by index."""
+        return {held.place.index: held.file for held in self._held(name)}
 
     def _check_acknowledged(self, acknowledged: Acknowledged) -> None:
         """What the owner was told is durable must be there: no object behind the newest one could tell."""

@@ -106,7 +106,7 @@ class SealedReader:
                 data = read_checked(
                     lambda: self._read_range(read.key, 0, stop), partial(decode_frames, read.key, footer, run)
                 )
-                log_format.scan(footer.file, data, 0, Expectation(sequence))
+                log_format.scan(footer.path, data, 0, Expectation(sequence))
         except CorruptionError as error:
             return anomaly_of(read.key, error)
         except StoreError:

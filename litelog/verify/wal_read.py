@@ -97,7 +97,7 @@ class WalReader:
             log_format = self._formats(segment.header.format)
             if log_format is not None:
                 data = memoryview(segment.data())
-                log_format.scan(segment.header.file, data, segment.header.offset, Expectation(sequence))
+                log_format.scan(segment.header.path, data, segment.header.offset, Expectation(sequence))
         except CorruptionError as error:
             return anomaly_of(read.key, error)
         except StoreError:
@@ -169,7 +169,7 @@ def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
         return None
     expect = Expectation(header.next if header.first is None else header.first)
     if not log_format.self_numbered:  # what one commit is may depend on how much is looked at
-        scan = log_format.scan(header.file, memoryview(segment.data()), header.offset, expect)
+        scan = log_format.scan(header.path, memoryview(segment.data()), header.offset, expect)
     else:
         scan = _scan_pieces(segment, log_format, expect)
     check_run(header, segment.key, scan, log_format)
@@ -184,12 +184,12 @@ def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation
         rest = memoryview(b"".join((rest, piece))) if rest else piece
         if len(rest) < wanted:
             continue  # inside a commit that is larger than a frame
-        scan = log_format.scan(segment.header.file, rest, offset, expect)
+        scan = log_format.scan(segment.header.path, rest, offset, expect)
         whole = scan if whole is None else _joined(whole, scan)
         rest, wanted = rest[scan.end - offset :], max(scan.wanted, 0 if scan.commits else 2 * len(rest))
         offset, expect = scan.end, scan.expectation
     if rest or whole is None:
-        scan = log_format.scan(segment.header.file, rest, offset, expect)
+        scan = log_format.scan(segment.header.path, rest, offset, expect)
         whole = scan if whole is None else _joined(whole, scan)
     return whole
 

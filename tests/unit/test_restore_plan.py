@@ -178,9 +178,9 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(simple):
         def __getattr__(self, name):
             return getattr(self.client, name)
 
-        def snapshots_and_wal_segments(self, name):
+        def snapshots_and_wal_segments(self, name, since=0):
             self.listings += 1
-            snapshot, *wal = self.client.snapshots_and_wal_segments(name)
+            snapshot, *wal = self.client.snapshots_and_wal_segments(name, since)
             return iter([snapshot, *(wal[1:] if self.listings == 1 else wal)])
 
     client = Behind(simple.client)

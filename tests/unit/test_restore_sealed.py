@@ -515,7 +515,7 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
     built = builder.add()
     built.ship_segment(LOG[0])
     built.ship_segment(LOG[1], final=None, upto=1)
-    newer = builder.add(builder.claim(first=2), start=False)
+    newer = builder.add(builder.claim(first=2), close=False, start=False)
     newer.start([newer.seal_unshipped(1, LOG[2])])
     newer.ship_segment(LOG[3], final=None)
     found = outcome(builder.objects(), str(tmp_path))

@@ -1,0 +1,100 @@
+"""Check how a claim maps the indexes of the generation that it continues to its own.
+
+A wrong mapping would hide acknowledged bytes: a reader would take the older generation, or read past a part of the
+newer one. So the name of the log segment with which the older generation ended must stand at the index it is mapped to.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, CorruptObjectError
+from litelog.position import Position, generation
+from litelog.reading.generation_base import read_base
+from litelog.reading.wal_search import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.claim import Claim
+    from litelog.reading.generation_base import Listing
+    from litelog.replica_client import ReplicaClient
+    from litelog.wal_segment import WalHeader
+
+
+class SegmentNames:
+    """The names of a generation's log segments by index, each looked up when it is first asked for.
+
+    A damaged object says nothing here: whoever reads it reports the damage.
+    """
+
+    def __init__(
+        self, client: ReplicaClient, claim: Claim, slot: Position, last: WalHeader | None, find: Callable[[], Listing]
+    ) -> None:
+        """``slot``: the generation's next slot; ``last``: its last header; ``find`` lists its objects."""
+        self._client = client
+        self._claim = claim
+        self._find = find
+        self._names: dict[int, str] = {}
+        self._looked: set[int] = set()
+        self._entries_read = False
+        if last is not None and last.file:
+            self._names[last.index] = last.file
+        self.last = slot.index - (slot.offset == 0)
+        """The index of the last log segment that it holds bytes of; -1 if it holds none."""
+
+    def name(self, index: int) -> str | None:
+        """The name of the log segment at ``index``; None if nothing that can be read says it."""
+        if index not in self._names and index not in self._looked:
+            self._looked.add(index)
+            self._look_up(index)
+        return self._names.get(index)
+
+    def index_of(self, name: str) -> int | None:
+        """The index of the log segment ``name``; None if nothing that can be read says it. A GET for each index that no
+        snapshot describes."""
+        for index in sorted({info.position.index for info in self._find().wal}):
+            self.name(index)
+        self._read_entries()
+        return next((index for index, held in self._names.items() if held == name), None)
+
+    def _look_up(self, index: int) -> None:
+        listing = self._find()
+        held = [info.position for info in listing.wal if info.position.index == index]
+        if not held and listing.newest is not None and index < listing.newest:
+            self._read_entries()
+            return
+        position = held[0] if held else Position(generation(self._claim.generation), index, 0)
+        with suppress(CorruptionError):
+            if name := read_header(self._client, position).file:
+                self._names[index] = name
+
+    def _read_entries(self) -> None:
+        if self._entries_read:
+            return
+        self._entries_read = True
+        with suppress(CorruptionError):
+            for entry in read_base(self._client, self._claim, self._find().snapshots).entries:
+                self._names.setdefault(entry.index, entry.file)
+
+
+def check_mapping(claim: Claim, shift: int, newer: SegmentNames, older: SegmentNames) -> None:
+    """Check that ``shift``, added to an index of an older generation, gives the index of the same log segment in a
+    newer one. ``claim``: the one whose shift was added last; CorruptObjectError names it."""
+    ended = older.name(older.last) if older.last >= 0 else None
+    if ended is None:
+        return
+    mapped = older.last + shift
+    if 0 <= mapped <= newer.last:
+        found = newer.name(mapped)
+        if found is None or found == ended:
+            return
+        raise CorruptObjectError(
+            claim.key, f"shift is {claim.shift}: maps log segment {ended!r} to index {mapped}, which is {found!r}"
+        )
+    index = newer.index_of(ended)
+    if index is not None:
+        raise CorruptObjectError(
+            claim.key, f"shift is {claim.shift}: maps log segment {ended!r} to index {mapped}, and it is index {index}"
+        )
