@@ -2,7 +2,7 @@
 
 LITELOG_TEST_NIGHTLY=1 takes every walk and every bound in full, and ten times as many of Hypothesis's examples;
 LITELOG_TEST_PROFILE=dev makes a quarter of them. LITELOG_TEST_SEED chooses the samples; pytest prints
-the one of each run, and the same one gives the same samples.
+the seed of each run, and the same seed gives the same samples.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def describe() -> str:
 
 
 def sampled(points: Sequence[Point], one_in: int, walk: str) -> list[Point]:
-    """One in so many points of ``walk``, in their order, at least one; at night all of them."""
+    """One point in ``one_in`` of ``walk``, in their order, at least one; at night all of them."""
     if NIGHTLY:
         return list(points)
     count = max(1, len(points) // one_in)

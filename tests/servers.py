@@ -97,10 +97,15 @@ class OneConditionAtATime:
             return self._inner(environ, start_response)
 
 
+_running: list[threading.Thread] = []
+"""moto's servers in this process, which share what they hold."""
+
+
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """moto's S3 in a thread of this process, on a free port. It checks no digests, signatures or permissions."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.s3.models import s3_backends
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request, which pytest would keep
@@ -108,12 +113,16 @@ def s3_server() -> Iterator[S3Server]:
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
+    _running.append(thread)
     try:
         yield S3Server(f"http://127.0.0.1:{server.server_port}")
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+        _running.remove(thread)
+        if not _running:
+            s3_backends.reset()  # of all servers of this process: what they hold would stay to its end
 
 
 @contextmanager

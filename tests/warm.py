@@ -1,6 +1,6 @@
 """Python programs that start warm: one process imports what they need, and forks for each of them.
 
-Each run is a process of its own, with its own arguments, folder, environment, streams, session and exit status. What
+Each run is a process with its own arguments, folder, environment, streams, session and exit status. What
 differs from a start is that modules are imported already; that variables which an interpreter reads as it starts
 (``PYTHON...``, a locale) have no effect (``reads_at_start`` finds those); and that modules are not taken apart at the
 end, which takes longer than most programs: threads, exit handlers and what is still to be written are waited for.
@@ -42,7 +42,7 @@ STREAMS = 3
 """Standard input, output and error: the first descriptors that come with a request; then the status and the gate."""
 
 START_SECONDS = 60
-"""What no start takes, however busy the machine is."""
+"""An end takes less, however busy the machine is."""
 
 
 def reads_at_start(environment: Iterable[str]) -> bool:
@@ -165,7 +165,7 @@ class Started:
 
 
 def serve(control: socket.socket) -> Callable[[], None] | None:
-    """Fork for each request until nobody asks any more. In a child: what it is to do."""
+    """Fork for each request until the tests have ended. In a child: what it is to do."""
     children: dict[int, int] = {}
     woken, waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)

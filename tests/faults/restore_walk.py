@@ -1,7 +1,7 @@
 """Runs a script that restores with a fault at each of its system calls in turn, one file or folder at a time.
 
 strace counts calls for each thread on its own, so each path is walked by itself: what changes it is always the same
-thread. A sample is taken of the calls that a whole run made; the full walk goes on until a run meets no fault.
+thread. A sample is taken of the calls that a whole run made; the full walk continues until a run meets no fault.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Walk:
     touched: tuple[str, ...]
 
     def faults(self, call: str, fault: str, *, one_in: int) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
-        """Each run, with the place where it ran: one for each fault of the sample, and one that meets none; at night
-        one for every call, and for each path one that meets none."""
+        """Each run, with the place where it ran: for each fault of the sample, and last a run that meets none; at night
+        for every call, and for each path last a run that meets none."""
         if NIGHTLY:
             yield from self._all(call, fault)
             return

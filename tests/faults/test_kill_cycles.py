@@ -28,6 +28,7 @@ def is_shipping(daemon: Spoken) -> bool:
     return shipped(daemon) > 0
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", [1, 2])
 def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, number: int) -> None:
     choose = random.Random(f"{SEED} {number}")

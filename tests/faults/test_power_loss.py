@@ -29,7 +29,7 @@ def reason_to_skip() -> str | None:
 
 
 @pytest.mark.parametrize("side", ["source", "replica"])
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_power_cut_leaves_the_log_ahead_of_its_replica(tmp_path: Path, side: str) -> None:
     if reason := reason_to_skip():
         pytest.skip(reason)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.warm import Warm
 
 WAIT_SECONDS = 120
-"""What no traced program here takes, however busy the machine is."""
+"""Traced programs take less, however busy the machine is."""
 
 _CALL = re.compile(r"(\d+) +(\w+)\((.*)")
 

@@ -19,6 +19,7 @@ from litelog.registry import open_store
 from litelog.shipping.settings import Settings
 from replica_clients.file import FileStore
 from tests.fault_proxy import Fault, When, fault_proxy
+from tests.sampling import times
 from tests.servers import REGION, s3_server
 from tests.spark.test_batch import _iso, _micros, _shipping, _value, read
 from tests.unit.daemon_builder import Daemon
@@ -164,7 +165,7 @@ def test_it_follows_daemons_that_ship_seal_prune_and_succeed_each_other(spark: A
             with _shipping(log, place, tmp_path / f"state{owner}"):
                 wait(lambda: (Path(place) / "epochs").exists() and any(Path(place).rglob("*.wal.lz4")))
                 query = query or to_parquet(stream(spark, place, includeMetadata="true"), tmp_path)
-                for _ in range(5):
+                for _ in range(times(2, at_night=5)):
                     first = writer.next_sequence
                     writer.append([_value(number) for number in range(first, first + 700)])
                     wait(lambda first=first: len(table(spark, tmp_path)) >= first, query)  # type: ignore[misc]
@@ -278,11 +279,11 @@ def _workers(session: int) -> list[int]:
 
 @pytest.mark.timeout(1200)
 def test_killed_drivers_and_workers_leave_every_record_once(spark: Any, tmp_path: Path) -> None:
-    """kill -9 of Python's workers, and of the driver with all of its processes, three times in the midst of a stream;
-    the log grows, and is sealed, meanwhile."""
+    """kill -9 of Python's workers, and of the driver with all of its processes, in the midst of a stream; at night
+    three times. The log grows, and is sealed, meanwhile."""
     written = Written(tmp_path, 200)
-    killed = 0
-    for _ in range(3):
+    killed, kills = 0, times(1, at_night=3)
+    for _ in range(kills):
         before = _commits(tmp_path)
         with open(tmp_path / "output", "wb") as output:
             process = subprocess.Popen(
@@ -308,5 +309,5 @@ def test_killed_drivers_and_workers_leave_every_record_once(spark: Any, tmp_path
     assert 0 < len(table(spark, tmp_path)) < written.log.next
     all_now(stream(spark, written.url, maxFilesPerTrigger="30"), tmp_path)
     rows = table(spark, tmp_path)
-    assert [row.sequence for row in rows] == list(range(320))
+    assert [row.sequence for row in rows] == list(range(200 + 40 * kills))
     written.daemon.close()
