@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.clock import SystemClock
+from litelog.config import LogConfig, ReplicaConfig
+from litelog.destination_threads import DestinationThreads
 from litelog.errors import FencedError, ForeignClaimError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.layout import Fencing
 from litelog.object_store import ObjectReplicaClient
+from litelog.opening import Tools, open_log
 from litelog.reading.generation_choice import find_latest
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import LostRaceError, SucceededError
 from litelog.shipping.replica_state import StateError
+from litelog.store_trial import StoreTrials
+from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CarelessStore, CountingStore, Fault, FaultyStore
@@ -24,12 +34,14 @@ from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from typing_extensions import Buffer
 
+    from litelog.claim import Claim
     from litelog.object_store import ObjectStore
+    from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
 
 
 @pytest.fixture
@@ -290,6 +302,70 @@ def test_what_the_newest_owner_ships_after_a_takeover_has_looked_is_not_passed_o
     assert generations[-1].claim["relation"] == ("continues" if holds else "diverged")
     assert find_latest(ObjectReplicaClient(store)).generation == generations[-1].claim["generation"]
     assert restored(store, tmp_path / "restored") == copy.files()
+
+
+def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
+    log: LogBuilder, state: str, tmp_path: Path
+) -> None:
+    """As where its folder was away for a while, or the configuration was read again."""
+    store = FileStore(str(tmp_path / "replica"))
+    Daemon(log, store, state + ".first", seed=1).sync()
+    config = LogConfig(path=log.folder, takeover=True, replicas=(ReplicaConfig(url=store.url),))
+
+    def sync(tools: Tools) -> None:
+        (opened,) = open_log(config, state, "here", tools)
+        assert opened.task.replica is not None
+        try:
+            opened.task.replica.sync()
+        finally:
+            opened.task.replica.close()
+
+    with a_process() as tools:
+        sync(tools)
+        other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+        other.sync()
+        before = objects(store)
+        for _ in range(2):
+            with pytest.raises(FencedError):
+                sync(tools)
+        assert objects(store) == before
+    with a_process() as tools:
+        sync(tools)
+    assert objects(store) != before
+    log.append(1)
+    expect_fenced(other, store)
+
+
+@contextmanager
+def a_process() -> Iterator[Tools]:
+    """What the replicas of one process share."""
+    threads = DestinationThreads()
+    with ThreadPoolExecutor(1) as compressing:
+        yield Tools(
+            clock=SystemClock(),
+            random=Random(0),
+            listener=Silent(),
+            compressing=compressing,
+            threads=threads,
+            trials=StoreTrials(Random(0)),
+            stop_requested=threading.Event(),
+            guard=lambda work: work(),
+        )
+    threads.shutdown(wait=True)
+
+
+class Silent:
+    """A listener that listens to nothing."""
+
+    def shipped(self, event: Shipped) -> None: ...
+
+    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def sealed(self, event: Sealed) -> None: ...
+
+    def snapped(self, event: Snapped) -> None: ...
+
+    def scrubbed(self, event: Scrubbed) -> None: ...
 
 
 def fail() -> None:
