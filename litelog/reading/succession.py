@@ -86,7 +86,7 @@ def _is_there(client: ReplicaClient, start: Position) -> bool:
 def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: Position | None = None) -> int:
     """What to add to an index of ``claim``'s generation to get that of ``successor``'s. The successor continues that
     generation, in one step or several; or both continue an older one, and nothing after the end of the older one was
-    read of ``claim``'s generation.
+    read of ``claim``'s generation; or that one held nothing.
 
     ``read_to``: the place that ``claim``'s generation was read to; None: its end. DivergedError where the log's history
     forks; CorruptObjectError where the two claims have no generation in common, or what they hold contradicts a shift.
@@ -97,7 +97,10 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
             if newer.relation is Relation.DIVERGED:
                 raise DivergedError(client.url, f"{newer.key}: {newer.reason or 'the history forks'}")
             shift += newer.shift
-            newer = _read_predecessor(client, newer) or _say_forked(client, claim, successor)
+            before = _read_predecessor(client, newer)
+            if before is None and _is_empty_first(client, claim):
+                return shift
+            newer = before or _say_forked(client, claim, successor)
         else:
             if older.relation is not Relation.CONTINUES or older.is_isolated or successor.is_isolated:
                 _say_forked(client, claim, successor)
@@ -129,6 +132,11 @@ def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:
         return read_claim_of(client, generation(claim.predecessor), claim)
     except NotFoundError as error:
         raise ReplicaGapError(error.key, f"{claim.key}, which names it") from error
+
+
+def _is_empty_first(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether a generation is the first one, and ended with nothing of the log: the next one is the first one again."""
+    return claim.relation is Relation.FIRST and not find_extent(client, claim).has_data
 
 
 def _require_shared(

@@ -61,6 +61,9 @@ _logger = logging.getLogger(__name__)
 
 FIRST_EPOCH = 1
 
+NOT_HELD = "the log does not hold what the predecessor ended with"
+"""Why a generation diverges where nothing else says so."""
+
 
 class _OutrunError(Exception):
     """The predecessor or the log has changed since the claim was made: its end is not at the index that the claim says.
@@ -403,11 +406,17 @@ class Owner:
         return tip
 
     def _require_predecessor(self, claim: Claim, tips: dict[str, Tip]) -> None:
-        """Raise _LaterPredecessorError where the claim passes over what a generation below has shipped since."""
-        if claim.relation is Relation.DIVERGED or claim.is_isolated:
+        """Raise _LaterPredecessorError where the claim passes over what was shipped below since it was made: a
+        generation that began since, or what its predecessor shipped while the log was truncated."""
+        if claim.is_isolated:
             return
         passed = [name for name, tip in tips.items() if name > (claim.predecessor or "") and _holds_any(tip)]
         if passed and find_latest(self._client).generation != claim.predecessor:
+            raise _LaterPredecessorError
+        tip = tips.get(claim.predecessor or "")
+        if claim.reason != NOT_HELD or tip is None or str(tip.slot) == claim.predecessor_end:
+            return
+        if self._identity.find_shift(tip) is not None:
             raise _LaterPredecessorError
 
     def _require_kept(self, opened: Opened) -> None:
@@ -459,7 +468,7 @@ class Owner:
         if shift is not None:
             base = max(0, -shift)
             return replace(claim, relation=Relation.CONTINUES, shift=shift + base), base
-        reason = reason or "the log does not hold what the predecessor ended with"
+        reason = reason or NOT_HELD
         return replace(claim, relation=Relation.DIVERGED, reason=reason), 0
 
 

@@ -6,7 +6,8 @@ import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,12 @@ from tests.unit.log_builder import LogBuilder, make_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from typing_extensions import Buffer
 
     from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
+    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
 
 
@@ -74,6 +76,35 @@ class HookedStore(CountingStore):
             before, self._before = self._before, None
             before()
         super().put(key, body, create_only=create_only)
+
+
+class ActingStore(CountingStore):
+    """Calls ``act`` after its request of that number, before the answer is given."""
+
+    def __init__(self, inner: ObjectStore, number: int, act: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._number, self._act = number, act
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        try:
+            super().put(key, body, create_only=create_only)
+        finally:
+            self._act_if_due()
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        try:
+            return super().open(key, byte_range)
+        finally:
+            self._act_if_due()
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        listed = list(super().list(prefix, start_after))
+        self._act_if_due()
+        return iter(listed)
+
+    def _act_if_due(self) -> None:
+        if self.total() == self._number:
+            self._act()
 
 
 class FullDisk:
@@ -302,6 +333,40 @@ def test_what_the_newest_owner_ships_after_a_takeover_has_looked_is_not_passed_o
     assert generations[-1].claim["relation"] == ("continues" if holds else "diverged")
     assert find_latest(ObjectReplicaClient(store)).generation == generations[-1].claim["generation"]
     assert restored(store, tmp_path / "restored") == copy.files()
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, began: bool
+) -> None:
+    """``began``: whether the newest owner had begun before, or does so between two requests of the takeover."""
+    for number in range(4, 15):
+        folder, inner = tmp_path / str(number), MemoryStore("test")
+        mine = make_copy(log, folder / "log")
+        Daemon(mine, inner, str(folder / "first"), seed=1).sync()
+        beginning = inner if began else HookedStore(inner, "generations/", fail)
+        newest = Daemon(mine, beginning, str(folder / "newest"), seed=2, takeover=True)
+        with suppress(StoreError):
+            newest.sync()
+        go_on = partial(ship_and_truncate, newest, mine)
+        daemon = Daemon(mine, ActingStore(inner, number, go_on), str(folder / "state"), takeover=True)
+        daemon.sync()
+        daemon.sync()
+        generations = list(read_replica(inner).values())
+        begun = [generation.claim["relation"] for generation in generations if generation.snapshot]
+        assert set(begun[1:]) == {"continues"}, number
+        assert restored(inner, folder / "restored") == mine.texts
+
+
+def ship_and_truncate(daemon: Daemon, log: LogBuilder) -> None:
+    """The owner ships, and what is shipped of the log's older files is deleted; an owner that is fenced ships nothing,
+    and deletes nothing."""
+    with suppress(FencedError):
+        for _ in range(3):
+            log.roll(2)
+            daemon.sync()
+        for name in list(log.files())[:-1]:
+            log.delete(name)
 
 
 def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(

@@ -396,3 +396,13 @@ def test_what_a_generation_held_after_a_shared_predecessor_is_no_part_of_one_tha
     with pytest.raises(DivergedError, match=r"not what .* held after that"):
         find_shift(lineage.builder.client, lineage.unbegun.claim, lineage.new.claim)
     assert find_shift(lineage.builder.client, lineage.unbegun.claim, lineage.new.claim, lineage.old.slot) == 0
+
+
+def test_a_follower_of_a_first_generation_that_ended_with_nothing_reads_the_next_one_from_its_start() -> None:
+    builder = ReplicaBuilder()
+    empty = builder.add()
+    again = replace(builder.claim(Relation.FIRST), predecessor=None, predecessor_end=None)
+    builder.add(again).ship_segment(LOG[0])
+    builder.add().ship_segment(LOG[0], final=None)
+    reader = ReplicaReader(builder.client, generation=empty.name, formats=lambda _: FORMAT)
+    assert [number for batch in reader.batches() for number in batch.sequences.tolist()] == [0, 1, 2]
