@@ -20,7 +20,7 @@ from litelog.position import generation
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, finished_by
 from litelog.shipping.back_off import BackOff, describe_wait, needs_help
 from litelog.shipping.clearing import Clearing
-from litelog.shipping.fencing import require_newest
+from litelog.shipping.fencing import require_claim, require_newest
 from litelog.shipping.listener import Sealed, Snapped
 from litelog.shipping.marks import MarkLog
 from litelog.shipping.proof import describe_lost
@@ -326,6 +326,7 @@ class Archive:
             self._take_newer(newest)
             return
         else:
+            require_claim(self._pair.client, self._claim)
             key = snapshot_key(self._name, self._state.snapshot or 0)
             raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))
         self._clearing.snapped(made)

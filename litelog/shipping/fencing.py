@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog import snapshot, wal_segment
-from litelog.errors import ExistsError, FencedError, NotFoundError, StoreError
-from litelog.layout import CLAIMS, Fencing
+from litelog.errors import CorruptObjectError, ExistsError, FencedError, NotFoundError, StoreError
+from litelog.layout import CLAIMS, Fencing, claim_key
 from litelog.object_store import NotOfferedError
 from litelog.position import Position, generation
 from litelog.reading.checked_read import READS
@@ -26,10 +26,11 @@ from litelog.store_trial import NotCreateOnlyError
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from litelog.claim import Claim
     from litelog.clock import Clock
+    from litelog.position import ClaimName
     from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
 
@@ -55,6 +56,19 @@ class SucceededError(FencedError):
         super().__init__(
             f"{replica}: generation {generation} was succeeded by {newer.generation} "
             f"of owner {newer.owner} on {newer.host}"
+        )
+
+
+class ReplicaUnavailableError(StoreError):
+    """The claim that this owner made is not in the replica: what is there is not what it ships to."""
+
+    def __init__(self, replica: str, key: str, what: str = "is not there") -> None:
+        super().__init__(
+            "prove",
+            key,
+            f"{what}: {replica} is not the replica that this daemon ships to, or has lost it. Is it mounted, and is it "
+            "the right folder or bucket? Nothing is shipped until it is back. If it is to begin again as an empty "
+            "replica, stop the daemon, run `litelog forget LOG REPLICA`, and start it again",
         )
 
 
@@ -104,11 +118,39 @@ def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim],
     return tips
 
 
-def require_newest(client: ReplicaClient, claim: Claim) -> None:
-    """Raise SucceededError if there is a newer claim. One request."""
+def require_newest(client: ReplicaClient, claim: Claim, *, put: bool = True) -> None:
+    """Raise SucceededError if there is a newer claim. One request, unless there is.
+
+    ``put``: whether the claim itself was put. Then ReplicaUnavailableError says that it is not there: the claims of
+    another replica, in this one's place, fence nobody.
+    """
     newer = find_newer(client, claim)
-    if newer is not None:
-        raise SucceededError(client.url, claim.generation, newer)
+    if newer is None:
+        return
+    if put:
+        require_claim(client, claim)
+    elif newer.log != claim.log:
+        raise ReplicaUnavailableError(client.url, newer.key, f"is of log {newer.log}, not {claim.log}")
+    raise SucceededError(client.url, claim.generation, newer)
+
+
+def require_claim(client: ReplicaClient, claim: Claim) -> None:
+    """Raise ReplicaUnavailableError where the claim is not there with its content. One GET."""
+    try:
+        found = read_claim(client, claim.name)
+    except NotFoundError:
+        raise ReplicaUnavailableError(client.url, claim.key) from None
+    except CorruptObjectError as error:
+        raise ReplicaUnavailableError(client.url, claim.key, f"cannot be read ({error.what})") from error
+    if found.generation != claim.generation:
+        said = f"is of generation {found.generation} of owner {found.owner} on {found.host}, not {claim.generation}"
+        raise ReplicaUnavailableError(client.url, claim.key, said)
+
+
+def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int) -> None:
+    """Raise ReplicaUnavailableError where a listing of claims ends before ``epoch``, which had one: claims stay."""
+    if (names[-1].epoch if names else 0) < epoch:
+        raise ReplicaUnavailableError(client.url, claim_key(epoch))
 
 
 def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:

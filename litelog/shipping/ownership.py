@@ -23,6 +23,8 @@ from litelog.shipping.fencing import (
     SucceededError,
     close_below,
     create_claim,
+    require_claim,
+    require_epoch,
     require_fencing,
     require_newest,
 )
@@ -37,7 +39,7 @@ from litelog.shipping.first_snapshot import (
     write_first_snapshot,
 )
 from litelog.shipping.log_identity import LogIdentity
-from litelog.shipping.proof import describe_lost, find_lost, require_epoch
+from litelog.shipping.proof import describe_lost, find_lost
 from litelog.shipping.replica_state import ReplicaState
 from litelog.shipping.sealer import TakenError
 from litelog.shipping.sealing_job import UnderWayError
@@ -148,7 +150,7 @@ class Owner:
         inode = _folder_inode(self._source.folder)
         try:
             if not state.closed:
-                require_newest(self._client, claim)
+                require_newest(self._client, claim, put=False)
                 return self._settle(replace(state, folder_inode=inode))
             kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
             lost = self.prove(state, kept.snapshot)
@@ -229,6 +231,8 @@ class Owner:
         known = state.log if state is not None else ""
         log = self._identity.choose_log(newest[-1] if newest else None, latest, known)
         self._takeover.look(names)
+        if state is not None and state.closed and state.claim is not None:
+            require_claim(self._client, claims.parse(state.claim))  # claims stay: without it, this is another replica
         for top in newest:
             if top.owner != owner and not self._takeover.allows(top.name):
                 why = "its claim is the newest and not this daemon's"

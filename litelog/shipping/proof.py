@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from litelog import snapshot as snapshots
 from litelog import wal_segment
-from litelog.errors import CorruptObjectError, NotFoundError, StoreError
-from litelog.layout import claim_key, snapshot_key, wal_key, wal_prefix
-from litelog.position import ClaimName, Position, generation
+from litelog.errors import NotFoundError
+from litelog.layout import snapshot_key, wal_key, wal_prefix
+from litelog.position import Position, generation
 from litelog.reading.checked_read import READS
 from litelog.reading.generation_base import LISTINGS, list_generation
 from litelog.reading.lineage import read_claim
-from litelog.shipping.fencing import SucceededError
+from litelog.shipping.fencing import SucceededError, require_claim
 from litelog.shipping.tally import IndexTally
 
 if TYPE_CHECKING:
@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 5
 """How many lost objects a message names."""
-
-
-class ReplicaUnavailableError(StoreError):
-    """The claim that this owner made is not in the replica: what is there is not what it ships to."""
-
-    def __init__(self, replica: str, key: str, what: str = "is not there") -> None:
-        super().__init__(
-            "prove",
-            key,
-            f"{what}: {replica} is not the replica that this daemon ships to, or has lost it. Is it mounted, and is it "
-            "the right folder or bucket? Nothing is shipped until it is back. If it is to begin again as an empty "
-            "replica, stop the daemon, run `litelog forget LOG REPLICA`, and start it again",
-        )
 
 
 def find_lost(
@@ -74,28 +61,10 @@ def prove_claim(client: ReplicaClient, claim: Claim) -> None:
     newer = [name for name in names if name.epoch > claim.epoch]
     if newer:
         found = read_claim(client, newer[-1] if claim.is_isolated else newer[0])
+        require_claim(client, claim)  # another replica's claims say nothing
         raise SucceededError(client.url, claim.generation, found)
     if claim.name not in names:
         require_claim(client, claim)
-
-
-def require_claim(client: ReplicaClient, claim: Claim) -> None:
-    """Raise ReplicaUnavailableError where the claim is not there with its content. One GET."""
-    try:
-        found = read_claim(client, claim.name)
-    except NotFoundError:
-        raise ReplicaUnavailableError(client.url, claim.key) from None
-    except CorruptObjectError as error:
-        raise ReplicaUnavailableError(client.url, claim.key, f"cannot be read ({error.what})") from error
-    if found.generation != claim.generation:
-        said = f"is of generation {found.generation} of owner {found.owner} on {found.host}, not {claim.generation}"
-        raise ReplicaUnavailableError(client.url, claim.key, said)
-
-
-def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int) -> None:
-    """Raise ReplicaUnavailableError where a listing of claims ends before ``epoch``, which had one: claims stay."""
-    if (names[-1].epoch if names else 0) < epoch:
-        raise ReplicaUnavailableError(client.url, claim_key(epoch))
 
 
 def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) -> Iterable[str]:

@@ -26,9 +26,8 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.place import Place
-from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, SucceededError
+from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, ReplicaUnavailableError, SucceededError
 from litelog.shipping.pair import Source
-from litelog.shipping.proof import ReplicaUnavailableError
 from litelog.shipping.replica_state import ReplicaState, StateError, StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
