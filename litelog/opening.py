@@ -29,12 +29,13 @@ from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
+from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, check_replica
 from litelog.shipping.takeover import Takeover
 from litelog.shipping.tallies import Tallies
 from litelog.shipping.truncating import LogTruncator
 from litelog.store_trial import StoreTrials, try_store
 from litelog.verify.execution import Acknowledged
-from litelog.verify.scrubbing import Scrub, ScrubSettings
+from litelog.verify.scrubbing import Found, Scrub, ScrubSettings
 
 if TYPE_CHECKING:
     import threading
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.config.models import Location
     from litelog.destination_threads import DestinationThreads
+    from litelog.formats import LogFormat
     from litelog.log.place import Place
     from litelog.metered_store import RequestMeter
     from litelog.object_store import ObjectStore
@@ -190,7 +192,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     task.truncator = place.truncator
     task.replica.on_replicated = place.truncator.run
     task.replica.on_finished = place.truncator.note_newer
-    if replica.scrub_interval:
+    if replica.scrub_interval != 0:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
     return Opened(log.path, replica.url, client, task)
 
@@ -202,14 +204,25 @@ def _make_scrub(
         last = replica.acknowledged
         return None if last is None else Acknowledged(*last)
 
+    def check(throttled: ObjectStore, number: int, may_go_on: Callable[[], bool]) -> Found | None:
+        client = ObjectReplicaClient(throttled)
+        return check_replica(throttled, client, lambda: replica.known, number, formats=formats, may_go_on=may_go_on)
+
+    def formats(name: str) -> LogFormat:
+        return source.format if name == source.format.name else open_format(name)
+
+    interval = config.scrub_interval
+    settings = ScrubSettings(INTERVAL_SECONDS, config.scrub_rate, FIRST_SECONDS)
     return Scrub(
         RetryingStore(store, tools.stop_requested),
-        ScrubSettings(config.scrub_interval, config.scrub_rate),
+        settings if interval is None else ScrubSettings(interval, config.scrub_rate),
         folder,
-        formats=lambda name: source.format if name == source.format.name else open_format(name),
+        formats=formats,
         acknowledged=known,
         clock=tools.clock,
         random=tools.random,
+        check=check if interval is None else None,
+        on_harm=replica.repair,
     )
 
 

@@ -55,8 +55,9 @@ class ReplicaConfig(BaseModel):
     """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
     retention: RetentionConfig = RetentionConfig()
     """How much of its past it keeps."""
-    scrub_interval: ScrubInterval = 0.0
-    """Seconds between two verifications of the whole replica in the background; 0: none, and no request for it."""
+    scrub_interval: ScrubInterval | None = None
+    """Seconds between two verifications of the whole replica in the background; 0: none, and no request for it. None:
+    once a day names and sizes are compared, and a thirtieth of the objects is read, other ones each day."""
     scrub_rate: ScrubRate = SCRUB_RATE
     """Bytes of objects that a verification reads a second."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)

@@ -85,7 +85,7 @@ class Config(BaseModel):
     snapshot_segments: Count = DEFAULTS.snapshot_segments
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
     wal_retention: WalRetention = DEFAULTS.wal_retention
-    scrub_interval: ScrubInterval = 0.0
+    scrub_interval: ScrubInterval | None = None
     scrub_rate: ScrubRate = SCRUB_RATE
     addr: Addr | None = None
     """Where the daemon listens: ``HOST:PORT``, ``unix:/path`` or ``off``; None: DEFAULT_ADDR, if it can listen."""

@@ -15,10 +15,12 @@ from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.listener import Snapped
 from litelog.shipping.pair import Pair
+from litelog.shipping.proof import describe_lost
 from litelog.shipping.put_checks import LostObjectsError, LostSegmentError, PutChecks
 from litelog.shipping.sealing_job import UnderWayError
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import LostSnapshotError
+from litelog.shipping.standing_check import Expected, find_needed
 from litelog.shipping.state_keeper import StateKeeper
 from litelog.shipping.truncating import ReplicatedNotes
 from litelog.shipping.wal_writer import WalWriter
@@ -80,6 +82,8 @@ class Replica:
         self._feed: SegmentFeed | None = None
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
+        self._damage: tuple[str, Sequence[str]] | None = None
+        """The generation that a check found something lost or damaged of, and what."""
         self._began_sealing = False
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when the archive's ``due`` may have changed."""
@@ -170,7 +174,8 @@ class Replica:
         """Whether there may be something to ship: cheap, and no request."""
         if self.waiting and self.sealing:
             return False
-        blocked = self._fork is not None or (self._archive is not None and self._archive.blocked is not None)
+        blocked = self._fork is not None or self._damage is not None
+        blocked = blocked or (self._archive is not None and self._archive.blocked is not None)
         return self._writer is None or blocked or self._writer.changed()
 
     def pending_bytes(self) -> int:
@@ -210,6 +215,30 @@ class Replica:
         """Have it proved before the next put that the replica holds what was acknowledged. From any thread."""
         if self._checks is not None:
             self._checks.doubt()
+
+    @property
+    def known(self) -> Expected | None:
+        """What its owner knows to be in the replica; None before the first sync. From any thread."""
+        state, claim, archive = self._state, self._claim, self._archive
+        if state is None or claim is None or archive is None or state.claim is None:
+            return None
+        return Expected(claim, state, archive.state.snapshot) if claims.parse(state.claim) == claim else None
+
+    @property
+    def lost(self) -> str:
+        """What the replica lost for good in this owner's time; empty where it lost nothing."""
+        return self._state.lost if self._state is not None else ""
+
+    def repair(self, keys: Sequence[str]) -> None:
+        """Have a generation begin that relies on none of those objects, which are lost or damaged, if the one at hand
+        does: the next sync begins it. In the thread of a check; StoreError."""
+        claim, archive = self._claim, self._archive
+        if claim is None or archive is None:
+            return
+        needed = find_needed(self._client, claim, archive.state.snapshot, keys)
+        if needed:
+            self._owner.damaged |= frozenset(needed)
+            self._damage = (claim.generation, tuple(needed))
 
     def stop(self) -> None:
         """Begin nothing more in the background."""
@@ -367,6 +396,9 @@ class Replica:
             self._start()
         assert self._writer is not None
         assert self._archive is not None
+        damage, self._damage = self._damage, None
+        if damage is not None and self._claim is not None and damage[0] == self._claim.generation:
+            raise LostObjectsError(self._source.folder, describe_lost(damage[1]))
         blocked = self._archive.blocked
         if isinstance(blocked, LostSnapshotError):
             raise LostObjectsError(self._source.folder, blocked.reason)

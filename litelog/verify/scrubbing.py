@@ -1,4 +1,4 @@
-"""Scrubbing: a replica is verified again and again, in the background, at a set rate.
+"""Scrubbing: a replica is verified again and again, in the background, at a set rate: all of it, or by a cheaper check.
 
 It only reads, and never stops shipping. Each anomaly is said loudly once, however often it is found: what was said is
 kept beside the replica's state, with when it was verified last.
@@ -22,7 +22,7 @@ from litelog.verify.throttled_store import ThrottledStore
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from litelog.clock import Clock
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from litelog.object_store import ObjectStore
     from litelog.verify.anomaly import Anomaly
     from litelog.verify.execution import Acknowledged
-    from litelog.verify.report import Report
 
 _logger = logging.getLogger(__name__)
 
@@ -72,12 +71,26 @@ class ScrubSettings:
     """Seconds from the end of one verification to the start of the next."""
     rate: int
     """Bytes of objects a second."""
+    first: float = 0.0
+    """Seconds from the start of the daemon to the first one, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one verification found."""
+
+    objects: int
+    bytes: int
+    unread: int
+    anomalies: tuple[Anomaly, ...]
+    harmful: int
+    """How many of them a reader may meet."""
 
 
 class Scrub:
     """The verifications of one replica. ``run`` is called by one thread at a time, the rest by any."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         store: ObjectStore,
         settings: ScrubSettings,
@@ -87,15 +100,21 @@ class Scrub:
         acknowledged: Callable[[], Acknowledged | None],
         clock: Clock,
         random: Random,
+        check: Callable[[ObjectStore, int, Callable[[], bool]], Found | None] | None = None,
+        on_harm: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """``folder``: where what was found is kept."""
+        """``folder``: where what was found is kept. ``check`` takes the store, its own number, and whether it may go
+        on, and is made in place of a whole verification; None: there is nothing to check yet. ``on_harm`` is called
+        with the keys of what a reader may meet."""
         self._store = store
         self._settings = settings
         self._path = os.path.join(folder, FILE)
         self._formats = formats
         self._acknowledged = acknowledged
         self._clock = clock
-        self.last, self._said = self._load()
+        self._check = check
+        self._on_harm = on_harm
+        self.last, self._said, self._number = self._load()
         self.due = clock.monotonic() + self._first_delay(random)
         """When the next one is to begin, in the clock's monotonic seconds."""
         self.running = False
@@ -106,15 +125,9 @@ class Scrub:
         Raises nothing: what the store raises is in the result.
         """
         store = ThrottledStore(self._store, self._settings.rate, self._clock, stop.wait)
+        started = self._clock.monotonic()
         try:
-            report = verify(
-                store,
-                formats=self._formats,
-                parallelism=1,
-                acknowledged=self._acknowledged(),
-                watch=Watch(may_go_on=lambda: not stop.is_set()),
-                clock=self._clock,
-            )
+            found = self._find(store, stop)
         except VerifyStoppedError:
             return None
         except LitelogError as error:
@@ -122,18 +135,36 @@ class Scrub:
                 return None
             self.due = self._clock.monotonic() + min(self._settings.interval, RETRY_SECONDS)
             return self._fail(error), []
+        if found is None:
+            self.due = self._clock.monotonic() + min(self._settings.interval, RETRY_SECONDS)
+            return None
         self.due = self._clock.monotonic() + self._settings.interval
-        return self._finish(report)
+        return self._finish(found, self._clock.monotonic() - started)
 
-    def _finish(self, report: Report) -> tuple[Verified, list[Anomaly]]:
-        objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
-        found = {_name(anomaly): anomaly for anomaly in report.anomalies}
-        new = [anomaly for name, anomaly in found.items() if name not in self._said]
-        self._said = dict.fromkeys(list(found)[:MAX_SAID])
-        self.last = Verified(
-            self._clock.now(), objects, report.object_bytes, report.harmful, report.failed, report.seconds
+    def _find(self, store: ObjectStore, stop: threading.Event) -> Found | None:
+        if self._check is not None:
+            return self._check(store, self._number, lambda: not stop.is_set())
+        report = verify(
+            store,
+            formats=self._formats,
+            parallelism=1,
+            acknowledged=self._acknowledged(),
+            watch=Watch(may_go_on=lambda: not stop.is_set()),
+            clock=self._clock,
         )
+        objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
+        return Found(objects, report.object_bytes, report.failed, tuple(report.anomalies), report.harmful)
+
+    def _finish(self, found: Found, seconds: float) -> tuple[Verified, list[Anomaly]]:
+        named = {_name(anomaly): anomaly for anomaly in found.anomalies}
+        new = [anomaly for name, anomaly in named.items() if name not in self._said]
+        self._said = dict.fromkeys(list(named)[:MAX_SAID])
+        harm = [anomaly.key for anomaly in found.anomalies if anomaly.harmful]
+        self.last = Verified(self._clock.now(), found.objects, found.bytes, found.harmful, found.unread, seconds)
+        self._number += 1
         self._save()
+        if harm and self._on_harm is not None:
+            self._on_harm(harm)
         return self.last, new
 
     def _fail(self, error: LitelogError) -> Verified:
@@ -144,27 +175,27 @@ class Scrub:
         return failed
 
     def _first_delay(self, random: Random) -> float:
-        interval = self._settings.interval
+        interval, first = self._settings.interval, self._settings.first
         if self.last is None or not self.last.time:
-            return random.uniform(0, FIRST_SHARE * interval)
+            return max(first, random.uniform(0, FIRST_SHARE * interval))
         passed = (self._clock.now() - self.last.time) / 1_000_000
-        return min(interval, max(0.0, interval - passed))
+        return min(interval, max(first, interval - passed))
 
-    def _load(self) -> tuple[Verified | None, dict[str, None]]:
+    def _load(self) -> tuple[Verified | None, dict[str, None], int]:
         try:
             kept = read_json(self._path)
-            return build(Verified, kept["last"]), dict.fromkeys(map(str, kept["said"]))
+            return build(Verified, kept["last"]), dict.fromkeys(map(str, kept["said"])), int(kept.get("number", 0))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:
             said = "%s: cannot be used: %s; the replica counts as never verified"
             _logger.warning(said, self._path, error, extra=fields("state-lost", path=self._path))
-        return None, {}
+        return None, {}, 0
 
     def _save(self) -> None:
         if self.last is None:
             return
-        body = json.dumps({"last": asdict(self.last), "said": list(self._said)})
+        body = json.dumps({"last": asdict(self.last), "said": list(self._said), "number": self._number})
         try:
             write_private(self._path, body.encode(), durable=False)
         except OSError as error:

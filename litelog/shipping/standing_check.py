@@ -1,0 +1,213 @@
+"""The standing check of a replica: one listing a day, compared with what its owner knows to be there, and a share of
+the contents. It costs little, so it is on unless it is switched off; ``litelog verify`` reads all, and judges more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog import claim as claims
+from litelog import layout
+from litelog import snapshot as snapshots
+from litelog.checksum import crc32c
+from litelog.errors import CorruptionError, NotFoundError
+from litelog.position import generation
+from litelog.reading.checked_read import read_checked
+from litelog.shipping.fencing import require_claim
+from litelog.shipping.snapshots import find_snapshot
+from litelog.shipping.tally import IndexTally
+from litelog.verify.anomaly import Anomalies, Kind, anomaly_of
+from litelog.verify.findings import Formats, VerifyStoppedError
+from litelog.verify.scope import Scope
+from litelog.verify.scrubbing import Found
+from litelog.verify.sealed_read import SealedReader
+from litelog.verify.survey import ordered, read_whole
+from litelog.verify.wal_read import WalReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.claim import Claim
+    from litelog.formats import LogFormat
+    from litelog.object_store import ObjectInfo, ObjectStore
+    from litelog.position import Generation
+    from litelog.replica_client import ReplicaClient
+    from litelog.shipping.replica_state import ReplicaState
+    from litelog.verify.anomaly import Anomaly
+
+ROUNDS = 30
+"""A check reads one in so many objects, other ones each time: all within a month of daily checks."""
+
+MAX_LOST = 1000
+"""How many lost objects are named."""
+
+INTERVAL_SECONDS = 86400.0
+"""From the end of one check to the start of the next."""
+
+FIRST_SECONDS = 600.0
+"""No check is made sooner after a start, which has enough to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an owner knows of its replica."""
+
+    claim: Claim
+    state: ReplicaState
+    snapshot: int | None
+    """The newest one's index."""
+
+
+def check_replica(
+    store: ObjectStore,
+    client: ReplicaClient,
+    expected: Callable[[], Expected | None],
+    number: int,
+    *,
+    formats: Callable[[str], LogFormat],
+    may_go_on: Callable[[], bool],
+) -> Found | None:
+    """List the replica, and read the share of its contents that is the turn of check ``number``. None where the owner
+    has no generation yet; VerifyStoppedError once ``may_go_on()`` is false.
+
+    Memory grows with the log segments that the newest snapshot names, not with other objects. Raises what requests
+    raise; ReplicaUnavailableError where the owner's claim is not there.
+    """
+    known = expected()
+    if known is None:
+        return None
+    require_claim(client, known.claim)
+    check = _Check(store, client, known, number, formats)
+    for info in ordered(store.list("")):
+        if not may_go_on():
+            raise VerifyStoppedError
+        check.take(info)
+    return check.finish(expected)
+
+
+def find_needed(client: ReplicaClient, claim: Claim, snapshot: int | None, keys: Sequence[str]) -> Sequence[str]:
+    """Those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, what that names, and the
+    WAL segments since. A listing and a GET. ``snapshot``: the newest one's index, if it is known."""
+    name = generation(claim.generation)
+    named = _named(client, name)
+    first = snapshot or 0
+    since = (layout.wal_prefix(name, first), layout.generation_prefix(name) + "wal0")
+    newest = layout.snapshot_key(name, first)
+    needed = (key for key in keys if key in named or key == newest or since[0] <= key < since[1])
+    return tuple(dict.fromkeys(needed))
+
+
+class _Check:
+    def __init__(
+        self,
+        store: ObjectStore,
+        client: ReplicaClient,
+        known: Expected,
+        number: int,
+        formats: Callable[[str], LogFormat],
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._known = known
+        self._turn = number % ROUNDS
+        known_formats = Formats(formats, set())
+        self._sealed = SealedReader(store, Scope(), known_formats)
+        self._wal = WalReader(store, Scope(), known_formats)
+        self._name = generation(known.claim.generation)
+        self._named = _named(client, self._name)
+        self._tallies: dict[int, IndexTally] = {}
+        self._snapshots: set[int] = set()
+        self._anomalies = Anomalies()
+        self._objects = self._bytes = self._failed = 0
+
+    def take(self, info: ObjectInfo) -> None:
+        """Compare one object's name and size, and read it if it is its turn."""
+        self._objects += 1
+        self._bytes += info.size
+        size = self._named.pop(info.key, info.size)
+        if info.size != size:
+            what = f"has {info.size} bytes, and a snapshot names it with {size}"
+            self._anomalies.add(Kind.LENGTH, info.key, what)
+        self._count(info)
+        if crc32c(info.key.encode(errors="surrogateescape")) % ROUNDS == self._turn:
+            self._check_content(info)
+
+    def _count(self, info: ObjectInfo) -> None:
+        position, snapshot = layout.parse_wal(info.key), layout.parse_snapshot(info.key)
+        if snapshot is not None and snapshot[0] == self._name:
+            self._snapshots.add(snapshot[1])
+        last = self._known.state.last
+        if position is None or position.generation != self._name or last is None or str(position) > last:
+            return
+        tally = self._tallies.get(position.index, IndexTally(position.index, 0, 0))
+        self._tallies[position.index] = tally.add(position.offset, info.size)
+
+    def _check_content(self, info: ObjectInfo) -> None:
+        sealed, position = layout.parse_sealed(info.key), layout.parse_wal(info.key)
+        problems: Sequence[Anomaly] = ()
+        failed = False
+        if sealed is not None:
+            read = self._sealed.read((*sealed, info.size))
+            problems, failed = read.problems, read.failure is not None
+        elif position is not None:
+            found = self._wal.read((position, info.size))
+            problems, failed = found.problems, found.failure is not None
+        elif layout.parse_snapshot(info.key) is not None:
+            problems = self._check_whole(info, partial(snapshots.decode, info.key))
+        elif layout.parse_claim(info.key) is not None:
+            problems = self._check_whole(info, partial(claims.decode, info.key))
+        else:
+            return
+        self._failed += failed
+        for problem in problems:
+            self._anomalies.take(problem)
+
+    def _check_whole(self, info: ObjectInfo, check: Callable[[bytes], object]) -> Sequence[Anomaly]:
+        try:
+            read_checked(partial(read_whole, self._store, info.key, info.size), check)
+        except NotFoundError:
+            return ()  # retention took it
+        except CorruptionError as error:
+            return (anomaly_of(info.key, error),)
+        return ()
+
+    def finish(self, expected: Callable[[], Expected | None]) -> Found:
+        """Say what is missing, once it is seen that retention did not take it meanwhile."""
+        if self._named:
+            now = _named(self._client, self._name)
+            for key in list(self._named)[:MAX_LOST]:
+                if key in now and not self._is_there(key):
+                    self._anomalies.add(Kind.MISSING, key, "is missing, and the newest snapshot names it")
+        after = expected()
+        if after is not None and after.claim.generation == self._known.claim.generation:
+            self._compare_wal(after.snapshot)
+        kept = tuple(self._anomalies.kept)
+        return Found(self._objects, self._bytes, self._failed, kept, self._anomalies.harmful)
+
+    def _compare_wal(self, snapshot: int | None) -> None:
+        """``snapshot``: the newest one now. What it covers may have been deleted."""
+        known = self._known.snapshot
+        if known is not None and not any(index >= known for index in self._snapshots):
+            key = layout.snapshot_key(self._name, known)
+            if not self._is_there(key):
+                self._anomalies.add(Kind.MISSING, key, "is missing, and is the newest snapshot")
+        for tally in self._known.state.tallies:
+            found = self._tallies.get(tally.index, IndexTally(tally.index, 0, 0))
+            if tally.index >= (snapshot or 0) and found != tally:
+                what = f"holds {found.count} WAL segments, or others, where {tally.count} were put"
+                self._anomalies.add(Kind.MISSING, layout.wal_prefix(self._name, tally.index), what)
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self._store.open(key).close()
+        except NotFoundError:
+            return False
+        return True
+
+
+def _named(client: ReplicaClient, name: Generation) -> dict[str, int]:
+    """The keys and sizes of the sealed segments that a generation's newest snapshot names."""
+    found = find_snapshot(client, name)
+    return {} if found is None else {entry.key: entry.size for entry in found.segments}
