@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 120
 """How long a test waits for another thread before it fails: never reached where all is well."""
 
 

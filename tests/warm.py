@@ -41,7 +41,7 @@ MESSAGE_BYTES = 1 << 17
 STREAMS = 3
 """Standard input, output and error: the first descriptors that come with a request; then the status and the gate."""
 
-START_SECONDS = 60
+START_SECONDS = 240
 """An end takes less, however busy the machine is."""
 
 

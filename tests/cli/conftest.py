@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 240
 """What no process here takes, however busy the machine is."""
 
 MODULE = "-m litelog_cli.main"

@@ -70,5 +70,5 @@ def test_following_by_a_pattern_before_there_is_a_replica_waits_for_it(litelog: 
     process = litelog.start("cat", "--follow", "--pattern", "app-*.log", "--to", "2", place)
     (source / "app-1.log").write_text("one\ntwo\n")
     litelog("replicate", "--once", "--format", "lines", "--pattern", "app-*.log", "app", "replica")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out, err) == (0, "one\ntwo\n", "")

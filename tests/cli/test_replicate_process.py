@@ -42,7 +42,7 @@ def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals
     litelog.wait_for_line(process, "begins")
     litelog.lines(10)
     process.send_signal(number)
-    assert process.wait(60) == ExitCode.DONE
+    assert process.wait(240) == ExitCode.DONE
     assert sequences(litelog, "replica") == 20
 
 
@@ -55,7 +55,7 @@ def test_replication_goes_on_when_nobody_reads_its_events(litelog: Command) -> N
     litelog.lines(10)
     litelog.lines(10)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 141
+    assert process.wait(240) == 141
     assert sequences(litelog, "replica") == 30
 
 
@@ -68,7 +68,7 @@ def test_a_second_signal_ends_at_once_and_the_program_with_it(litelog: Command) 
     process.send_signal(signal.SIGTERM)
     litelog.wait_for_line(process, "forwarded")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM
+    assert process.wait(240) == 128 + signal.SIGTERM
     assert not process.stdout.read()  # its other end is closed: the program is gone
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
 
@@ -95,7 +95,7 @@ def test_a_signal_is_forwarded_to_the_program(litelog: Command) -> None:
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 42
+    assert process.wait(240) == 42
     assert sequences(litelog, "replica") == 3
 
 
@@ -201,7 +201,7 @@ def test_lines_that_cannot_be_printed_are_an_error_at_the_end(litelog: Command) 
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
     assert done.returncode == ExitCode.FAILURE
     assert "litelog: standard output: No space left on device" in done.stderr

@@ -87,7 +87,7 @@ def url_at(endpoint: str, bucket: str = "bucket", more: str = "") -> str:
 def ends(litelog: Command, process: object, number: int = signal.SIGTERM) -> tuple[int, str]:
     """Stop a daemon: its exit code, and what it said last."""
     process.send_signal(number)  # type: ignore[attr-defined]
-    _, said = process.communicate(timeout=60)  # type: ignore[attr-defined]
+    _, said = process.communicate(timeout=240)  # type: ignore[attr-defined]
     return process.returncode, said  # type: ignore[attr-defined]
 
 

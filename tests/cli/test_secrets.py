@@ -133,7 +133,7 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         indiscreet.failing.set()
         litelog.lines(10)
         end.touch()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FINAL_SYNC_FAILED
     assert indiscreet.failed > 3
     assert "InternalError" in "".join(said), "the failures were said"
@@ -319,6 +319,6 @@ def test_what_the_environment_gives_to_the_configuration_is_not_shown(litelog: C
     said = litelog.wait_for_line(process, "failure 2 in a row")
     arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FINAL_SYNC_FAILED
     assert_kept(*said, out, err, arguments)

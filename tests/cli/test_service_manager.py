@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from conftest import Command
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 240
 
 
 class Manager:

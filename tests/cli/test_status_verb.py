@@ -270,7 +270,7 @@ def test_no_secret_is_in_what_the_daemon_tells(litelog: Command) -> None:
     told.append(litelog("sync", "--config", "c.yml", "--replica", f"x://{OPTION}@y"))
     assert told[1].lines[0]["logs"]
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     told.append(litelog("status", "--config", "c.yml"))
     token_file.write_text("none")
     told.append(litelog("replicate", "--config", "c.yml"))
@@ -318,8 +318,8 @@ def test_without_the_extra_the_daemon_runs_and_says_how_to_install_it(litelog: C
     said = litelog.wait_for_line(process, "begins")
     assert sum("pip install 'litelog[server]'" in line for line in said) == 1
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == ExitCode.DONE
+    assert process.wait(240) == ExitCode.DONE
     configure(litelog)
     refused = replicate("--config", "c.yml")
-    _, err = refused.communicate(timeout=60)
+    _, err = refused.communicate(timeout=240)
     assert (refused.returncode, "pip install 'litelog[server]'" in err) == (ExitCode.USAGE, True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 class Spoken:

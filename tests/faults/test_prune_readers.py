@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 HALF_HOUR = 1800.0
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 POLL_SECONDS = 0.01
 LOOK_SECONDS = 0.2
 """Half an hour of the log's time passes in less."""

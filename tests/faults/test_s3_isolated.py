@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECORDS = 400
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from litelog.shipping.listener import Shipped
     from tests.faults.s3_replicas import Bench
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 """What nothing here takes."""
 
 INTERVAL_SECONDS = 0.3

@@ -35,7 +35,7 @@ MAX_PAUSE_SECONDS = 0.25
 BEGINNING_REQUESTS = 9
 """What a daemon sends before its first WAL segment."""
 
-END_SECONDS = 60
+END_SECONDS = 240
 """What no end takes, however busy the machine is."""
 
 

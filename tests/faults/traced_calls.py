@@ -34,7 +34,7 @@ class Call:
 def trace(command: Sequence[str], calls: Iterable[str], log: Path, cwd: Path) -> list[Call]:
     """Run a command to its good end; its calls of those names, in the order in which they ended."""
     tracing = ["strace", "-f", "-y", "-s", "4096", "-o", str(log), "-e", f"trace={','.join(calls)}"]
-    done = subprocess.run([*tracing, *command], capture_output=True, text=True, check=False, cwd=cwd, timeout=60)
+    done = subprocess.run([*tracing, *command], capture_output=True, text=True, check=False, cwd=cwd, timeout=240)
     assert done.returncode == 0, done.stderr
     begun: dict[str, tuple[int, str]] = {}
     found = []

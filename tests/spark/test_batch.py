@@ -383,7 +383,7 @@ def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
@@ -447,7 +447,7 @@ class _Shipping:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        output, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=240)
         assert self.process.returncode in (0, -15), output
 
 

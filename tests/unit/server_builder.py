@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.unit.log_builder import LogBuilder
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 """How long a test waits before it fails: never reached where all is well."""
 
 TOKEN = "canary-token-of-the-tests-0123456789"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from litelog.log.reader import Start
     from litelog.log.source import OpenSegment
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 """Only a failing test waits this long."""
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 """Only a failing test waits this long."""
 
 

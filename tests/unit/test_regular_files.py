@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PIPE = "is a named pipe, and not a regular file"
-SECONDS = 20
+SECONDS = 120
 """A test that waits for a named pipe fails after these."""
 
 

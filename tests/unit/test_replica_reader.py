@@ -37,7 +37,7 @@ from tests.unit.replica_builder import (
     make_segment,
 )
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 120
 
 
 def reader_of(client, **options) -> ReplicaReader:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from litelog.object_store import ObjectStore
     from litelog.shipping.listener import Sealed, Shipped, Snapped
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 """How long a test waits for a thread before it fails."""
 
 LONG_SECONDS = 3600.0

@@ -22,7 +22,7 @@ from tests.unit.replica_builder import FORMAT
 from tests.unit.verify_helper import everything, store_of
 
 DAY = 86400.0
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 
 
 def make_scrub(store, folder, clock, *, interval=DAY, rate=1 << 40, acknowledged=None) -> Scrub:

@@ -335,8 +335,8 @@ def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_
                 built.snapshot(index) if index > built.claim.first else None
                 built.prune(index)
             if index < len(log) - 5:
-                assert taken.acquire(timeout=10), failures
-        thread.join(20)
+                assert taken.acquire(timeout=120), failures
+        thread.join(120)
     finally:
         done.set()
         thread.join()

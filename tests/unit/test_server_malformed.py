@@ -294,8 +294,8 @@ def test_the_threads_that_feed_the_status_outlive_a_bug_and_report_it(
     try:
         for _ in range(3):
             board.read(fresh=0.0, patience=0.001)
-            assert daemon.asked.acquire(timeout=30)
-            assert daemon.measured.acquire(timeout=30)
+            assert daemon.asked.acquire(timeout=120)
+            assert daemon.measured.acquire(timeout=120)
         assert board.read(fresh=0.0, patience=0.001).statuses == ()
         daemon.broken = False
         assert board.read(fresh=0.0, patience=30).statuses == [IDLE]

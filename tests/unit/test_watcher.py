@@ -16,7 +16,7 @@ from litelog.watcher import Watcher
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 """Only a failing test waits this long."""
 
 
