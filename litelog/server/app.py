@@ -21,7 +21,7 @@ from litelog.server.metrics import make_registry
 from litelog.server.page import page_headers, read_histories, render_page
 from litelog.server.page_choice import choose, read_first
 from litelog.server.page_verdict import judge
-from litelog.server.report import SyncReport, UnreachedReport
+from litelog.server.report import SyncReport, UnreachedReport, escape
 from litelog.server.reporting import make_report
 
 if TYPE_CHECKING:
@@ -157,4 +157,4 @@ def _verdict(request: Request, reasons: list[Reason]) -> Response:
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": message}, status, {**_NO_STORE, **(headers or {})})
+    return JSONResponse({"error": escape(message)}, status, {**_NO_STORE, **(headers or {})})

@@ -19,6 +19,7 @@ from litelog.layout import Fencing
 from litelog.metered_store import KINDS
 from litelog.position import Position
 from litelog.server.health import STOPPED, find_unhealthy, find_unready
+from litelog.server.report import escape
 from litelog.server.reporting import installed_version
 from litelog.shipping.replica_task import Phase
 
@@ -299,9 +300,9 @@ class DaemonCollector(Collector):
         for metric in OF_REPLICA:
             family = _family(metric.spec)
             for status in statuses:
-                pair = (status.log, status.replica)
+                pair = (escape(status.log), escape(status.replica))
                 for labels, value in metric.samples(status):
-                    family.add_metric((*pair, *labels), value)
+                    family.add_metric((*pair, *map(escape, labels)), value)
             yield family
         yield from _histograms(statuses)
         yield from self._of_process(snapshot)
@@ -348,7 +349,7 @@ def _histograms(statuses: Sequence[ReplicaStatus]) -> Iterator[Metric]:
     for status in statuses:
         if status.tallies is None:
             continue
-        latency.add_metric((status.log, status.replica), *_buckets(status.tallies.latency))
+        latency.add_metric((escape(status.log), escape(status.replica)), *_buckets(status.tallies.latency))
         for kind, observed in status.tallies.requests.durations.items():
             durations[kind] += observed
     yield latency

@@ -20,7 +20,7 @@ class _Part(BaseModel):
     @classmethod
     def _escape_names(cls, fields: dict[str, Any]) -> dict[str, Any]:
         """Escape what UTF-8 cannot hold: a message may name a file whose name is not UTF-8."""
-        return {name: _escape(value) if isinstance(value, str) else value for name, value in fields.items()}
+        return {name: escape(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 class Reason(_Part):
@@ -227,5 +227,6 @@ PARTS: tuple[type[_Part], ...] = (
 """All parts, the whole first."""
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """``text`` as UTF-8 can hold it: what a name has that is not Unicode is escaped."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -63,6 +63,8 @@ class Asker:
         self._board.start()
         self._app = make_app(Calm(), self._board, token=token)
         self._loop = asyncio.new_event_loop()
+        self.body = b""
+        """Of the last answer."""
 
     def close(self) -> None:
         self._board.stop()
@@ -85,6 +87,7 @@ class Asker:
             sent.append(message)
 
         self._loop.run_until_complete(self._app(scope, receive, send))
+        self.body = b"".join(message.get("body", b"") for message in sent)
         status: int = sent[0]["status"]
         return status
 
@@ -221,6 +224,21 @@ def test_a_malformed_origin_is_a_bad_request(asker: Asker, origin: bytes, method
 @pytest.mark.parametrize("kind", [b"application/openmetrics-text", b"text/plain"])
 def test_a_malformed_accept_is_a_bad_request(asker: Asker, kind: bytes, version: bytes) -> None:
     assert asker.ask("/metrics", HOST, (b"accept", kind + b"; version=" + version)) == 400
+
+
+def test_a_log_whose_name_is_not_unicode_is_shown_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = '/caf\udce9\x1b\n"'
+    status = ReplicaStatus(name, "file:///\udcff", "required", "frozen", None, None, "bad \udcff", 0, synced=True)
+    monkeypatch.setattr(Calm, "status", lambda _: [status])
+    asker = Asker()
+    try:
+        assert [asker.ask(path, HOST) for path in PATHS] == [200, 200, 200, 503, 503]
+        for kind in (b"text/plain", b"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8"):
+            assert asker.ask("/metrics", HOST, (b"accept", kind)) == 200
+            (line,) = (line for line in asker.body.decode().splitlines() if line.startswith("litelog_replica_frozen{"))
+            assert line.startswith('litelog_replica_frozen{log="/caf\\\\udce9\x1b\\n\\"",replica="file:///\\\\udcff"}')
+    finally:
+        asker.close()
 
 
 # --- who may start a sync
