@@ -66,7 +66,7 @@ EVENTS = {
     "heartbeat-answered": "It was answered again.",
     "notify-failed": "The service manager could not be told.",
     "credentials-failed": "Credentials could not be had; they are looked up again.",
-    "store-asks-to-wait": "A store asks a command to wait (Retry-After); it waits, but no longer than its own limit.",
+    "store-asks-to-wait": "A store asks to be left alone (Retry-After) before the next try. The wait is limited.",
     "upload-not-aborted": "Parts of an upload that failed may be left in the store.",
     "failed": "The command failed.",
     "nothing-to-do": "There was nothing to do.",

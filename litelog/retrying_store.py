@@ -56,10 +56,10 @@ as often short as long."""
 class RetryingStore:
     """An ObjectStore that tries again when the one inside raises a StoreError that may pass (``retryable``).
 
-    It waits for as long as the store asks (``retry_after``), but no longer than the policy's longest wait. It
-    logs that wait once in an outage. NotFoundError and ExistsError are answers and are passed on. So a put whose answer
-    was lost may raise ExistsError for what it wrote itself: the caller compares what is there with what it sent (every
-    attempt sends the same bytes).
+    It waits for as long as the store asks (``retry_after``), within the policy's total, and logs that wait once in an
+    outage. NotFoundError and ExistsError are answers and are passed on. So a put whose answer was lost may raise
+    ExistsError for what it wrote itself: the caller compares what is there with what it sent (every attempt sends the
+    same bytes).
     A stream that fails goes on where it was, and a listing behind the last key it gave: objects never change.
     ``stop``: once it is set, nothing is tried again, and a wait ends at once with the last error.
     """
@@ -150,7 +150,7 @@ class RetryingStore:
             nonlocal last_wait
             last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
             asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
-            return max(0.0, min(max(last_wait, min(asked, policy.longest_seconds)), end - steady()))
+            return max(0.0, min(max(last_wait, asked), end - steady()))
 
         def keep_error(state: RetryCallState) -> None:
             nonlocal last_error
