@@ -44,9 +44,9 @@ def check(place: str, config_file: str | None, fencing: str | None, as_json: boo
 
     Writes one small object, reads, lists and overwrites it (which must be refused), has eight threads put one key at
     the same moment (of which one must win), deletes an object on a condition, and the first one; and lists 1,001
-    objects, which takes a second, except in a folder. Prints what each step took, what is missing, what that means, and
-    with which fencing a replica there can be used. Exit code 1 if something is missing that replication needs. The
-    daemon tries the same, with few objects, before its first claim at a destination.
+    objects, which takes a second or more, except in a folder. Prints what each step took, what is missing, what that
+    means, and with which fencing a replica there can be used. Exit code 1 if something is missing that replication
+    needs. The daemon tries the same, with few objects, before its first claim at a destination.
     """
     replicas = find_sources((place,), config_file).replicas
     modes = [Fencing(fencing) if fencing is not None else replica.fencing for replica in replicas]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing(server: RealServer
     """Meanwhile the daemon says that it fails, and commands end with an error of theirs, and without a traceback."""
     daemon.wait_for_all()
     server.end()
+    ended = datetime.now(UTC)
     try:
         daemon.append()
         began = time.monotonic()
@@ -178,6 +180,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing(server: RealServer
         restore_failed_seconds=round(restored, 1),
         check_failed_seconds=round(checked, 1),
         failures_logged=len(failures),
+        seen_after_seconds=round((datetime.fromisoformat(failures[0]["time"]) - ended).total_seconds(), 1),
         caught_up_seconds=round(caught_up, 1),
     )
 
