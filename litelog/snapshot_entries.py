@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from itertools import groupby
-from operator import add
+from operator import add, le
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.sealed_segment import SealedFooter
+
+MAX_EXPANSION = 255
+"""How many bytes LZ4 makes of one at most: a log segment is no longer than that makes of its sealed segment."""
 
 _DIGEST_BYTES = 32
 
@@ -158,6 +161,8 @@ def read_entries(first: int, count: int, written: object) -> tuple[SnapshotEntry
     for name, low, high in _RANGES:
         column = columns[name]
         _require(not column or low <= min(column) <= max(column) < high, name)
+    most = (size * MAX_EXPANSION for size in columns["size"])
+    _require(all(map(le, columns["length"], most)), "length")
     return tuple(map(SnapshotEntry, *(columns[name] for name in SnapshotEntry.__slots__)))
 
 

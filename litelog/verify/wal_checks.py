@@ -132,7 +132,7 @@ class WalChecks:
         if header.shipped < state.shipped:
             self._order(read.key, "time shipped", state.shipped, header.shipped)
         if header.successor is not None:
-            self._check_terminal(read.key, header)
+            self._check_terminal(state, read.key, header)
             return
         self._check_file(state, read.key, header)
         self._marks.judge(read.key, header)
@@ -199,10 +199,13 @@ class WalChecks:
             what = f"CRC-32C up to its end is {header.crc_total:#010x}, expected {total:#010x}"
             self._anomalies.add(Kind.CHECKSUM, key, what)
 
-    def _check_terminal(self, key: str, header: WalHeader) -> None:
+    def _check_terminal(self, state: State, key: str, header: WalHeader) -> None:
         successor = parse_claim(header.successor or "")
         if header.length or header.final:
             self._anomalies.add(Kind.CONFLICT, key, "is a terminal, and not an empty one")
+        if state.file and header.file not in ("", state.file):
+            what = f"is a terminal in {header.file!r}, and the log segment before it is {state.file!r}"
+            self._anomalies.add(Kind.CONFLICT, key, what)
         if successor is None or successor[0] <= epoch_of(self._name):
             what = f"names {header.successor!r} as its successor, which is no claim of a higher epoch"
             self._anomalies.add(Kind.CONFLICT, key, what)

@@ -19,7 +19,7 @@ from litelog.errors import CorruptObjectError, ExitCode, UnknownVersionError
 from litelog.layout import sealed_key, snapshot_key
 from litelog.position import Generation, Position
 from litelog.snapshot import Snapshot, drop_before, extend
-from litelog.snapshot_entries import SnapshotEntry, check_entry, make_entry
+from litelog.snapshot_entries import MAX_EXPANSION, SnapshotEntry, check_entry, make_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,14 +86,15 @@ def any_entries(draw: st.DrawFn) -> list[SnapshotEntry]:
             sequence = first + records + draw(st.integers(0, 9))
         stamp = draw(st.none() | st.integers(-(1 << 50), 1 << 50))
         shipped = draw(st.integers(0, 1 << 55))
+        size = draw(st.integers(24, 1 << 50))
         made.append(
             SnapshotEntry(
                 index=7 + number,
                 generation=draw(st.sampled_from([G, EARLIER])),
                 sealed_index=draw(st.integers(0, 1 << 60)),
                 file=draw(names | st.just(f"{first or 0:020d}.log")),
-                size=draw(st.integers(24, 1 << 50)),
-                length=draw(st.integers(0, 1 << 50)),
+                size=size,
+                length=draw(st.integers(0, size * MAX_EXPANSION)),
                 digest=draw(st.binary(min_size=32, max_size=32)).hex(),
                 crc=draw(st.integers(0, (1 << 32) - 1)),
                 first=first,
@@ -271,7 +272,7 @@ def set_field(name: str, value: object) -> Callable[[dict[str, Any]], object]:
         *(set_field("predecessor_end", value) for value in ("", "0/0/0", 5)),
         *(set_field("segments", value) for value in (None, [], {}, [1], "x")),
         *(set_field("segments.size", value) for value in ([], [1, 1, 1], [30, 30], [30, 30, -30], [30, 30, "30"], 5)),
-        *(set_field("segments.length", value) for value in ([-1, 1, 1], [1, 1, 1 << 63])),
+        *(set_field("segments.length", value) for value in ([-1, 1, 1], [1, 1, 1 << 63], [1, 1, 1 << 40])),
         *(set_field("segments.records", value) for value in ([0, 1, 1], [-1, 1, 1], [None, 1, 1])),
         *(set_field("segments.first", value) for value in ([None, 1, 1], [5, -5, 0], [9, 0, 0], [True, 1, 1])),
         *(set_field("segments.next", value) for value in ([-1, 0, 0], [None, 0, 0], [0, 1 << 60, 0], [0, 0])),
