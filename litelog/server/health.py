@@ -65,6 +65,8 @@ def _of(status: ReplicaStatus, max_lag: float) -> Iterator[Reason]:
     if status.phase in STOPPED:
         kind, words = STOPPED[status.phase]
         yield _reason(kind, status, words + (f": {status.error}" if status.error else ""))
+    if status.lost is not None:
+        yield _reason("lost", status, f"{status.lost}; to go on with what is left, run litelog forget")
     if status.lag_seconds > max_lag:
         size, age = format_size(status.lag_bytes), format_duration(status.lag_seconds)
         yield _reason("lag", status, f"lags {age} ({size}), more than max-lag {format_duration(max_lag)}")

@@ -181,7 +181,7 @@ OF_REPLICA = (
     ),
     _gauge(
         "litelog_replica_last_verified_timestamp_seconds",
-        "When all of the replica was verified last (scrub-interval).",
+        "When the replica was checked or verified last (scrub-interval).",
         lambda status: _seconds(status.last_verified),
     ),
     _gauge(

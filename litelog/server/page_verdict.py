@@ -61,6 +61,7 @@ _BY_REASON = {
     "fenced": State.FENCED,
     "refused": State.REFUSED,
     "failed": State.FAILED,
+    "lost": State.DAMAGED,
     "lag": State.LATE,
     "failing": State.FAILING,
     "not_synced": State.STARTING,

@@ -27,7 +27,7 @@ class Reason(_Part):
     """Why the daemon is not healthy, or not ready."""
 
     kind: str = Field(
-        description="lag, failing, frozen, fenced, refused, failed, not_replicated, not_synced, loop_stopped, "
+        description="lag, failing, lost, frozen, fenced, refused, failed, not_replicated, not_synced, loop_stopped, "
         "status_stalled or measuring_stalled."
     )
     log: str | None = Field(default=None, description="The log's folder, where it is about one.")
@@ -118,6 +118,9 @@ class ReplicaReport(_Part):
     last_shipped: str | None = Field(default=None, description="When the last WAL segment was acknowledged.")
     last_verified: str | None = Field(default=None, description="When all of the replica was verified last.")
     anomalies: int = Field(default=0, description="What was found then.")
+    lost: str | None = Field(
+        default=None, description="What it lost for good: a default restore begins after that. Until it is forgotten."
+    )
     verify_error: str | None = Field(default=None, description="Why the last attempt to verify it failed.")
     wal: Written | None = Field(default=None, description="WAL segments that were written.")
     sealed: Written | None = Field(default=None, description="Sealed segments that were written.")

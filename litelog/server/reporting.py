@@ -112,6 +112,7 @@ def _make_replica(status: ReplicaStatus, now: float, *, history: bool) -> Replic
         snapshot=status.snapshot,
         last_verified=_optional(status.last_verified),
         anomalies=status.anomalies,
+        lost=status.lost,
         verify_error=status.verify_error,
         lag_history=_make_history(status, now) if history else None,
     )

@@ -222,7 +222,11 @@ class Replica:
         state, claim, archive = self._state, self._claim, self._archive
         if state is None or claim is None or archive is None or state.claim is None:
             return None
-        return Expected(claim, state, archive.state.snapshot) if claims.parse(state.claim) == claim else None
+        if claims.parse(state.claim) != claim:
+            return None
+        kept = archive.state
+        sealed = {segment.sealed.key: segment.sealed.size for segment in kept.finished if segment.sealed is not None}
+        return Expected(claim, state, kept.snapshot, sealed)
 
     @property
     def lost(self) -> str:
@@ -232,13 +236,11 @@ class Replica:
     def repair(self, keys: Sequence[str]) -> None:
         """Have a generation begin that relies on none of those objects, which are lost or damaged, if the one at hand
         does: the next sync begins it. In the thread of a check; StoreError."""
-        claim, archive = self._claim, self._archive
-        if claim is None or archive is None:
-            return
-        needed = find_needed(self._client, claim, archive.state.snapshot, keys)
-        if needed:
+        known = self.known
+        needed = find_needed(self._client, known, keys) if known is not None else ()
+        if known is not None and needed:
             self._owner.damaged |= frozenset(needed)
-            self._damage = (claim.generation, tuple(needed))
+            self._damage = (known.claim.generation, tuple(needed))
 
     def stop(self) -> None:
         """Begin nothing more in the background."""

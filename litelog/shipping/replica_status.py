@@ -44,6 +44,9 @@ class ReplicaStatus:
     """When all of it was verified last, microseconds since 1970; None where it never was."""
     anomalies: int = 0
     """What was found then."""
+    lost: str | None = None
+    """What the replica lost for good: the log does not hold it any more, and what a default restore gives begins after
+    it. It stays until the replica is forgotten."""
     verify_error: str | None = None
     """Why the last attempt to verify it failed."""
     lag_bytes: int = 0
@@ -104,6 +107,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         archive_failures=archive.failures if archive is not None else 0,
         last_verified=(verified.time or None) if verified is not None else None,
         anomalies=verified.anomalies if verified is not None else 0,
+        lost=(replica.lost or None) if replica is not None else None,
         verify_error=verified.error if verified is not None else None,
         lag_bytes=lag.bytes if lag is not None else 0,
         lag_seconds=lag.seconds if lag is not None else 0.0,

@@ -27,7 +27,7 @@ from litelog.verify.survey import ordered, read_whole
 from litelog.verify.wal_read import WalReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from litelog.claim import Claim
     from litelog.formats import LogFormat
@@ -58,6 +58,8 @@ class Expected:
     state: ReplicaState
     snapshot: int | None
     """The newest one's index."""
+    sealed: Mapping[str, int]
+    """Keys and sizes of the sealed segments that the next snapshot will name."""
 
 
 def check_replica(
@@ -87,12 +89,12 @@ def check_replica(
     return check.finish(expected)
 
 
-def find_needed(client: ReplicaClient, claim: Claim, snapshot: int | None, keys: Sequence[str]) -> Sequence[str]:
-    """Those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, what that names, and the
-    WAL segments since. A listing and a GET. ``snapshot``: the newest one's index, if it is known."""
-    name = generation(claim.generation)
-    named = _named(client, name)
-    first = snapshot or 0
+def find_needed(client: ReplicaClient, known: Expected, keys: Sequence[str]) -> Sequence[str]:
+    """Those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, what that names or the
+    next one will, and the WAL segments since. A listing and a GET."""
+    name = generation(known.claim.generation)
+    named = {**known.sealed, **_named(client, name)}
+    first = known.snapshot or 0
     since = (layout.wal_prefix(name, first), layout.generation_prefix(name) + "wal0")
     newest = layout.snapshot_key(name, first)
     needed = (key for key in keys if key in named or key == newest or since[0] <= key < since[1])
@@ -116,7 +118,7 @@ class _Check:
         self._sealed = SealedReader(store, Scope(), known_formats)
         self._wal = WalReader(store, Scope(), known_formats)
         self._name = generation(known.claim.generation)
-        self._named = _named(client, self._name)
+        self._named = {**known.sealed, **_named(client, self._name)}
         self._tallies: dict[int, IndexTally] = {}
         self._snapshots: set[int] = set()
         self._anomalies = Anomalies()
@@ -128,7 +130,7 @@ class _Check:
         self._bytes += info.size
         size = self._named.pop(info.key, info.size)
         if info.size != size:
-            what = f"has {info.size} bytes, and a snapshot names it with {size}"
+            what = f"has {info.size} bytes where {size} were put"
             self._anomalies.add(Kind.LENGTH, info.key, what)
         self._count(info)
         if crc32c(info.key.encode(errors="surrogateescape")) % ROUNDS == self._turn:
@@ -175,12 +177,14 @@ class _Check:
 
     def finish(self, expected: Callable[[], Expected | None]) -> Found:
         """Say what is missing, once it is seen that retention did not take it meanwhile."""
+        after = expected()
         if self._named:
-            now = _named(self._client, self._name)
+            now = {**(after.sealed if after is not None else {}), **_named(self._client, self._name)}
             for key in list(self._named)[:MAX_LOST]:
                 if key in now and not self._is_there(key):
-                    self._anomalies.add(Kind.MISSING, key, "is missing, and the newest snapshot names it")
-        after = expected()
+                    self._anomalies.add(
+                        Kind.MISSING, key, "is missing, and is named by the newest snapshot or the next one"
+                    )
         if after is not None and after.claim.generation == self._known.claim.generation:
             self._compare_wal(after.snapshot)
         kept = tuple(self._anomalies.kept)

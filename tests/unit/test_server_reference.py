@@ -97,7 +97,7 @@ def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
     replica = (
         "replica phase fencing generation position sequence lag_seconds lag_bytes synced queued_segments "
         "unsealed_segments failures failing_seconds error archive_failures archive_error source_error snapshot "
-        "last_snapshot last_shipped last_verified anomalies verify_error wal sealed snapshots requests errors "
+        "last_snapshot last_shipped last_verified anomalies lost verify_error wal sealed snapshots requests errors "
         "recent_errors generation_changes generations lag_history"
     )
     assert told >= {f".{name}" for name in f"{top} heartbeat logs".split()}
