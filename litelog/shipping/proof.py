@@ -1,5 +1,5 @@
-"""Proof of ownership: before an owner goes on after a start, a failure or a pause, it sees that its claim is there,
-and all that it was told is durable since the newest snapshot: README.md's "Proof of ownership", step by step.
+"""Proof of ownership: before an owner continues after a start, a failure or a pause, it checks that its claim is there,
+and all that was acknowledged since the newest snapshot. README.md's "Proof of ownership" says why.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from litelog.verify.anomaly import Anomaly
 
 ROUNDS = 30
-"""A check reads one in so many objects, other ones each time: all within a month of daily checks."""
+"""A check reads one object in thirty, other ones each time: all within a month of daily checks."""
 
 MAX_LOST = 1000
 """How many lost objects are named."""

@@ -1,4 +1,4 @@
-"""What an owner remembers of the WAL segments that it was told are durable: a few numbers for each index."""
+"""Tallies: an owner remembers acknowledged WAL segments as a few numbers for each index."""
 
 from __future__ import annotations
 
