@@ -6,8 +6,8 @@
 | az, abfs | adlfs 2026.8 | one attempt for each request |
 | sftp, ssh | fsspec's own (paramiko), or the one of the package ``sshfs`` (asyncssh), by the options | nothing |
 
-Retries are litelog's own: an SDK that tries again by itself for minutes keeps an outage from the log, and whoever waits
-for a command from its error. gcsfs's larger class asks another host, storage.googleapis.com, for the kind of a bucket
+Retries are litelog's own: an SDK that tries again by itself for minutes hides an outage from the log, and delays the
+error of a command. gcsfs's larger class asks another host, storage.googleapis.com, for the kind of a bucket
 before its first request, and waits for a minute where that cannot be reached; it is for zonal buckets, and is taken
 where GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT asks for it.
 """
@@ -57,7 +57,7 @@ def find_kind(scheme: str, arguments: Mapping[str, object]) -> Any:
 
 
 def defaults_of(kind: Any) -> dict[str, object]:
-    """What it is made with, unless an option says otherwise: how long it waits."""
+    """The arguments that it takes unless an option says otherwise: how long it waits."""
     names = protocols_of(kind)
     if names & {"gs", "gcs"}:
         wait = import_module("aiohttp").ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
@@ -85,7 +85,7 @@ def _single_attempts(kind: Any) -> Any:
 
 
 def _find_sftp(scheme: str, registered: Any, arguments: Mapping[str, object]) -> Any:
-    """Of the classes that go by the name, the first one that takes the arguments."""
+    """The first class of that name that takes the arguments."""
     kinds = []
     with suppress(ImportError):
         kinds.append(import_module("fsspec.implementations.sftp").SFTPFileSystem)

@@ -44,7 +44,7 @@ class Part:
 
     def __init__(self, content: bytes, budget: PartBudget) -> None:
         self.content = [content]
-        """Nobody else keeps the bytes: they are gone when this is empty."""
+        """No other object keeps the bytes: they are gone when this is empty."""
         self._budget = budget
 
     def __enter__(self) -> Part:
@@ -54,7 +54,7 @@ class Part:
         self.drop()
 
     def drop(self) -> None:
-        """Let go of the bytes. Idempotent."""
+        """Release the bytes. Idempotent."""
         if self.content:
             self.content.clear()
             self._budget.give_back()
@@ -79,11 +79,11 @@ class Parts:
         return True
 
     def take(self) -> Part:
-        """The next part, made as soon as there is room for it; empty behind the end. Drop it, whatever happens."""
+        """The next part, made as soon as there is room for it; empty after the end. Drop it, whatever happens."""
         self._budget.take()
         try:
             made = BytesIO()
-            made.seek(self._part_bytes - 1)  # in its full size at once: one that grows leaves holes behind it
+            made.seek(self._part_bytes - 1)  # in its full size at once: growing would leave holes in memory
             made.write(b"\0")
             made.seek(0)
             while (room := self._part_bytes - made.tell()) and self.has_more():

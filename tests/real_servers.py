@@ -35,7 +35,7 @@ REGION = "us-east-1"
 
 
 def find_binary(name: str) -> str | None:
-    """Where a program is, if it is here."""
+    """The path of a program; None where it is not installed."""
     for folder in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         for place in (folder, f"{folder}/bin", f"{folder}/venv/bin", f"{folder}/npm/node_modules/.bin"):
             if found := shutil.which(name, path=place):
@@ -215,6 +215,18 @@ RCLONE = _s3(
         *("--auth-key", f"{KEY_ID},{SECRET}", str(server.data)),
     ],
     fencing="isolated",
+    known_failures={
+        **dict.fromkeys(
+            (
+                "test_a_taken_key_is_refused_and_unchanged",
+                "test_a_streamed_body_does_not_replace",
+                "test_of_many_writers_exactly_one_wins",
+                "test_everything_is_written_once",
+            ),
+            "it ignores If-None-Match",
+        ),
+        "test_deleting_what_is_not_there_does_nothing": "it deletes a folder with what is in it",
+    },
 )
 S3S = _s3(
     "s3s-fs",
@@ -224,6 +236,13 @@ S3S = _s3(
         *("--access-key", KEY_ID, "--secret-key", SECRET, str(server.data)),
     ],
     fencing="isolated",
+    known_failures={
+        "test_of_many_writers_exactly_one_wins": "it looks whether a key is free, and then writes",
+        **dict.fromkeys(
+            ("test_what_is_not_there_is_not_found", "test_deleting_what_is_not_there_does_nothing"),
+            "it answers InternalError for a key below another key",
+        ),
+    },
 )
 
 # --- Azure, Google, SSH

@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ObjectStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.process]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),  # aiohttp's, of what gcsfs puts
+]
 
 WAIT_SECONDS = 120
 PAUSE_SECONDS = 3
@@ -49,7 +53,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def expect_known_failures(request: pytest.FixtureRequest, server: RealServer) -> None:
-    """What a server is known not to do is tried, and does not fail the suite."""
+    """Runs a test that the server is known to fail without failing the suite."""
     if reason := server.kind.known_failures.get(request.node.originalname):
         request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
 
@@ -97,7 +101,7 @@ def test_the_probe_says_which_fencing_it_is_good_for(server: RealServer) -> None
 
 
 class Daemon:
-    """A daemon that ships a log of its own to a server, and whoever appends to the log."""
+    """A daemon that ships a log to a server, and the writer of that log."""
 
     def __init__(self, server: RealServer, folder: Path) -> None:
         url, options = server.new_place()
@@ -149,7 +153,7 @@ def daemon(server: RealServer, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing(server: RealServer, daemon: Daemon) -> None:
-    """Meanwhile the daemon says that it fails, and commands end with an error of theirs, and without a traceback."""
+    """Meanwhile the daemon logs that it fails, and commands end with an error and without a traceback."""
     daemon.wait_for_all()
     server.end()
     ended = datetime.now(UTC)
