@@ -50,11 +50,15 @@ class Follower:
     SourceErrors (stop, and say so).
     """
 
-    def __init__(self, folder: str, log_format: LogFormat, place: Place, clock: Clock, inode: int = 0) -> None:
-        """``inode``: the folder's, where it was looked at before; 0: as it is now."""
+    def __init__(
+        self, folder: str, log_format: LogFormat, place: Place, clock: Clock, inode: int = 0, oldest: str = ""
+    ) -> None:
+        """``inode``: the folder's, where it was looked at before; 0: as it is now. ``oldest``: its oldest log segment
+        then."""
         self._folder = folder
         self._inode = inode
-        self._oldest = ""
+        self.oldest = oldest
+        """The log's oldest log segment, as of the last run; empty before the first."""
         self._format = log_format
         self._place = place
         self._clock = clock
@@ -150,10 +154,10 @@ class Follower:
             return
         if inode != (self._inode or inode):
             raise FolderReplacedError(self._folder, "the log's folder was restored or replaced")
-        if self._oldest and self._format.self_numbered and self._names.before(self._oldest):
-            reason = f"holds {names[0]} again, which is older than {self._oldest}, the oldest log segment it had left"
+        if self.oldest and self._format.self_numbered and self._names.before(self.oldest):
+            reason = f"holds {names[0]} again, which is older than {self.oldest}, the oldest log segment it had left"
             raise FolderReplacedError(self._folder, reason)
-        self._inode, self._oldest = inode, names[0]
+        self._inode, self.oldest = inode, names[0]
 
     def _find_run(self, limit: int) -> Run | None:
         self._check_finished()

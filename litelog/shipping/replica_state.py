@@ -63,6 +63,8 @@ class ReplicaState:
     """When it was shipped, microseconds since 1970."""
     folder_inode: int = 0
     """Which folder the log was in: one that was restored or replaced is another."""
+    oldest: str = ""
+    """The log's oldest log segment when something was shipped last: an older one in the same folder came back since."""
     promised: ShippedEnd | None = None
     """In a generation that continues another, until it has come that far: where that one ended."""
     place: Place = Place(0, "")  # noqa: RUF009 - frozen
@@ -183,7 +185,7 @@ def _check(state: ReplicaState) -> None:
     for start, end in ((place.check_start, place.offset), (place.behind_start, behind_end)):
         if not 0 <= start <= end <= start + CHECKED_BYTES:
             raise ValueError(f"bytes {start} to {end} are not what is compared with the source")
-    if "/" in place.file or "/" in place.behind:
+    if any("/" in name for name in (place.file, place.behind, state.oldest)):
         raise ValueError("a log segment's name is a path")
 
 

@@ -61,7 +61,7 @@ class WalWriter:
         self._archive = archive
         self._checks = checks
         source, clock = pair.source, pair.clock
-        self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode)
+        self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode, state.oldest)
         name = generation(claim.generation)
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
         limit = pair.settings.max_segment_bytes
@@ -222,6 +222,7 @@ class WalWriter:
             last=str(header.position),
             shipped=header.shipped,
             place=place,
+            oldest=self.follower.oldest,
             tallies=add_to_tallies(state.tallies, header.position, size, self._archive.state.snapshot),
         )
 

@@ -87,11 +87,18 @@ def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
     assert found(verified(daemon.store, daemon.log.format, against=daemon.log.folder)) == []
 
 
-def test_log_segments_that_come_back_into_the_same_folder_are_shipped_again(daemon: Daemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize("while_down", [False, True])
+def test_log_segments_that_come_back_into_the_same_folder_are_shipped_again(
+    daemon: Daemon, tmp_path: Path, while_down: bool
+) -> None:
     before = daemon.generation
+    if while_down:
+        daemon.replica.close()
     for name in os.listdir(tmp_path / "copy"):
         if not os.path.exists(daemon.log.path(name)):
             shutil.copy2(tmp_path / "copy" / name, daemon.log.path(name))
+    if while_down:
+        daemon.start()
     assert daemon.replica.changed()
     daemon.sync()
     assert daemon.generation != before
