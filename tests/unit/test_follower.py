@@ -755,8 +755,8 @@ def test_foreign_files_are_reported_once_and_passed_over(
     log.roll(1)
     collect(drain(follower), found)
     assert found == log.texts
-    reported = [record.getMessage().rpartition(" ")[2] for record in caplog.records]
-    assert sorted(reported) == ["1.log", "core"]
+    reported = [record.file for record in caplog.records]  # type: ignore[attr-defined]
+    assert sorted(reported) == [segment_name(50), "1.log", "core"]
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")])
