@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.object_store import Root
+
 MAX_REASON_CHARACTERS = 400
 
 _NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
@@ -89,6 +91,7 @@ class FsspecStore:
         self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind)) and not self._connections.shared
         self._creation: Creation = choose_creation(protocols_of(kind))
         self.fences = self._creation.fences
+        self._anchor: str | None = None
         if self._connections.shared:
             with suppress(StoreError):  # of a server that is asked for a token; what is wrong with options shows
                 self._file_system()
@@ -103,6 +106,7 @@ class FsspecStore:
     def _put_whole(self, key: str, content: bytes, create_only: bool) -> None:
         with self._mapped("put", key):
             try:
+                self._require_anchor(key)
                 self._creation.write(self._file_system(), self._path(key), content, create_only)
             except FileExistsError:
                 raise ExistsError(key) from None
@@ -142,6 +146,26 @@ class FsspecStore:
 
     def close(self) -> None:
         self._connections.close()
+
+    def look_at_root(self) -> None:
+        """A file system that is reached through fsspec does not say which root it has."""
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:  # noqa: ARG002
+        """As Rooted has it, where a put makes folders. ``root`` says nothing here: the anchor alone decides."""
+        require_key(anchor)
+        self._anchor = anchor if self._creation.makes_folders else None
+
+    def _require_anchor(self, key: str) -> None:
+        """StoreError where the root does not hold the anchor: a put would make folders in another one."""
+        if self._anchor is None:
+            return
+        try:
+            self._file_system().info(self._path(self._anchor))
+        except OSError as error:
+            if not _is_absence(error):
+                raise
+            reason = f"{self.url}: holds no {self._anchor} any more: is the right folder there, and mounted?"
+            raise StoreError("put", key, reason) from None
 
     def _file_system(self) -> Any:
         """The calling thread's. ConfigError, or StoreError: nothing that could be taken for an answer about a path."""

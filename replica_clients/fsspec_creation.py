@@ -48,6 +48,8 @@ class Creation(Protocol):
 
     fences: bool
     """Whether of two writers of one path exactly one succeeds."""
+    makes_folders: bool
+    """Whether it makes the folders above a path, and so a root that is missing."""
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
         """Make or (not ``create_only``) replace the file. FileExistsError, and whatever the file system raises."""
@@ -70,6 +72,7 @@ class _Refused:
     """The server refuses a second writer."""
 
     fences = True
+    makes_folders = False
 
     def __init__(self, arguments: dict[str, object]) -> None:
         self._arguments = arguments
@@ -89,6 +92,7 @@ class _InMemory:
     """fsspec's own ``mode="create"`` looks first, in memory too."""
 
     fences = True
+    makes_folders = False
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
         if not create_only:
@@ -103,6 +107,7 @@ class _Linked:
     """A finished, synced temporary file is linked to its name, or renamed to it."""
 
     fences = True
+    makes_folders = True
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
         folder = os.path.dirname(path)
@@ -130,6 +135,7 @@ class _Looked:
 
     def __init__(self, store: Callable[[Any, str, bytes], None]) -> None:
         self._store = store
+        self.makes_folders = store is _rename_into
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
         if create_only and file_system.exists(path):

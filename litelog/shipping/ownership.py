@@ -157,6 +157,8 @@ class Owner:
             if lost and (ahead := self.find_ahead(state)) is not None:  # the newest snapshot may cover what is gone
                 state, lost = ahead, self.prove(ahead, None)
             stale = describe_lost(lost) if lost else None
+            if stale is not None:
+                self._tell_lost(stale)
         except (SucceededError, LostRaceError) as error:  # the race is lost with a claim that a crash kept back
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
@@ -381,6 +383,11 @@ class Owner:
         is_told = self._source.format.self_numbered or state.place.sequence is not None
         number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
         return Opened(state, claim, self._predecessor_tip(claim, tips), known, number)
+
+    def _tell_lost(self, why: str) -> None:
+        log, replica = self._source.folder, self._client.url
+        extra = fields("objects-lost", log=log, replica=replica, reason=why)
+        _logger.error("%s: %s; a new generation begins in %s", log, why, replica, extra=extra)
 
     def _require_replica(self, epoch: int) -> None:
         """Raise ReplicaUnavailableError where there is no claim of ``epoch``; else the root that is there is ours."""

@@ -28,6 +28,7 @@ from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from litelog.object_store import ObjectStore
@@ -84,18 +85,33 @@ def back(root: Path, *, copied: bool) -> None:
         os.rename(f"{root}.away", root)
 
 
+def through_fsspec(root: str) -> ObjectStore:
+    pytest.importorskip("fsspec")
+    from replica_clients.fsspec import open_store
+
+    return open_store(f"file://{root}", {})
+
+
+@pytest.mark.parametrize("make", [FileStore, through_fsspec])
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_folder_replica_that_was_away_goes_on_without_a_hole(
-    log: LogBuilder, state: str, root: Path, tmp_path: Path, empty: bool, copied: bool, restarted: bool
+    log: LogBuilder,
+    state: str,
+    root: Path,
+    tmp_path: Path,
+    make: Callable[[str], ObjectStore],
+    empty: bool,
+    copied: bool,
+    restarted: bool,
 ) -> None:
-    daemon = Daemon(log, FileStore(str(root)), state)
+    daemon = Daemon(log, make(str(root)), state)
     daemon.sync()
     away(root, empty=empty)
     if restarted:
         daemon.close()
-        daemon = Daemon(log, FileStore(str(root)), state)
+        daemon = Daemon(log, make(str(root)), state)
     acknowledged = len(daemon.acknowledged)
     for number in range(4):
         log.append(1) if number % 2 else log.roll(1)
@@ -209,7 +225,13 @@ def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: 
 @pytest.mark.parametrize("how", ["failure", "restart", "crash"])
 @pytest.mark.parametrize("contact", [False, True])
 def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
-    log: LogBuilder, state: str, tmp_path: Path, which: str, how: str, contact: bool
+    log: LogBuilder,
+    state: str,
+    tmp_path: Path,
+    which: str,
+    how: str,
+    contact: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FaultyStore(MemoryStore("test"))
     daemon = Daemon(log, store, state, contact=contact, settings=Settings(snapshot_segments=99))
@@ -218,6 +240,7 @@ def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
         daemon.sync()
     name = daemon.generation
     assert daemon.sync() is False
+    caplog.clear()
     wal = [key for key in objects(store) if parse_wal(key) is not None]
     lost = {
         "first": wal[:1],
@@ -244,6 +267,8 @@ def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
         daemon.sync()
     assert daemon.generation != name
     assert restored(store, log, tmp_path / "out") == log.files()
+    said = [record.event for record in caplog.records if record.levelno >= logging.WARNING]  # type: ignore[attr-defined]
+    assert said == ["objects-lost"]
 
 
 @pytest.mark.parametrize("how", ["failure", "restart"])
