@@ -175,6 +175,7 @@ def test_what_is_not_state_is_lost_and_the_line_names_the_file(
     assert daemon.claims[-1].relation == "continues"
 
 
+@pytest.mark.slow
 def test_an_archive_of_any_shape_is_a_state_or_lost(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     archive = json.loads(state_fields(daemon)["archive"])
     archive["covered"] = [{"generation": archive["generation"], "next": 1, "since": 2.5}]

@@ -294,6 +294,7 @@ def opens_of(path: Path) -> Iterator[str]:
             yield ast.unparse(node)
 
 
+@pytest.mark.slow
 def test_all_that_is_opened_by_name_is_opened_by_the_helper_or_must_be_new() -> None:
     found: dict[str, list[str]] = {}
     for folder in ("litelog", "replica_clients", "cmd"):

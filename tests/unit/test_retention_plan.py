@@ -364,6 +364,7 @@ def test_a_clock_that_went_back_within_the_replica_makes_no_point_older():
     assert gone(ReplicaFacts((old, new), SECOND_ONE), DAY) == ["snapshot 4"]
 
 
+@pytest.mark.slow
 def test_drops_are_remembered_in_few_words_and_never_too_early():
     policy = RetentionPolicy(max_age=200 * HOURS)
     drops: tuple[Drop, ...] = ()

@@ -147,6 +147,7 @@ QUERIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*PATHS, "/sync"])
 def test_a_query_of_any_kind_is_answered(asker: Asker, path: str, caplog: pytest.LogCaptureFixture) -> None:
     method = "POST" if path == "/sync" else "GET"
@@ -184,6 +185,7 @@ def test_headers_and_queries_of_any_bytes_are_answered(
         assert asker.ask(path, HOST, (name, value), method=method, query=query) < 500 or path in ("/healthz", "/readyz")
 
 
+@pytest.mark.slow
 def test_with_a_token_headers_of_any_value_are_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
