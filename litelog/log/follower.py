@@ -428,7 +428,7 @@ class Follower:
                     return scan  # the fault behind them is told when it is its turn
                 if isinstance(error, CorruptCommitError):
                     raise
-                reason = f"the log jumps from {error.expected} to {error.actual}"
+                reason = f"the log jumps from {error.expected} to {error.actual} at {segment.name}"
                 raise GapError(path, segment.name, reason) from error
             longer = min(size, max(scan.wanted, 2 * length), MAX_COMMIT_BYTES + PROBE_BYTES)
             if scan.commits or longer <= length:

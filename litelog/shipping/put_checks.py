@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -108,5 +109,6 @@ class PutChecks:
         if (header.index, prepared.end) < (index, promised.end) and not missed:
             return
         if missed or not self._owner.keeps(state):
-            raise DivergedError(self._folder, "was rewound before all was shipped that it continues")
+            path = os.path.join(self._folder, promised.file)
+            raise DivergedError(path, "was rewound before all was shipped that it continues")
         self._keeper.state = replace(state, promised=None)

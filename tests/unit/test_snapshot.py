@@ -316,3 +316,31 @@ def test_what_cannot_be_read_is_not_written() -> None:
     ):
         with pytest.raises(ValueError, match=r".+"):
             snapshots.encode(wrong)
+
+
+def test_a_million_log_segments_are_within_the_limits() -> None:
+    """However their columns are written: here each entry is a value of its own in every column."""
+    count = 1000
+    sparse = [
+        replace(entry, size=entry.size << (33 * (number % 2)), lowest=None, highest=None, exact=False, generation=G)
+        for number, entry in enumerate(entries(count))
+    ]
+    far = [
+        replace(entry, shipped_first=number << 40, shipped_last=(number << 40) + (1 << 33), length=entry.size << 2)
+        for number, entry in enumerate(sparse)
+    ]
+    whole = extend(EMPTY, far, created=START, chain=None)
+    text = decompress_frames(snapshots.encode(whole), 1 << 30)
+    limits, times = snapshots.LIMITS, snapshots.MAX_ENTRIES // count
+    assert text.count(b",") * times <= limits.values
+    assert text.count(b'"') // 2 * times <= limits.texts * 1.1  # the names of the fields are counted a thousand times
+    assert len(text) * times <= limits.size
+    assert text.count(b"[") + text.count(b"{") <= 20
+    assert snapshots.decode(whole.key, snapshots.encode(whole)) == whole
+
+
+def test_more_log_segments_than_may_be_read_are_not_written() -> None:
+    entry = entries(1)[0]
+    many = replace(EMPTY, next=EMPTY.first + snapshots.MAX_ENTRIES + 1, segments=(entry,) * (snapshots.MAX_ENTRIES + 1))
+    with pytest.raises(ValueError, match="log segments, more than"):
+        snapshots.encode(many)
