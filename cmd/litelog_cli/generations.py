@@ -54,8 +54,9 @@ def generations(place: str, config_file: str | None, as_json: bool) -> None:
 
     A generation is one unbroken history of a log, as one owner wrote it. Those of isolated owners (fencing: isolated)
     stay open, and several may be written at a time; readers take the newest one that has reached its predecessor's end.
-    The lag is how long before the newest shipped bytes its own last ones were shipped. LOG_DIR, the folder of a
-    configured log, stands for its replicas.
+    A generation that never began was closed before its owner wrote the first snapshot: it holds nothing. The lag is how
+    long before the newest shipped bytes its own last ones were shipped. LOG_DIR, the folder of a configured log, stands
+    for its replicas.
     """
     from litelog_cli.listing import describe_generations, require_any
 
@@ -73,7 +74,7 @@ def _row(facts: GenerationFacts) -> tuple[str, ...]:
     relation = facts.relation or "no claim"
     return (
         facts.generation,
-        "ended" if facts.ended else "open",
+        "never began" if not facts.began else "ended" if facts.ended else "open",
         f"{relation}: {facts.reason}" if facts.reason else relation,
         facts.fencing or "-",
         facts.owner or "-",

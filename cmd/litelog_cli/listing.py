@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.position import epoch_of, generation
+from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import read_base
 from litelog.reading.generation_choice import read_claims
 from litelog.reading.wal_search import read_header
@@ -36,6 +37,8 @@ class GenerationFacts:
     end: str | None
     """The position of its next slot, or of its terminal."""
     ended: bool
+    began: bool
+    """False where it was ended before it began: what it holds is in no history."""
     snapshots: int
     newest_snapshot: int | None
     """Its index: the log segments before it are sealed."""
@@ -99,12 +102,13 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
         size += info.size
     newest = read_header(client, last) if last else None
     ended = newest is not None and newest.successor is not None
+    began = newest is None or claim is None or not never_began(claim.first, newest)
     data = newest
     if ended:  # a terminal carries no data: what it ended is told by the one before it
         data = read_header(client, before_last) if before_last else None
     oldest = read_header(client, first) if first and data else None
     end = None if newest is None else newest.position if ended else newest.next_slot
-    entries, damage = _read_entries(client, claim, snapshots)
+    entries, damage = _read_entries(client, claim, snapshots if began else [])
     sequences = [entry.first for entry in entries if entry.first is not None]
     reached = [entry.next for entry in entries if entry.next is not None]
     stored, length = sum(entry.size for entry in entries), sum(entry.length for entry in entries)
@@ -121,6 +125,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
         first_index=entries[0].index if entries else claim.first if claim else first.index if first else None,
         end=str(end) if end else None,
         ended=ended,
+        began=began,
         snapshots=len(snapshots),
         newest_snapshot=snapshots[-1] if snapshots else None,
         sealed_segments=len(entries),

@@ -187,6 +187,16 @@ def test_verify_compares_a_log_with_the_generation_that_is_read(lineage: Lineage
     assert (report.against.generation, report.harmful) == (lineage.old.claim.generation, 0)
 
 
+@KINDS
+def test_it_is_listed_as_one_that_never_began(lineage: Lineage, kind: str) -> None:
+    from litelog_cli.listing import describe_generations
+
+    lineage.pause(Relation.DIVERGED, kind).take_over().put_late(kind)
+    old, unbegun, new = describe_generations(lineage.builder.client)
+    assert (old.began, unbegun.began, new.began) == (True, False, True)
+    assert (unbegun.sealed_segments, unbegun.first_sequence, unbegun.last_shipped) == (0, None, None)
+
+
 # --- what follows
 
 
