@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import shutil
 import sys
@@ -12,12 +13,16 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tests.simulation.plan import Plan, draw
 from tests.simulation.scheduler import ViolationError
+from tests.simulation.shrinking import shrink
 from tests.simulation.substitution import Substitution
 from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HASHING = "PYTHONHASHSEED"
 
@@ -26,36 +31,34 @@ def main() -> int:
     """Simulate what the arguments say; 1 where a promise was broken."""
     arguments = _parse()
     if os.environ.get(HASHING) != "0":  # the order of sets is part of what a seed replays
-        os.execve(
-            sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], {**os.environ, HASHING: "0"}
-        )
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, HASHING: "0"})
+    World.talks, World.talks_of_requests = arguments.talk or arguments.requests, arguments.requests
     substitution = Substitution()
-    World.talks = arguments.talk or arguments.requests
-    World.talks_of_requests = arguments.requests
-    first, _, last = arguments.seeds.partition("-")
-    seeds = [arguments.seed] if arguments.seed is not None else range(int(first), int(last or first) + 1)
-    without = frozenset(filter(None, arguments.without.split(",")))
     counts: Counter[str] = Counter()
     failed: list[int] = []
     hours = 0.0
     began = time.perf_counter()
-    for seed in seeds:
-        plan = draw(seed, without)
-        if arguments.keep is not None:
-            kept = {int(number) for number in arguments.keep.split(",") if number}
-            plan = replace(plan, steps=tuple(step for at, step in enumerate(plan.steps) if at in kept))
+    for seed in _seeds(arguments):
+        plan = _leave_out(draw(seed), arguments)
         if arguments.steps:
             print(plan.settings)
-            for number, step in enumerate(plan.steps):
+            for number, step in zip(plan.numbers, plan.steps, strict=True):
                 print(f"{number:3d} {step}")
         violation, elapsed = simulate(plan, substitution, counts)
         hours += elapsed / 3600
         if violation is not None:
             failed.append(seed)
             print(f"seed {seed}, {elapsed:.1f} s: {violation}", flush=True)
+            if arguments.shrink:
+                plan = shrink(plan, str(violation), lambda smaller: str(simulate(smaller, substitution, Counter())[0]))
+            kept = ",".join(map(str, plan.numbers))
+            print(
+                f"  replay: python -m tests.simulation --seed {seed} --keep {kept or 'none'} --steps --talk", flush=True
+            )
             if not arguments.go_on:
                 break
-        if arguments.seconds and time.perf_counter() - began > arguments.seconds:
+        if time.perf_counter() - began > arguments.seconds:
             break
     wall = time.perf_counter() - began
     print(f"{hours:.1f} simulated hours in {wall:.1f} s; failed: {failed or 'none'}")
@@ -63,11 +66,26 @@ def main() -> int:
         for what, count in sorted(counts.items()):
             print(f"{count:9d}  {what}")
     if arguments.json:
+        os.makedirs(os.path.dirname(arguments.json) or ".", exist_ok=True)
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"hours": hours, "seconds": wall, "failed": failed, "counts": counts}, file, indent=1, sort_keys=True
-            )
+            figures = {"hours": hours, "seconds": wall, "failed": failed, "counts": counts}
+            json.dump(figures, file, indent=1, sort_keys=True)
     return 1 if failed else 0
+
+
+def _seeds(arguments: argparse.Namespace) -> Iterable[int]:
+    if arguments.seed is not None:
+        return [arguments.seed]
+    first, _, last = arguments.seeds.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _leave_out(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """The plan without what the arguments leave out."""
+    if arguments.keep is not None:
+        return plan.keep({int(number) for number in arguments.keep.split(",") if number.isdecimal()})
+    without = arguments.without.split(",")
+    return plan.keep({number for number, step in zip(plan.numbers, plan.steps, strict=True) if step.do not in without})
 
 
 def simulate(plan: Plan, substitution: Substitution, counts: Counter[str]) -> tuple[BaseException | None, float]:
@@ -102,18 +120,19 @@ def _close_all(folder: str) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--seeds", default="0-19")
-    parser.add_argument("--without", default="")
-    parser.add_argument("--keep")
-    parser.add_argument("--steps", action="store_true")
-    parser.add_argument("--go-on", action="store_true")
-    parser.add_argument("--talk", action="store_true")
-    parser.add_argument("--requests", action="store_true")
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--json")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates, each seed anew.")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--seeds", default="0-19", metavar="FIRST-LAST")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after so long")
+    parser.add_argument("--keep", metavar="NUMBERS", help="only these steps of the plan")
+    parser.add_argument("--without", default="", metavar="STEPS", help="no steps that do this: lose_objects,...")
+    parser.add_argument("--go-on", action="store_true", help="after a seed that fails")
+    parser.add_argument("--shrink", action="store_true", help="leave out the steps that a failure does not need")
+    parser.add_argument("--steps", action="store_true", help="print the plan")
+    parser.add_argument("--talk", action="store_true", help="print what the daemons log, and each step")
+    parser.add_argument("--requests", action="store_true", help="print each request as well")
+    parser.add_argument("--table", action="store_true", help="print what happened, and how often")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
     return parser.parse_args()
 
 

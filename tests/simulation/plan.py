@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 DAEMONS = ("A", "B", "C")
 
@@ -36,12 +36,19 @@ class Plan:
     seed: int
     settings: dict[str, Any]
     steps: tuple[Step, ...]
+    numbers: tuple[int, ...]
+    """Which of the seed's steps these are."""
     end: float
     """When all is mended."""
 
+    def keep(self, numbers: Collection[int]) -> Plan:
+        """The plan with these of its steps alone."""
+        kept = [(number, step) for number, step in zip(self.numbers, self.steps, strict=True) if number in numbers]
+        return replace(self, steps=tuple(step for _, step in kept), numbers=tuple(number for number, _ in kept))
 
-def draw(seed: int, without: frozenset[str] = frozenset()) -> Plan:
-    """The plan of a seed; ``without`` the steps that do these things."""
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
     random = Random(f"plan {seed}")
     settings = _draw_settings(random)
     kinds, weights = zip(*_KINDS.items(), strict=True)
@@ -53,7 +60,7 @@ def draw(seed: int, without: frozenset[str] = frozenset()) -> Plan:
         steps += random.choices(kinds, weights)[0](now, random)
     steps.sort(key=lambda step: step.at)
     end = max(now, *(step.at for step in steps)) + LAST_SECONDS if steps else now
-    return Plan(seed, settings, tuple(step for step in steps if step.do not in without), end)
+    return Plan(seed, settings, tuple(steps), tuple(range(len(steps))), end)
 
 
 def _draw_settings(random: Random) -> dict[str, Any]:
