@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tests.simulation.plan import Plan, draw
@@ -58,7 +59,7 @@ def main() -> int:
             )
             if not arguments.go_on:
                 break
-        if time.perf_counter() - began > arguments.seconds:
+        if hours >= arguments.hours or time.perf_counter() - began > arguments.seconds:
             break
     wall = time.perf_counter() - began
     print(f"{hours:.1f} simulated hours in {wall:.1f} s; failed: {failed or 'none'}")
@@ -76,7 +77,9 @@ def main() -> int:
 def _seeds(arguments: argparse.Namespace) -> Iterable[int]:
     if arguments.seed is not None:
         return [arguments.seed]
-    first, _, last = arguments.seeds.partition("-")
+    first, dash, last = arguments.seeds.partition("-")
+    if dash and not last:
+        return count(int(first))
     return range(int(first), int(last or first) + 1)
 
 
@@ -122,8 +125,9 @@ def _close_all(folder: str) -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates, each seed anew.")
     parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--seeds", default="0-19", metavar="FIRST-LAST")
+    parser.add_argument("--seeds", default="0-19", metavar="FIRST-[LAST]")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after so long")
+    parser.add_argument("--hours", type=float, default=math.inf, help="begin none after so many simulated hours")
     parser.add_argument("--keep", metavar="NUMBERS", help="only these steps of the plan")
     parser.add_argument("--without", default="", metavar="STEPS", help="no steps that do this: lose_objects,...")
     parser.add_argument("--go-on", action="store_true", help="after a seed that fails")

@@ -25,6 +25,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
+from litelog.shipping.replica_state import StateError
 from litelog.verify.execution import verify
 from tests.simulation.scheduler import ViolationError
 from tests.simulation.store import SimulatedStore
@@ -126,7 +127,7 @@ class Oracle:
         """A daemon has ended by itself."""
         if error is None or isinstance(error, (FencedError, FinalSyncError)):
             return
-        if isinstance(error, SourceSyncError) and self._world.counts["fault: disk full"]:
+        if isinstance(error, (SourceSyncError, StateError)) and self._world.counts["fault: disk full"]:
             return
         if not (self.lost and isinstance(error, CorruptionError)):
             self.fail(f"P10: {slot.name} ended with {type(error).__name__}: {error}")
