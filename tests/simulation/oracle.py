@@ -74,6 +74,8 @@ class Oracle:
         self._claims: dict[str, Claim] = {}
         self._points: list[Point] = []
         self._looking = False
+        self._there: set[str] = set()
+        """The log segments that were there before the power was lost."""
 
     # --- what is told
 
@@ -146,14 +148,17 @@ class Oracle:
     def before_power_loss(self) -> None:
         """All processes have ended."""
         self.read_truth()
+        self._there = set(self._log())
 
     def after_power_loss(self) -> None:
-        """What the disk holds now is what the log holds."""
-        for name, promised in self.promised.items():
+        """What the disk holds now is what the log holds (P4)."""
+        for name in self._there:
             path = os.path.join(self._world.log, name)
-            held = os.path.getsize(path) if os.path.exists(path) else None
-            if held is not None and held < promised:
-                self.fail(f"P4: {name} has {held} bytes left, and {promised} were acknowledged")
+            held = os.path.getsize(path) if os.path.exists(path) else 0
+            if held < self.promised.get(name, 0):
+                self.fail(f"P4: {name} has {held} bytes left, and {self.promised[name]} were acknowledged")
+            if not os.path.exists(path):
+                del self.truth[name]
         self.read_truth()
 
     # --- what is looked at
@@ -365,7 +370,7 @@ class Oracle:
 
     def _log(self) -> dict[str, bytes]:
         """What the log holds now."""
-        there = os.listdir(self._world.log)
+        there = os.listdir(self._world.log) if os.path.isdir(self._world.log) else []
         return {name: body for name, body in self.truth.items() if name in there}
 
     def _loudness(self) -> int:

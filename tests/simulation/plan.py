@@ -79,6 +79,7 @@ def _draw_settings(random: Random) -> dict[str, Any]:
         "write_pause": random.choice((0.05, 1.0, 7.0)),
         "store": random.choice(("objects", "folder")),
         "creation": "refuses",
+        "fsync": random.choice(("always", "never")),
         "scheme": random.choice(("memory", "memory", "simulated")),  # one that nobody knows is tried before it is used
     }
     if settings["fencing"] == "isolated":

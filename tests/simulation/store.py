@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.object_store import Root
     from tests.simulation.scheduler import Scheduler
 
 CLIENT_SECONDS = 30.0
@@ -219,6 +220,12 @@ class FolderConnection:
     def page(self, prefix: str, after: str | None, limit: int) -> list[ObjectInfo]:
         return list(islice(self._store.list(prefix, after), limit))
 
+    def look_at_root(self) -> Root:
+        return self._store.look_at_root()
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:
+        self._store.keep_to_root(root, anchor)
+
     def delete(self, keys: list[str]) -> None:
         self._store.delete(keys)
         for key in keys:
@@ -322,3 +329,17 @@ class SimulatedStore:
 
     def _note(self, what: str) -> None:
         self.bucket.counts[f"fault: {what}"] += 1
+
+
+class RootedStore(SimulatedStore):
+    """The same over a folder, which has a root that may go away."""
+
+    def look_at_root(self) -> Root:
+        """As a file store does."""
+        assert isinstance(self._there, FolderConnection)
+        return self._there.look_at_root()
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:
+        """As a file store does."""
+        assert isinstance(self._there, FolderConnection)
+        self._there.keep_to_root(root, anchor)

@@ -25,7 +25,7 @@ from tests.simulation.plan import DAEMONS, Plan, Step
 from tests.simulation.readers import Readers
 from tests.simulation.records import record
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.store import Bucket, Creation, Folder, SimulatedStore, Weather
+from tests.simulation.store import Bucket, Creation, Folder, RootedStore, SimulatedStore, Weather
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -356,13 +356,17 @@ class World:
 
     def _write(self, process: Process) -> None:
         try:
-            with LogWriter(self.log, segment_bytes=self.settings["segment_bytes"], log_id=LOG_ID) as writer:
+            with self._open_writer() as writer:
                 self.oracle.recovered(writer.next_sequence)
                 self._append(writer)
         except (LitelogError, OSError) as error:
             self.counts[f"writer ended: {type(error).__name__}"] += 1
             self.scheduler.after(3.0, self._begin_writer)
         self._end(process)
+
+    def _open_writer(self) -> LogWriter:
+        size, fsync = self.settings["segment_bytes"], self.settings["fsync"]
+        return LogWriter(self.log, segment_bytes=size, fsync=fsync, log_id=LOG_ID)
 
     def _append(self, writer: LogWriter) -> None:
         random = Random(f"writer {self.plan.seed} {writer.next_sequence}")
@@ -402,7 +406,8 @@ class World:
 
     def open_store(self, _url: str = "", _options: Mapping[str, object] | None = None) -> ObjectStore:
         """The store, for the process that asks."""
-        return SimulatedStore(self.bucket, self.scheduler, self._network, self._say_request)
+        kind = RootedStore if isinstance(self.bucket, Folder) else SimulatedStore
+        return kind(self.bucket, self.scheduler, self._network, self._say_request)
 
     def _changed(self, folder: str) -> None:
         """Something happened in a folder: who watches it is woken, once."""
