@@ -1,0 +1,293 @@
+"""Shows that the simulation finds bugs: removes the library's rules one at a time, and simulates until a seed fails.
+
+``python -m tests.simulation.removed_rules [NAME ...]``; each rule is removed in a copy of the library in a temporary
+folder, never in the tree. The result is printed, and kept in ``.figures/removed_rules.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("litelog", "replica_clients", "tests")
+FIGURES = ROOT / ".figures" / "removed_rules.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, a check or a sync, and how the library looks without it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+RULES = (
+    # --- one writer
+    Rule(
+        "a takeover flag is spent once its daemon owns the replica, and ends only the claim that it met",
+        "litelog/shipping/takeover.py",
+        "return self._open and self._met is not None and name in self._met",
+        "return self.asked",
+    ),
+    Rule(
+        "a daemon does not claim above another owner's claim unasked",
+        "litelog/shipping/ownership.py",
+        "if top.owner != owner and not self._takeover.allows(top.name):",
+        "if False:",
+    ),
+    Rule(
+        "a log that was truncated during a takeover is continued",
+        "litelog/shipping/ownership.py",
+        'return self.begin(state, "the log does not hold the end that the predecessor came to")',
+        'return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)',
+    ),
+    Rule(
+        "a generation whose first slot has a terminal without a predecessor never began",
+        "litelog/reading/beginning.py",
+        "return header.successor is not None and in_first_slot and not header.previous",
+        "return False",
+    ),
+    Rule(
+        "a reader passes over generations that never began",
+        "litelog/reading/succession.py",
+        "if not never_began(successor.first, terminal):",
+        "if True:",
+    ),
+    Rule(
+        "a claim that is taken is not this daemon's",
+        "litelog/shipping/fencing.py",
+        "if read_claim(client, claim.name) != claim:",
+        "if False:",
+    ),
+    Rule(
+        "a new owner closes the generations below",
+        "litelog/shipping/fencing.py",
+        "    for claim in below:\n",
+        "    for claim in ():\n",
+    ),
+    Rule(
+        "closing goes on below a generation that did not start",
+        "litelog/shipping/fencing.py",
+        "if tip.started and not claim.is_isolated:",
+        "if True:",
+    ),
+    Rule(
+        "who closes reads on when it loses a slot",
+        "litelog/shipping/fencing.py",
+        "        tip = read_forward(client, tip)\n    raise",
+        "        return tip\n    raise",
+    ),
+    Rule(
+        "a refused put shows whose the slot is",
+        "litelog/shipping/refusal.py",
+        "if header.successor is not None or header.owner != prepared.header.owner:",
+        "if False:",
+    ),
+    Rule(
+        "a restarted owner proves that no newer claim is there",
+        "litelog/shipping/proof.py",
+        "    if newer:\n",
+        "    if False:\n",
+    ),
+    Rule(
+        "an owner whose first snapshot is not there looks for a newer claim",
+        "litelog/shipping/ownership.py",
+        "                require_newest(self._client, claim)\n",
+        "",
+    ),
+    Rule(
+        "readers stay with the predecessor until its end is reached",
+        "litelog/reading/generation_choice.py",
+        "        if (slot.index, slot.offset) < (end.index + shift, end.offset):",
+        "        if False:",
+    ),
+    # --- replicas that go away, and lost objects
+    Rule(
+        "a replica without this owner's claim is unavailable",
+        "litelog/shipping/proof.py",
+        "    if claim.name not in names:\n        require_claim(client, claim)\n",
+        "",
+    ),
+    Rule(
+        "an owner begins nothing where its newest claim is missing",
+        "litelog/shipping/proof.py",
+        "if (names[-1].epoch if names else 0) < epoch:",
+        "if False:",
+    ),
+    Rule(
+        "a store's root is the one that held the claim",
+        "litelog/shipping/ownership.py",
+        "        self._root = root\n",
+        "        self._root = None\n",
+    ),
+    Rule(
+        "after a failure what was acknowledged is proved",
+        "litelog/shipping/put_checks.py",
+        "        self._in_doubt = True\n\n    def succeeded",
+        "        pass\n\n    def succeeded",
+    ),
+    Rule(
+        "lost objects are found",
+        "litelog/shipping/proof.py",
+        "        if not lost:\n            return ()\n",
+        "        return ()\n",
+    ),
+    Rule(
+        "lost log segments are gone round",
+        "litelog/shipping/first_snapshot.py",
+        "    return max(holes, default=None)\n",
+        "    return None\n",
+    ),
+    Rule(
+        "state that is older than the replica catches up",
+        "litelog/shipping/ownership.py",
+        "if lost and (ahead := self.find_ahead(state)) is not None:",
+        "if False:",
+    ),
+    # --- what is durable
+    Rule(
+        "a log segment is synced before it is read",
+        "litelog/log/source.py",
+        "                os.fdatasync(self._descriptor)\n",
+        "                pass\n",
+    ),
+    Rule(
+        "a log's folder is synced before a log segment's first byte is shipped",
+        "litelog/log/source.py",
+        "            os.fsync(descriptor)\n",
+        "            pass\n",
+    ),
+    Rule(
+        "state is synced before it is renamed",
+        "litelog/private_files.py",
+        "            os.fdatasync(opened.fileno())\n",
+        "            pass\n",
+    ),
+    Rule(
+        "a failed sync is for good",
+        "litelog/log/source.py",
+        "        if self._sync_failure is None:\n",
+        "        if True:\n",
+    ),
+    Rule(
+        "only what was put is acknowledged",
+        "litelog/shipping/wal_writer.py",
+        "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
+        "            self._resolve_refusal(prepared)\n            return True\n",
+        "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
+        "            self._resolve_refusal(prepared)\n            return True\n        except LitelogError:\n"
+        "            pass\n",
+    ),
+    Rule(
+        "the writer syncs a log segment before the next one begins",
+        "litelog/log/tail.py",
+        "        self.sync()  # only the newest log segment may have a torn tail\n",
+        "",
+    ),
+    # --- what goes
+    Rule(
+        "a log is truncated up to what every replica holds",
+        "litelog/log/truncation.py",
+        "        if segment.shipped is None:\n            break\n",
+        "",
+    ),
+    Rule(
+        "WAL segments stay for an hour after a snapshot covers them",
+        "litelog/shipping/clearing.py",
+        "due = covered and self._pair.clock.monotonic() >= covered[0].since + retention",
+        "due = bool(covered)",
+    ),
+    Rule(
+        "nothing is deleted but after a put",
+        "litelog/shipping/clearing.py",
+        "return not self._stopped and self._was_put_within(DELETE_SECONDS)",
+        "return True",
+    ),
+    Rule(
+        "a new generation names what the source has dropped",
+        "litelog/shipping/first_snapshot.py",
+        "    older = _find_older(opened) if contact is not None else []\n",
+        "    older: list[SnapshotEntry] = []\n",
+    ),
+    Rule(
+        "what is retained is what the window needs",
+        "litelog/retention/plan.py",
+        "        if needed_upto < cut:\n",
+        "        if needed_upto < cut + 1:\n",
+    ),
+    # --- what is read
+    Rule(
+        "a follower of a copy goes to the next generation",
+        "litelog/restore/following.py",
+        "        if header.successor is not None or header.sealed is not None:",
+        "        if header.sealed is not None:",
+    ),
+    Rule(
+        "a store that asks for a pause is asked again soon",
+        "litelog/shipping/back_off.py",
+        "return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0",
+        "return 100 * (error.retry_after or 0.0) if isinstance(error, StoreError) else 0.0",
+    ),
+    Rule(
+        "what the sealed segment stands for is the log's own bytes",
+        "litelog/shipping/first_contact.py",
+        "if known is not None and holds(opened, known.length, known.digest, going_on):",
+        "if known is not None:",
+    ),
+)
+"""Those of the single-writer protocol and of lost replicas first."""
+
+
+def main() -> int:
+    """Remove the rules that the arguments name (part of the name), or all; 1 where one could not be removed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.removed_rules")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", default="0-60")
+    parser.add_argument("--seconds", default="60", help="for each rule")
+    arguments = parser.parse_args()
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    stale = 0
+    for rule in RULES:
+        if arguments.names and not any(name in rule.name for name in arguments.names):
+            continue
+        text = (ROOT / rule.file).read_text()
+        if text.count(rule.old) != 1 or rule.old == rule.new:
+            print(f"STALE    {rule.name}: {rule.file} does not hold what is to be removed", flush=True)
+            stale += 1
+            continue
+        found = _find(rule, arguments.seeds, arguments.seconds)
+        known[rule.name] = found
+        print(f"{found or 'NOT FOUND'}\n         {rule.name}", flush=True)
+        FIGURES.parent.mkdir(exist_ok=True)
+        FIGURES.write_text(json.dumps(known, indent=1, sort_keys=True))
+    return 1 if stale else 0
+
+
+def _find(rule: Rule, seeds: str, seconds: str) -> str | None:
+    """The first seed that fails without the rule, and what it says."""
+    with tempfile.TemporaryDirectory(prefix="removed-rule-") as folder:
+        for name in COPIED:
+            shutil.copytree(ROOT / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
+        changed = Path(folder) / rule.file
+        changed.write_text(changed.read_text().replace(rule.old, rule.new))
+        command = [sys.executable, "-m", "tests.simulation", "--seeds", seeds, "--seconds", seconds]
+        run = subprocess.run(
+            command, cwd=folder, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
+        )
+    match = re.search(r"^seed .*", run.stdout, re.MULTILINE)
+    return match[0][:200] if match else (run.stderr[-200:] or None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
