@@ -36,6 +36,7 @@ def main() -> int:
         os.execve(sys.executable, command, {**os.environ, HASHING: "0"})
     World.talks, World.talks_of_requests = arguments.talk or arguments.requests, arguments.requests
     substitution = Substitution()
+    gc.freeze()  # what is imported need not be looked at after each seed
     counts: Counter[str] = Counter()
     failed: list[int] = []
     hours = 0.0
@@ -77,6 +78,8 @@ def main() -> int:
 def _seeds(arguments: argparse.Namespace) -> Iterable[int]:
     if arguments.seed is not None:
         return [arguments.seed]
+    if "," in arguments.seeds:
+        return map(int, arguments.seeds.split(","))
     first, dash, last = arguments.seeds.partition("-")
     if dash and not last:
         return count(int(first))

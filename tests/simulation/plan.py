@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 DAEMONS = ("A", "B", "C")
 
-LAST_SECONDS = 600.0
+LAST_SECONDS = 200.0
 """What follows the last step before all is mended: what it set off has come to pass by then."""
 
 
@@ -54,8 +54,9 @@ def draw(seed: int) -> Plan:
     kinds, weights = zip(*_KINDS.items(), strict=True)
     steps: list[Step] = []
     now = 1.0
-    for _ in range(random.randint(3, 14)):
-        soon = random.random() < 0.6
+    dense = random.choice((0.3, 0.6, 0.95))
+    for _ in range(random.randint(4, 16)):
+        soon = random.random() < dense
         now += random.uniform(0.0, 30.0) if soon else random.choice((60.0, 600.0, 1900.0, 4000.0)) * random.random()
         steps += random.choices(kinds, weights)[0](now, random)
     steps.sort(key=lambda step: step.at)

@@ -17,8 +17,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.simulation.plan import draw
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("litelog", "replica_clients", "tests")
+CHOSEN_FROM = 400
+"""Seeds."""
+
 FIGURES = ROOT / ".figures" / "removed_rules.json"
 
 
@@ -30,6 +35,10 @@ class Rule:
     file: str
     old: str
     new: str
+    about: tuple[str, ...] = ("take_over", "pause", "kill")
+    """Steps that it is about: the seeds whose plans have most of them for their length come first."""
+    settings: tuple[str, ...] = ()
+    """Settings, as ``name=value``, without which it does not matter; ``name`` alone: any but none."""
 
 
 RULES = (
@@ -51,6 +60,7 @@ RULES = (
         "litelog/shipping/ownership.py",
         'return self.begin(state, "the log does not hold the end that the predecessor came to")',
         'return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)',
+        settings=("truncate",),
     ),
     Rule(
         "a generation whose first slot has a terminal without a predecessor never began",
@@ -101,9 +111,15 @@ RULES = (
         "    if False:\n",
     ),
     Rule(
-        "an owner whose first snapshot is not there looks for a newer claim",
+        "an owner looks for a newer claim before its first snapshot",
         "litelog/shipping/ownership.py",
-        "                require_newest(self._client, claim)\n",
+        "        require_newest(self._client, claim)\n        digest =",
+        "        digest =",
+    ),
+    Rule(
+        "an owner looks for a newer claim after its first snapshot",
+        "litelog/shipping/ownership.py",
+        "        require_newest(self._client, claim)  # a claim since may have come before the snapshot\n",
         "",
     ),
     Rule(
@@ -118,42 +134,53 @@ RULES = (
         "litelog/shipping/proof.py",
         "    if claim.name not in names:\n        require_claim(client, claim)\n",
         "",
+        about=("root_away", "kill", "pause"),
+        settings=("store=folder",),
     ),
     Rule(
         "an owner begins nothing where its newest claim is missing",
-        "litelog/shipping/proof.py",
+        "litelog/shipping/fencing.py",
         "if (names[-1].epoch if names else 0) < epoch:",
         "if False:",
+        about=("root_away", "kill", "pause"),
+        settings=("store=folder",),
     ),
     Rule(
         "a store's root is the one that held the claim",
         "litelog/shipping/ownership.py",
         "        self._root = root\n",
         "        self._root = None\n",
+        about=("root_away",),
+        settings=("store=folder",),
     ),
     Rule(
         "after a failure what was acknowledged is proved",
         "litelog/shipping/put_checks.py",
         "        self._in_doubt = True\n\n    def succeeded",
         "        pass\n\n    def succeeded",
+        about=("lose_objects", "set_weather"),
     ),
     Rule(
         "lost objects are found",
         "litelog/shipping/proof.py",
         "        if not lost:\n            return ()\n",
         "        return ()\n",
+        about=("lose_objects", "kill"),
     ),
     Rule(
         "lost log segments are gone round",
         "litelog/shipping/first_snapshot.py",
         "    return max(holes, default=None)\n",
         "    return None\n",
+        about=("lose_objects", "kill"),
+        settings=("truncate",),
     ),
     Rule(
         "state that is older than the replica catches up",
         "litelog/shipping/ownership.py",
         "if lost and (ahead := self.find_ahead(state)) is not None:",
         "if False:",
+        about=("kill", "lose_objects"),
     ),
     # --- what is durable
     Rule(
@@ -161,24 +188,31 @@ RULES = (
         "litelog/log/source.py",
         "                os.fdatasync(self._descriptor)\n",
         "                pass\n",
+        about=("lose_power",),
+        settings=("fsync=never",),
     ),
     Rule(
         "a log's folder is synced before a log segment's first byte is shipped",
         "litelog/log/source.py",
         "            os.fsync(descriptor)\n",
         "            pass\n",
+        about=("lose_power",),
+        settings=("fsync=never",),
     ),
     Rule(
         "state is synced before it is renamed",
         "litelog/private_files.py",
         "            os.fdatasync(opened.fileno())\n",
         "            pass\n",
+        about=("lose_power",),
     ),
     Rule(
         "a failed sync is for good",
         "litelog/log/source.py",
         "        if self._sync_failure is None:\n",
         "        if True:\n",
+        about=("disk_full", "lose_power"),
+        settings=("fsync=never",),
     ),
     Rule(
         "only what was put is acknowledged",
@@ -188,12 +222,15 @@ RULES = (
         "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
         "            self._resolve_refusal(prepared)\n            return True\n        except LitelogError:\n"
         "            pass\n",
+        about=("outage", "set_weather"),
     ),
     Rule(
         "the writer syncs a log segment before the next one begins",
         "litelog/log/tail.py",
         "        self.sync()  # only the newest log segment may have a torn tail\n",
         "",
+        about=("lose_power",),
+        settings=("fsync=never",),
     ),
     # --- what goes
     Rule(
@@ -201,30 +238,38 @@ RULES = (
         "litelog/log/truncation.py",
         "        if segment.shipped is None:\n            break\n",
         "",
+        about=("outage",),
+        settings=("truncate",),
     ),
     Rule(
         "WAL segments stay for an hour after a snapshot covers them",
         "litelog/shipping/clearing.py",
         "due = covered and self._pair.clock.monotonic() >= covered[0].since + retention",
         "due = bool(covered)",
+        about=("pause", "kill"),
     ),
     Rule(
         "nothing is deleted but after a put",
         "litelog/shipping/clearing.py",
         "return not self._stopped and self._was_put_within(DELETE_SECONDS)",
         "return True",
+        about=("pause", "take_over"),
+        settings=("retention",),
     ),
     Rule(
         "a new generation names what the source has dropped",
         "litelog/shipping/first_snapshot.py",
         "    older = _find_older(opened) if contact is not None else []\n",
         "    older: list[SnapshotEntry] = []\n",
+        settings=("truncate", "snapshot_policy=keep"),
     ),
     Rule(
         "what is retained is what the window needs",
         "litelog/retention/plan.py",
         "        if needed_upto < cut:\n",
         "        if needed_upto < cut + 1:\n",
+        about=("kill",),
+        settings=("retention",),
     ),
     # --- what is read
     Rule(
@@ -238,6 +283,7 @@ RULES = (
         "litelog/shipping/back_off.py",
         "return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0",
         "return 100 * (error.retry_after or 0.0) if isinstance(error, StoreError) else 0.0",
+        about=("set_weather",),
     ),
     Rule(
         "what the sealed segment stands for is the log's own bytes",
@@ -253,8 +299,8 @@ def main() -> int:
     """Remove the rules that the arguments name (part of the name), or all; 1 where one could not be removed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.removed_rules")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seeds", default="0-60")
-    parser.add_argument("--seconds", default="60", help="for each rule")
+    parser.add_argument("--seeds", type=int, default=20, help="how many are tried for each rule")
+    parser.add_argument("--seconds", default="inf", help="after which no other seed is tried for a rule")
     arguments = parser.parse_args()
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     stale = 0
@@ -266,7 +312,7 @@ def main() -> int:
             print(f"STALE    {rule.name}: {rule.file} does not hold what is to be removed", flush=True)
             stale += 1
             continue
-        found = _find(rule, arguments.seeds, arguments.seconds)
+        found = _find(rule, _choose_seeds(rule, arguments.seeds), arguments.seconds)
         known[rule.name] = found
         print(f"{found or 'NOT FOUND'}\n         {rule.name}", flush=True)
         FIGURES.parent.mkdir(exist_ok=True)
@@ -274,14 +320,26 @@ def main() -> int:
     return 1 if stale else 0
 
 
-def _find(rule: Rule, seeds: str, seconds: str) -> str | None:
+def _choose_seeds(rule: Rule, count: int) -> list[int]:
+    """Those whose plans have most of what the rule is about, for their length."""
+
+    def fits(settings: dict[str, object]) -> bool:
+        wanted = (each.partition("=") for each in rule.settings)
+        return all(settings[name] is not None if not value else settings[name] == value for name, _, value in wanted)
+
+    plans = [plan for plan in map(draw, range(CHOSEN_FROM)) if fits(plan.settings)]
+    plans.sort(key=lambda plan: -sum(step.do in rule.about for step in plan.steps) / (1000.0 + plan.end))
+    return [plan.seed for plan in plans[:count]]
+
+
+def _find(rule: Rule, seeds: list[int], seconds: str) -> str | None:
     """The first seed that fails without the rule, and what it says."""
     with tempfile.TemporaryDirectory(prefix="removed-rule-") as folder:
         for name in COPIED:
             shutil.copytree(ROOT / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
         changed = Path(folder) / rule.file
         changed.write_text(changed.read_text().replace(rule.old, rule.new))
-        command = [sys.executable, "-m", "tests.simulation", "--seeds", seeds, "--seconds", seconds]
+        command = [sys.executable, "-m", "tests.simulation", "--seeds", ",".join(map(str, seeds)), "--seconds", seconds]
         run = subprocess.run(
             command, cwd=folder, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
         )

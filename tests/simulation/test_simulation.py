@@ -16,13 +16,8 @@ from tests import sampling
 HOURS = 10
 """Simulated hours of each of the two shares that a test run has; a seed has one or two."""
 
-FOUND_BUGS = {
-    2: "a takeover during a truncation lost what was truncated",
-    6: "a reader was led into a generation that was abandoned before it began",
-    10: "a fenced daemon took the replica back",
-    16: "a daemon went on in the folder that its replica's disk was mounted on",
-}
-"""Seeds that found a bug once, and which."""
+SECONDS = 110
+"""After which a share begins no further seed: on a machine that has other things to do it has fewer hours."""
 
 
 def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,19 +27,14 @@ def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.process
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("share", [0, 1])
 def test_no_promise_is_broken_in_simulated_hours(share: int) -> None:
     first = Random(f"simulation {sampling.SEED} {share}").randrange(1_000_000)
     figures = f".figures/simulation-{share}.json"
-    run = _simulate("--seeds", f"{first}-", "--hours", str(HOURS), "--shrink", "--json", figures)
+    bounds = ("--hours", str(HOURS), "--seconds", str(SECONDS))
+    run = _simulate("--seeds", f"{first}-", *bounds, "--shrink", "--json", figures)
     print(run.stdout)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("seed", FOUND_BUGS, ids=str)
-def test_what_was_found_once_stays_mended(seed: int) -> None:
-    run = _simulate("--seed", str(seed))
     assert run.returncode == 0, run.stdout + run.stderr
 
 
