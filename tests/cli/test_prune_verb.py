@@ -182,6 +182,22 @@ def test_a_replica_that_is_forgotten_is_waited_for_no_more(litelog: Command, rep
     assert "waits for no replica" in litelog("forget", "log", replica).out
 
 
+def test_an_empty_folder_in_a_replicas_place_is_unavailable_until_the_replica_is_forgotten(
+    litelog: Command, replica: str
+) -> None:
+    place = litelog.folder / "replica"
+    place.rename(litelog.folder / "away")
+    place.mkdir()
+    done = litelog("replicate", "--once", "log", replica)
+    assert done.code == ExitCode.FAILURE
+    assert "epochs/00000001.json: is not there" in done.err
+    assert "litelog forget" in done.err
+    assert list(place.iterdir()) == []
+    assert litelog("forget", "log", replica).code == ExitCode.DONE
+    assert litelog("replicate", "--once", "log", replica).code == ExitCode.DONE
+    assert litelog("verify", replica).code == ExitCode.DONE
+
+
 def test_a_replica_whose_daemon_is_running_is_not_forgotten(litelog: Command, replica: str) -> None:
     state_dir = str(litelog.folder / "state" / "litelog")
     log = str(litelog.folder / "log")
