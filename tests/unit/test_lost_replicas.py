@@ -18,6 +18,7 @@ from litelog.replicator import Replicator
 from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
+from litelog.shipping.fencing import ReplicaUnavailableError
 from litelog.shipping.settings import Settings
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
@@ -196,6 +197,30 @@ def test_a_proof_that_fails_is_made_again(log: LogBuilder, state: str) -> None:
             daemon.sync()
     daemon.sync()
     assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_replica_that_lost_our_claim_alone_takes_nothing_until_it_is_back(
+    log: LogBuilder, state: str, restarted: bool
+) -> None:
+    store = CountingStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    claim = objects(store)["epochs/00000001.json"]
+    store.delete(["epochs/00000001.json"])
+    if restarted:
+        daemon.close()
+        daemon.start()
+    daemon.replica.doubt()
+    log.append(1)
+    store.requests.clear()
+    with pytest.raises(ReplicaUnavailableError):
+        daemon.sync()
+    assert store.requests["put"] == 0
+    store.put("epochs/00000001.json", [claim])
+    daemon.sync()
+    (only,) = read_replica(store).values()
+    assert only.files() == log.files()
 
 
 @pytest.mark.parametrize("paused", [False, True])
