@@ -138,10 +138,10 @@ class FsspecStore:
             require_key(key)
             with self._mapped("delete", key):
                 try:
-                    if self._is_file(key):
+                    if self._spares_folders or self._is_file(key):
                         self._file_system().rm_file(self._path(key))
                 except OSError as error:
-                    if not _is_absence(error):
+                    if not _is_absence(error) and self._is_file(key):  # a folder is no object, and stays
                         raise
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class FsspecStore:
     def _is_file(self, key: str) -> bool:
         """Whether to delete it: some delete a folder with all that is in it. Not ``isfile``: that says no to a file
         behind a broken connection, too."""
-        return self._spares_folders or self._file_system().info(self._path(key))["type"] == "file"
+        return bool(self._file_system().info(self._path(key))["type"] == "file")
 
     def _read(self, key: str, first: int, last: int) -> bytes:
         with self._mapped("read", key):

@@ -311,6 +311,24 @@ def test_a_folder_is_never_deleted_by_a_key() -> None:
     assert listed(store) == []
 
 
+class SparingFileSystem(FlatFileSystem):
+    """Refuses to delete a folder as a file, as sftp's servers do."""
+
+    protocol = "sftp"
+
+    def rm_file(self, path: str) -> None:
+        if self.isdir(path):
+            raise OSError("Failure")
+        super().rm_file(path)
+
+
+def test_a_server_that_refuses_to_delete_a_folder_is_no_failure() -> None:
+    store = FsspecStore("sftp://x", f"/{uuid.uuid4()}", SparingFileSystem, lambda: SparingFileSystem(CANARY))
+    store.put("a/b", [b"x"])
+    store.delete(["a", "a/b"])
+    assert listed(store) == []
+
+
 class OutrunFileSystem(FlatFileSystem):
     """Another client makes each folder just before this one does, which then fails, as sftp's servers have it."""
 
