@@ -93,13 +93,14 @@ def read_json(path: str, limits: JsonLimits = LIMITS) -> Any:
 
 def _make(path: str) -> None:
     """As ``os.makedirs``, with no folder that others may enter."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path.rstrip("/"))
-    if parent and not os.path.isdir(parent):
-        _make(parent)
     try:
         os.mkdir(path, FOLDER_MODE)
+    except FileNotFoundError:
+        parent = os.path.dirname(path.rstrip("/"))
+        if not parent or os.path.isdir(parent):
+            raise
+        _make(parent)
+        _make(path)
     except FileExistsError:
         if not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, "is not a folder", path) from None

@@ -91,6 +91,8 @@ class OutputFolder:
             self._close()
             raise
         except OSError as error:
+            if self._folder >= 0:
+                _remove_empty(self.temporary)
             self._close()
             what = f"{error.filename!r}: " if error.filename not in (None, self.temporary) else ""
             raise OutputError(self.temporary, f"{what}{error.strerror or error}") from error
