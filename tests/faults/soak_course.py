@@ -204,7 +204,10 @@ class Soak:
         for name in ("plain", *FOUND):
             self.world.check_stored("s3", name, self.acknowledged(name, "s3"))
         self.proxy.come_back()
+        self.order_all("rest")  # a busy machine may never catch up with writers that go on
+        self.barrier()
         self.daemon.wait_for("/healthz", 200)
+        self.order_all("go on")
         self.counts["outages"] += 1
 
     def compare_counters(self) -> None:

@@ -182,7 +182,11 @@ class Daemon(Process):
 
     def wait_for(self, path: str, status: int) -> None:
         """Wait until a path is answered like that."""
-        wait_until(lambda: self.get(path)[0] == status, f"{path} is {status}: {self.errors()}")
+        wait_until(
+            lambda: self.get(path)[0] == status,
+            f"{path} is {status}",
+            lambda: f"{self.get('/healthz')}: {self.errors()}",
+        )
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self._answered("/status")))
