@@ -57,7 +57,8 @@ or from /etc/litelog.yml, the first that is given.
 \b
 SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout;
 a second signal ends at once. SIGHUP reads the configuration file again: what
-did not change there is not disturbed. A signal that comes while the daemon
+did not change there is not disturbed; without a file it begins the final sync,
+too. A signal that comes while the daemon
 starts is acted on as soon as the logs are open. With --exec the program gets the signals; when it
 ends, the final sync follows and its exit code is ours (4 if it succeeded and
 the final sync did not).
@@ -256,8 +257,7 @@ class _Session:
 
     def run(self, once: bool) -> int:
         """Replicate until a signal or the program's end; the exit code."""
-        others = FORWARDED if self._command is not None else (signal.SIGHUP,) if self._reloader is not None else ()
-        with acting_on_signals(self._act, (*STOPPING, *others), self._held):
+        with acting_on_signals(self._act, (*STOPPING, *self._others()), self._held):
             with self._starting:
                 if self._command is not None:
                     self._child = Child(self._command, self._stop)
@@ -294,14 +294,22 @@ class _Session:
     def _say_stopping(self) -> None:
         self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
 
+    def _others(self) -> tuple[signal.Signals, ...]:
+        """The signals that are acted on besides those that always end it. Without a configuration file to read again,
+        SIGHUP is what a terminal sends that is closed, unless it was to be ignored (nohup)."""
+        if self._command is not None:
+            return FORWARDED
+        is_ignored = self._reloader is None and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        return () if is_ignored else (signal.SIGHUP,)
+
     def _act(self, number: int) -> None:
         with self._starting:
             child = self._child
-        if number not in STOPPING:
-            if child is not None:
-                child.forward(number)
-            elif self._reloader is not None and number == signal.SIGHUP:
-                self._reloader.start()
+        if number not in STOPPING and child is not None:
+            child.forward(number)
+            return
+        if number == signal.SIGHUP and self._reloader is not None:
+            self._reloader.start()
             return
         self._signals += 1
         if self._signals > 1:

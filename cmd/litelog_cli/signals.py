@@ -36,8 +36,10 @@ class HeldSignals:
         self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def hold(self) -> None:
-        """Begin to hold SIGTERM, SIGINT and SIGHUP."""
-        self._previous = {number: signal.signal(number, self._keep) for number in (*STOPPING, signal.SIGHUP)}
+        """Begin to hold SIGTERM, SIGINT and SIGHUP; SIGHUP not where it is ignored, as nohup has it."""
+        for number in (*STOPPING, signal.SIGHUP):
+            if number in STOPPING or signal.getsignal(number) is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._keep)
 
     def take(self, numbers: tuple[signal.Signals, ...]) -> list[int]:
         """Those of ``numbers`` that have arrived, in their order: call it once somebody else handles them. The others

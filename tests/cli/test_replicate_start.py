@@ -1,4 +1,4 @@
-"""Signals that reach ``litelog replicate`` while it starts, held up by a named pipe as its configuration."""
+"""Signals that reach ``litelog replicate`` while it starts, held up by a named pipe."""
 
 from __future__ import annotations
 
@@ -18,17 +18,33 @@ if TYPE_CHECKING:
     from conftest import Command
 
 
-def configuration(litelog: Command) -> bytes:
-    folder = litelog.folder
-    return f"logs:\n  - path: {folder}/log\n    replicas:\n      - url: file://{folder}/replica\n".encode()
+HOLD = """
+import os, sys
+
+class Hold:
+    def find_spec(self, name, path=None, target=None):
+        if name == "litelog.config":
+            sys.meta_path.remove(self)
+            with open(os.environ["HOLD"]) as pipe:
+                pipe.read()
+
+sys.meta_path.insert(0, Hold())
+"""
+"""What an interpreter runs at its start: the import of the configuration waits for a named pipe to be closed."""
 
 
 def start_held(litelog: Command) -> tuple[subprocess.Popen[str], Path]:
-    """Start the daemon with a configuration that it waits for."""
+    """Start the daemon, which waits for the pipe once it comes to its configuration."""
     litelog.lines(10)
-    pipe = litelog.folder / "litelog.yml"
+    folder = litelog.folder
+    config = folder / "litelog.yml"
+    config.write_text(f"logs:\n  - path: {folder}/log\n    replicas:\n      - url: file://{folder}/replica\n")
+    (folder / "start").mkdir()
+    (folder / "start" / "sitecustomize.py").write_text(HOLD)
+    pipe = folder / "pipe"
     os.mkfifo(pipe)
-    return litelog.start("replicate", "--config", str(pipe)), pipe
+    environment = {"PYTHONPATH": str(folder / "start"), "HOLD": str(pipe)}
+    return litelog.start("replicate", "--config", str(config), **environment), pipe
 
 
 def sequences(litelog: Command) -> int:
@@ -40,26 +56,30 @@ def sequences(litelog: Command) -> int:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts_begins_the_final_sync(litelog: Command, number: signal.Signals) -> None:
     process, pipe = start_held(litelog)
-    with open(pipe, "wb") as writer:  # opened once the daemon has opened it
+    with open(pipe, "wb"):  # opened once the daemon has opened it
         process.send_signal(number)
-        writer.write(configuration(litelog))
-    assert process.wait(240) == 0
+    assert process.wait(60) == 0
     assert sequences(litelog) == 10
 
 
 def test_a_hangup_while_it_starts_has_the_configuration_read_again(litelog: Command) -> None:
     process, pipe = start_held(litelog)
-    with open(pipe, "wb") as writer:
+    with open(pipe, "wb"):
         process.send_signal(signal.SIGHUP)
-        os.mkfifo(f"{pipe}.2")
-        os.replace(f"{pipe}.2", pipe)
-        writer.write(configuration(litelog))
-    with open(pipe, "wb") as writer:  # it opens the configuration a second time
-        writer.write(configuration(litelog))
     litelog.wait_for_line(process, "the configuration was read again")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(240) == 0
+    assert process.wait(60) == 0
     assert sequences(litelog) == 10
+
+
+def test_a_hangup_without_a_configuration_file_begins_the_final_sync(litelog: Command) -> None:
+    litelog.lines(10)
+    process = litelog.start("replicate", "--sync-interval", "1d", "log", "replica")
+    litelog.wait_for_line(process, "begins")
+    litelog.lines(10)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 0
+    assert sequences(litelog) == 20
 
 
 def test_a_second_signal_while_it_starts_ends_it_at_once(litelog: Command) -> None:
