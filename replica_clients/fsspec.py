@@ -45,7 +45,7 @@ MAX_REASON_CHARACTERS = 400
 
 _NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
 _SPARING_FOLDERS = frozenset({"sftp", "ssh", "smb", "ftp"})
-"""Whose servers refuse to delete a folder as a file; not where the package sshfs serves them, as nobody tried."""
+"""Whose servers refuse to delete a folder as a file."""
 
 _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
 
@@ -88,7 +88,7 @@ class FsspecStore:
         self._bucket_seen = False
         self._secrets = secrets
         self._connections = Connections(connect, shared=is_shared(kind))
-        self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind)) and not self._connections.shared
+        self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind))
         self._creation: Creation = choose_creation(protocols_of(kind))
         self.fences = self._creation.fences
         self._anchor: str | None = None

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _SHARED = frozenset({"memory", "file", "local"})
 """File systems that are not asynchronous inside and still serve several threads with one instance."""
 
+_ONE_CONNECTION = frozenset({"sftp", "ssh"})
+"""The package sshfs is asynchronous inside, and does not connect anew after its connection broke."""
+
 _MISCONFIGURED = (TypeError, ValueError, ImportError)
 _REFUSED = ("Auth", "HostKey", "Logon", "error_perm")
 """What is in the names of drivers' errors that say that a server will not have this user."""
@@ -70,7 +73,8 @@ def protocols_of(kind: Any) -> frozenset[str]:
 
 def is_shared(kind: Any) -> bool:
     """Whether one instance serves all threads."""
-    return bool(kind.async_impl) or bool(_SHARED & protocols_of(kind))
+    names = protocols_of(kind)
+    return (bool(kind.async_impl) and not names & _ONE_CONNECTION) or bool(_SHARED & names)
 
 
 def is_misconfigured(error: BaseException) -> bool:

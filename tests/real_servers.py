@@ -323,9 +323,8 @@ def _sshd(server: RealServer) -> list[str]:
 
 
 def _sftp_place(server: RealServer, bucket: str, key_option: str) -> tuple[str, dict[str, object]]:
-    key = str(server.folder / "client")
-    given: object = key if key_option == "key-filename" else [key]
-    return f"sftp://127.0.0.1:{server.port}{server.data}/{bucket}", {"username": getpass.getuser(), key_option: given}
+    options: dict[str, object] = {"username": getpass.getuser(), key_option: str(server.folder / "client")}
+    return f"sftp://127.0.0.1:{server.port}{server.data}/{bucket}", options
 
 
 def _sftp(name: str, needs: str, key_option: str) -> Kind:

@@ -21,6 +21,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from litelog.errors import ConfigError, StoreError
 from replica_clients.fsspec import FsspecStore, open_store
+from replica_clients.fsspec_connections import is_shared
 from replica_clients.fsspec_kinds import LARGER_GCSFS, end_retries, find_kind
 from tests.servers import Answer, ScriptedServer
 
@@ -86,6 +87,12 @@ def both_sftps(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_sftp_is_served_by_the_class_that_takes_the_options(options: dict[str, object], kind: type) -> None:
     assert find_kind("sftp", {"host": "host", **options}) is kind
+
+
+@pytest.mark.parametrize("kind", [PlainSftp, OtherSftp])
+def test_each_thread_has_a_connection_of_sftp_which_is_made_anew_after_a_failure(kind: type) -> None:
+    """sshfs would serve all threads with one, and never connects again."""
+    assert not is_shared(kind)
 
 
 @pytest.mark.usefixtures("both_sftps")
