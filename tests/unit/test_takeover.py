@@ -335,6 +335,7 @@ def test_what_the_newest_owner_ships_after_a_takeover_has_looked_is_not_passed_o
     assert restored(store, tmp_path / "restored") == copy.files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("began", [True, False])
 def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, began: bool
