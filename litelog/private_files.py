@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import pwd
+import secrets
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ def make_private(path: str) -> None:
     """
     _make(path)
     status = os.stat(path)
-    if status.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid() and status.st_uid != _find_owner(path):
         raise _not_ours(path, status.st_uid)
     _close_to_others(path, status.st_mode)
 
@@ -106,6 +107,21 @@ def _make(path: str) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "is not a folder", path) from None
     else:
         os.chmod(path, FOLDER_MODE)  # the umask may have taken the owner's own rights
+
+
+def _find_owner(path: str) -> int | None:
+    """The owner of files that this process makes in a folder: another user on some file systems, as for root on NFS.
+    None where it may not make any."""
+    name = os.path.join(path, f".owner-{secrets.token_hex(8)}")
+    try:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    except OSError:
+        return None
+    try:
+        return os.fstat(file).st_uid
+    finally:
+        os.close(file)
+        os.unlink(name)
 
 
 def _close_to_others(path: str, mode: int) -> None:

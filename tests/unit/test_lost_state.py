@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import stat
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -401,6 +403,28 @@ def test_another_users_state_folder_is_refused(shared: Path) -> None:
     os.chown(folder, 12346, 12346)
     with as_user(12345), pytest.raises(PermissionError, match="belongs to user 12346"):
         make_private_root(str(folder), lambda name: True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_state_is_kept_where_the_file_system_calls_this_user_another_one(shared: Path) -> None:
+    """As root on NFS, whose files belong to another user."""
+    shared.chmod(0o777)
+    library, failures = ctypes.CDLL(None), list[BaseException]()
+
+    def run() -> None:
+        library.setfsuid(12345)  # of this thread
+        try:
+            for _ in range(2):
+                StateFolder(str(shared / "state"), "test").close()
+            assert (shared / "state").stat().st_uid == 12345
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert not failures, failures
+    assert os.listdir(shared / "state") == ["lock"]
 
 
 class as_user:  # noqa: N801 - reads as a word
