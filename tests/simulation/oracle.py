@@ -105,11 +105,12 @@ class Oracle:
         below = [each for each in self._claims.values() if each.epoch < claim.epoch]
         newest = max(below, key=lambda each: each.epoch, default=None)
         if key not in self._claims and newest is not None and newest.owner != claim.owner:
-            slot.foreign_claims += 1
+            run = next(run for run in reversed(slot.runs) if run.began <= claim.time)
+            run.foreign_claims += 1
             self._world.counts["claim above another owner's"] += 1
-            if not slot.takeover:
+            if not run.takeover:
                 self.fail(f"P6: {slot.name} claimed {key} above another owner's, and was not told to take over")
-            if slot.foreign_claims > 1:
+            if run.foreign_claims > 1:
                 self.fail(f"takeover: {slot.name} claimed {key} above another owner's a second time by one flag")
         self._claims[key] = claim
 

@@ -343,8 +343,11 @@ def _find(rule: Rule, seeds: list[int], seconds: str) -> str | None:
         run = subprocess.run(
             command, cwd=folder, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
         )
-    match = re.search(r"^seed .*", run.stdout, re.MULTILINE)
-    return match[0][:200] if match else (run.stderr[-200:] or None)
+    match = re.search(r"^seed (\d+), .*", run.stdout, re.MULTILINE)
+    if match is None:
+        return run.stderr[-200:] or None
+    whole = subprocess.run([*command[:3], "--seed", match[1]], cwd=ROOT, capture_output=True, check=False)
+    return match[0][:200] if whole.returncode == 0 else f"FAILS WITH THE RULE, TOO: {match[0][:200]}"
 
 
 if __name__ == "__main__":

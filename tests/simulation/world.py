@@ -7,6 +7,7 @@ import logging
 import os
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from tests.simulation.readers import Readers
 from tests.simulation.records import record
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import Bucket, Creation, Folder, RootedStore, SimulatedStore, Weather
+from tests.simulation.threads import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,6 +52,18 @@ read."""
 REST_SECONDS = (5.0, 100.0, 1200.0)
 
 
+@dataclass(slots=True)
+class Run:
+    """One process of a daemon."""
+
+    began: int
+    """Microseconds since 1970."""
+    takeover: bool
+    """Whether it was told to take over."""
+    foreign_claims: int = 0
+    """How often it decided to claim above another owner's claim. A later run may be the one that puts the claim."""
+
+
 class Slot:
     """A place for a daemon: its state outlasts it."""
 
@@ -59,12 +73,9 @@ class Slot:
         self.replicator: Replicator | None = None
         self.exit: LitelogError | None = None
         """What the last run ended with."""
-        self.takeover = False
-        """Whether the run at hand was told to take over."""
+        self.runs: list[Run] = []
         self.has_claimed = False
         """Whether it has ever claimed the replica."""
-        self.foreign_claims = 0
-        """How often the run at hand has claimed above another owner's claim."""
 
     @property
     def is_running(self) -> bool:
@@ -174,7 +185,8 @@ class World:
         if slot.is_running or (self.bucket.is_away and not slot.has_claimed):
             return
         slot.process = process = Process(who, ROOM)
-        slot.exit, slot.takeover, slot.foreign_claims = None, takeover, 0
+        slot.exit = None
+        slot.runs.append(Run(round((EPOCH + self.scheduler.now) * 1e6), takeover))
         self.scheduler.spawn(process, "main", lambda: self._run_daemon(slot, process, takeover))
         self.counts["start with takeover" if takeover else "start"] += 1
 
