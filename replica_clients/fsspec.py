@@ -45,7 +45,8 @@ MAX_REASON_CHARACTERS = 400
 
 _NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
 _SPARING_FOLDERS = frozenset({"sftp", "ssh", "smb", "ftp"})
-"""Whose servers refuse to delete a folder as a file."""
+"""Whose servers refuse to delete a folder as a file. The package sshfs, which is asynchronous, has errors of its own for
+that."""
 
 _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
 
@@ -88,7 +89,7 @@ class FsspecStore:
         self._bucket_seen = False
         self._secrets = secrets
         self._connections = Connections(connect, shared=is_shared(kind))
-        self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind))
+        self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind)) and not kind.async_impl
         self._creation: Creation = choose_creation(protocols_of(kind))
         self.fences = self._creation.fences
         self._anchor: str | None = None
