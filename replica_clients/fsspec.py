@@ -45,8 +45,7 @@ MAX_REASON_CHARACTERS = 400
 
 _NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
 _SPARING_FOLDERS = frozenset({"sftp", "ssh", "smb", "ftp"})
-"""Whose servers refuse to delete a folder as a file. The package sshfs, which is asynchronous, has errors of its own for
-that."""
+"""Whose servers refuse to delete a folder as a file. The asynchronous class of sftp has other errors for that."""
 
 _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
 
