@@ -7,6 +7,8 @@ every step comes between every two requests once.
 from __future__ import annotations
 
 from functools import partial
+from random import Random
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +17,11 @@ from litelog.claim import Relation
 from litelog.layout import parse_sealed, parse_wal, sealed_key, snapshot_key, wal_key
 from litelog.position import Position
 from litelog.verify.execution import Acknowledged
+from litelog.verify.scrubbing import Scrub, ScrubSettings
 from litelog.wal_segment import digest
+from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
-from tests.unit.replica_builder import ReplicaBuilder
+from tests.unit.replica_builder import FORMAT, ReplicaBuilder
 from tests.unit.verify_helper import LOG, everything, found, verified
 
 if TYPE_CHECKING:
@@ -187,6 +191,26 @@ def test_what_an_owner_does_meanwhile_is_no_anomaly(make: Callable[[], Scene]) -
 def test_all_at_once_between_two_requests_is_no_anomaly(make: Callable[[], Scene]) -> None:
     for after, report in sweep(partial(make_all_at_once, make)):
         assert found(report) == [], (after, report.anomalies)
+
+
+@OWNERS
+def test_a_scrub_in_the_background_finds_nothing_where_its_owner_is_at_work(
+    make: Callable[[], Scene], tmp_path: Path
+) -> None:
+    for after in range(0, 12, 3):
+        builder, steps = make()
+        scrub = Scrub(
+            Stepping(builder.store, steps, after),
+            ScrubSettings(interval=3600.0, rate=1 << 30),
+            str(tmp_path),
+            formats=lambda _: FORMAT,
+            acknowledged=lambda: None,
+            clock=ManualClock(),
+            random=Random(1),
+        )
+        done = scrub.run(Event())
+        assert done is not None
+        assert (done[0].anomalies, done[0].unread, done[1]) == (0, 0, []), after
 
 
 def test_a_sealed_segment_that_came_after_the_listing_is_verified() -> None:
