@@ -26,7 +26,14 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.place import Place
-from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError, ReplicaUnavailableError, SucceededError
+from litelog.object_store import ObjectReplicaClient
+from litelog.shipping.fencing import (
+    LostRaceError,
+    NotCreateOnlyError,
+    ReplicaUnavailableError,
+    SucceededError,
+    require_newest,
+)
 from litelog.shipping.pair import Source
 from litelog.shipping.replica_state import ReplicaState, StateError, StateFolder
 from replica_clients.memory import MemoryStore
@@ -452,7 +459,7 @@ def test_a_replica_without_our_claim_is_unavailable_and_nothing_is_put_there(
 
 
 def test_another_replica_in_its_place_is_unavailable_too(
-    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()
@@ -464,6 +471,21 @@ def test_another_replica_in_its_place_is_unavailable_too(
     with pytest.raises(ReplicaUnavailableError, match=r"is of generation \w+ of owner \w+ on b\.example, not"):
         Daemon(log, other, state).sync()
     assert objects(other) == before
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []  # nothing was lost
+
+
+def test_the_newer_claims_of_another_replica_fence_nobody(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    other = MemoryStore("test")
+    for number in range(3):
+        Daemon(log, other, str(tmp_path / f"state.{number}"), seed=1 + number, takeover=True).sync()
+    (mine,) = daemon.claims
+    with pytest.raises(ReplicaUnavailableError, match="is of generation"):
+        require_newest(ObjectReplicaClient(other), mine)
+    require_newest(ObjectReplicaClient(store), mine)
 
 
 def test_a_replica_that_is_forgotten_begins_again_where_it_is_empty(
