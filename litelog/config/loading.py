@@ -12,7 +12,6 @@ from litelog.config.document import Document, Place, Problem, read_document
 from litelog.config.fields import FROM_DOCUMENT
 from litelog.config.models import Config, Location, known_keys, same_places, spell, written
 from litelog.errors import ConfigError, InvalidConfigError
-from litelog.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -82,9 +81,12 @@ def make_config(source: str, values: Mapping[str, Any]) -> Config:
 
 def _read_file(path: str) -> str:
     try:
-        body = read_regular(path, MAX_FILE_BYTES)
+        with open(path, "rb") as file:  # a pipe, too: shells pass one for --config <(COMMAND)
+            body = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(body) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,9 +254,8 @@ def test_a_pipe_in_the_place_of_a_lock_or_a_request_is_refused(tmp_path: Path) -
 # --- configuration
 
 
-def test_a_pipe_in_the_place_of_configuration_is_refused(tmp_path: Path, pipe: str) -> None:
+def test_a_pipe_in_the_place_of_a_secret_is_refused(tmp_path: Path, pipe: str) -> None:
     for work in (
-        lambda: load_config(Path(pipe), {}),
         lambda: TokenFile(pipe),
         lambda: Variables({CREDENTIALS: str(tmp_path)})["pipe"],
         lambda: read_settings("s3://bucket", {"sse-customer-key-file": pipe}),
@@ -267,6 +267,14 @@ def test_a_pipe_in_the_place_of_configuration_is_refused(tmp_path: Path, pipe: s
         at_once(lambda: DaemonClient("127.0.0.1:1", pipe)._headers())
 
 
+def test_configuration_is_read_from_a_pipe_that_a_shell_passes(tmp_path: Path, pipe: str) -> None:
+    text = f"logs: [{{path: {tmp_path}/log, replicas: [{{url: 'file://{tmp_path}/replica'}}]}}]"
+    with ThreadPoolExecutor(1) as writer:
+        written = writer.submit(Path(pipe).write_text, text)
+        assert [log.path for log in load_config(Path(pipe), {}).logs] == [f"{tmp_path}/log"]
+        assert written.result(10)
+
+
 # --- all of the code
 
 SOURCES = Path(__file__).parents[2]
@@ -275,6 +283,7 @@ NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE
 KNOWN = {
     "litelog/regular_files.py": "the helper itself",
     "litelog/clock.py": "a file of the kernel's",
+    "litelog/config/loading.py": "the file that a person names, which may be a pipe",
     "litelog/spark/java.py": "the user's own cache",
     "litelog/spark/jobs/export_task.py": "a file that this process made in a private folder",
     "cmd/litelog_cli/main.py": "the standard streams",
