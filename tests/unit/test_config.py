@@ -290,7 +290,7 @@ def test_what_is_no_configuration_at_all_is_told_with_its_line(text: str, proble
 def test_every_configuration_error_exits_as_usage(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file") as missing:
         load_config(tmp_path / "missing.yml", {})
-    with pytest.raises(ConfigError, match="is a folder, and not a regular file"):
+    with pytest.raises(ConfigError, match="Is a directory"):
         load_config(tmp_path, {})
     (tmp_path / "latin").write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(ConfigError, match="line 2: not UTF-8"):
