@@ -22,6 +22,7 @@ pytest.importorskip("trustme")
 import trustme
 
 from litelog.errors import ExitCode
+from litelog.store_trial import RACERS
 from tests.servers import (
     CREDENTIALS,
     REGION,
@@ -162,7 +163,8 @@ def test_a_daemon_without_permission_says_so_and_asks_seldom(litelog: Command, s
         code, last = ends(litelog, process)
     assert code == ExitCode.FINAL_SYNC_FAILED
     assert "grant s3:PutObject" in last
-    assert len(counted.requests) <= MAX_REQUESTS
+    races = 2 * (RACERS + 2)  # before a claim, at the start and at the end: each put of one is refused
+    assert len(counted.requests) <= MAX_REQUESTS + races
     assert litelog("cat", "second").out.count("\n") == 10
 
 
