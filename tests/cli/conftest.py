@@ -84,15 +84,16 @@ class Command:
         self.processes.append(process)
         return process
 
-    def wait_for_line(self, process: subprocess.Popen[str], text: str) -> list[str]:
-        """Read what a process logs until a line holds ``text``: those lines."""
+    def wait_for_line(self, process: subprocess.Popen[str], *texts: str) -> list[str]:
+        """Read what a process logs until each of ``texts`` was in a line, in any order: those lines."""
         assert process.stderr
-        said = []
+        said, awaited = [], set(texts)
         for line in process.stderr:
             said.append(line)
-            if text in line:
+            awaited = {text for text in awaited if text not in line}
+            if not awaited:
                 return said
-        raise AssertionError(f"the process ended before it said {text!r}: {said}")
+        raise AssertionError(f"the process ended before it said {awaited}: {said}")
 
     def lines(self, count: int, log: str = "log") -> str:
         """Append so many lines to the log, and give them back."""

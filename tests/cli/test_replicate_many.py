@@ -104,8 +104,7 @@ def test_events_that_nobody_reads_do_not_hold_up_the_end(tree: Command) -> None:
     tree.wait_for_line(process, "kafka/orders")
     for number in range(logs):
         append(tree, f"logs/new/{number}", "one\n")
-    for number in range(logs):
-        tree.wait_for_line(process, f"replicas/new/{number}:")
+    tree.wait_for_line(process, *(f"replicas/new/{number}:" for number in range(logs)))
     process.send_signal(signal.SIGTERM)
     assert process.wait(240) == ExitCode.DONE
     for number in range(logs):
