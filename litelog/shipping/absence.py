@@ -58,7 +58,7 @@ class Absence:
                 return None  # by a run that was killed before its state told
             self._free = place.index
             find_files = partial(_find_upto, self._contact.files, place, self._last)
-            contact = self._contact.seal(self._claim, place, find_files, shipped=shipped)
+            contact = self._contact.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)
             self._contact = None
             self._sealed = {one.entry.index: one for one in contact.sealed}
         sealed = self._sealed.get(place.index)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, cast
 
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
+from litelog.frame_table import Marks
 from litelog.position import Position, generation
 from litelog.sealing import FinishedSegment, Sealing
 from litelog.shipping.finished_files import UNFIT, FinishedFiles, UnfitError, holds
 from litelog.shipping.listener import Sealed
+from litelog.shipping.marks import NO_MARKS
 from litelog.shipping.sealer import TakenError, read_sealed_footer
 from litelog.shipping.sealing_job import SealingJob, Turns, UnderWayError
 from litelog.snapshot_entries import SnapshotEntry, make_entry
@@ -97,6 +99,7 @@ class FirstContact:
         self._counting = threading.Lock()
         self._left = 0
         self._shipped = 0
+        self._marks = NO_MARKS
         self._stopped = False
 
     @property
@@ -121,18 +124,22 @@ class FirstContact:
         find_files: Callable[[], Sequence[str]],
         known: Iterable[SnapshotEntry] = (),
         shipped: int = 0,
+        *,
+        may_be_begun: bool = False,
     ) -> Contact:
         """Seal what ``find_files`` finds, which is log segments as a follower at ``start`` comes to.
 
         ``known``: what the predecessor's newest snapshot names; ``shipped``: the time at which the object before was
-        shipped, microseconds. Raises UnderWayError until it is done: ask for the same again then. StoreError,
-        TakenError, CorruptObjectError, SourceError: ask again to go on; what is there is adopted.
+        shipped, microseconds; ``may_be_begun``: an earlier run's put may still bring a WAL segment of them, which then
+        states another time. Raises UnderWayError until it is done: ask for the same again then. StoreError, TakenError,
+        CorruptObjectError, SourceError: ask again to go on; what is there is adopted.
         """
         wanted = (claim.generation, start.index)
         if self._job is None or self._wanted != wanted:
             if self._job is not None and self.busy:
                 self._job.stop()  # nobody wants it any more
                 raise UnderWayError
+            self._marks = NO_MARKS if may_be_begun else Marks((), ())
             self._begin(claim, start, find_files(), known, shipped)
             self._wanted = wanted
         assert self._job is not None
@@ -253,6 +260,7 @@ class FirstContact:
             shipped=max(self._clock.now(), self._shipped),
             expect=expect,
             path=path,
+            marks=self._marks,
         )
 
         def read(offset: int, length: int) -> bytes:

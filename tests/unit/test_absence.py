@@ -32,8 +32,10 @@ from tests.unit.test_first_contact import KilledError, KillingStore
 from tests.unit.verify_helper import found, verified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    from typing_extensions import Buffer
 
     from litelog.object_store import ObjectStore
 
@@ -301,6 +303,44 @@ def test_what_a_killed_run_began_as_wal_segments_goes_on_as_wal_segments(
     assert sorted(finals(store)) == [3]
     assert {header["index"] for header in headers(store) if header["length"]} == {1, 2, 4}
     check_readers(store, log, tmp_path / "out")
+
+
+def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_does_not_contradict_that(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Its put was given up, the daemon was started again, and only then the store carried the put out."""
+    leave(log, store, state, clock)
+
+    class Late(CountingStore):
+        held: tuple[str, list[bytes]] | None = None
+        arrived = False
+
+        def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+            position = parse_wal(key)
+            if position is not None and (position.index, position.offset) == (2, 0) and self.held is None:
+                self.held = (key, [bytes(piece) for piece in body])
+                raise StoreError("put", key, "timed out")
+            if key.endswith("/segments/0000000000000002.segment.lz4") and self.held is not None:
+                self.arrived = True
+                super().put(*self.held, create_only=create_only)
+            super().put(key, body, create_only=create_only)
+
+    late = Late(store)
+    daemon = start(log, late, state, clock)
+    daemon.sync()
+    log.roll(2)
+    with pytest.raises(StoreError, match="timed out"):
+        daemon.sync()
+    daemon.crash()
+    clock.advance(100)
+    log.append(1)
+    log.roll(1)
+    daemon = start(log, late, state, clock)
+    daemon.sync()
+    daemon.replica.archive.finish()  # type: ignore[union-attr]
+    assert late.arrived
+    assert found(verified(store)) == []
+    check_readers(store, log, tmp_path)
 
 
 @pytest.mark.parametrize("rolled", [False, True])
