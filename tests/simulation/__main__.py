@@ -13,9 +13,11 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from tests.simulation.guards import GUARDS
 from tests.simulation.plan import Plan, draw
 from tests.simulation.scheduler import ViolationError
 from tests.simulation.shrinking import shrink
@@ -41,8 +43,8 @@ def main() -> int:
     failed: list[int] = []
     hours = 0.0
     began = time.perf_counter()
-    for seed in _seeds(arguments):
-        plan = _leave_out(draw(seed), arguments)
+    for name, drawn in _plans(arguments):
+        seed, plan = drawn.seed, _leave_out(drawn, arguments)
         if arguments.steps:
             print(plan.settings)
             for number, step in zip(plan.numbers, plan.steps, strict=True):
@@ -51,12 +53,15 @@ def main() -> int:
         hours += elapsed / 3600
         if violation is not None:
             failed.append(seed)
-            print(f"seed {seed}, {elapsed:.1f} s: {violation}", flush=True)
+            said = f"plan '{name}', " if name else ""
+            print(f"{said}seed {seed}, {elapsed:.1f} s: {violation}", flush=True)
             if arguments.shrink:
                 plan = shrink(plan, str(violation), lambda smaller: str(simulate(smaller, substitution, Counter())[0]))
             kept = ",".join(map(str, plan.numbers))
             print(
-                f"  replay: python -m tests.simulation --seed {seed} --keep {kept or 'none'} --steps --talk", flush=True
+                f"  replay: python -m tests.simulation {f'--plan {name!r} ' if name else ''}"
+                f"--seed {seed} --keep {kept or 'none'} --steps --talk",
+                flush=True,
             )
             if not arguments.go_on:
                 break
@@ -75,9 +80,23 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _plans(arguments: argparse.Namespace) -> Iterable[tuple[str, Plan]]:
+    """What is simulated, and its name: of a plan that guards a rule the seed changes the order of events alone."""
+    if arguments.guards:
+        return GUARDS.items()
+    if arguments.plan is None:
+        return (("", draw(seed)) for seed in _seeds(arguments))
+    guard = GUARDS[arguments.plan]
+    if arguments.seed is None and arguments.seeds is None:
+        return [(arguments.plan, guard)]
+    return ((arguments.plan, replace(guard, seed=seed)) for seed in _seeds(arguments))
+
+
 def _seeds(arguments: argparse.Namespace) -> Iterable[int]:
     if arguments.seed is not None:
         return [arguments.seed]
+    if arguments.seeds is None:
+        return range(20)
     if "," in arguments.seeds:
         return map(int, arguments.seeds.split(","))
     first, dash, last = arguments.seeds.partition("-")
@@ -128,7 +147,9 @@ def _close_all(folder: str) -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates, each seed anew.")
     parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--seeds", default="0-19", metavar="FIRST-[LAST]")
+    parser.add_argument("--seeds", metavar="FIRST-[LAST]", help="0-19, if nothing is said")
+    parser.add_argument("--plan", choices=sorted(GUARDS), help="one that guards a rule, rather than those of seeds")
+    parser.add_argument("--guards", action="store_true", help="all plans that guard a rule, each with its own seed")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after so long")
     parser.add_argument("--hours", type=float, default=math.inf, help="begin none after so many simulated hours")
     parser.add_argument("--keep", metavar="NUMBERS", help="only these steps of the plan")

@@ -32,6 +32,7 @@ from tests.simulation.store import SimulatedStore
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
+    from litelog.object_store import ObjectStore
     from litelog.shipping.listener import Shipped
     from tests.simulation.scheduler import Process
     from tests.simulation.world import Slot, World
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 FORMAT = LitelogFormat()
 LOOK_SECONDS = 1.0
 """How soon after a step the replica is restored; at most once in so long."""
+
+QUIET_REQUESTS = 1000
+"""More in five minutes are a loop."""
 
 POINTS = 40
 """How many points are remembered, to be restored to later."""
@@ -67,6 +71,9 @@ class Oracle:
         """By log segment, where what was acknowledged ends."""
         self.lost: set[str] = set()
         """What the store has lost."""
+        self._must_notice = False
+        self._replaced_until = 0.0
+        """Until when the replica may lack what came back to the log."""
         self._loud_before = 0
         self._sealed: set[str] = set()
         self._owed: dict[str, int] = {}
@@ -120,11 +127,16 @@ class Oracle:
         if folder == self._world.log and FORMAT.segment_order(name) is not None:
             self._read(name)
 
-    def lose(self, key: str) -> None:
-        """The store has lost an object."""
+    def lose(self, key: str, *, is_looked_for: bool = False) -> None:
+        """The store has lost an object. ``is_looked_for``: somebody has a reason to notice before the end."""
+        self._must_notice = self._must_notice or is_looked_for
         if not self.lost:
             self._loud_before = self._loudness()
         self.lost.add(key)
+
+    def log_replaced(self, until: float) -> None:
+        """A copy took the place of the log's folder: until then, its daemon may not have seen that."""
+        self._replaced_until = until
 
     def exited(self, slot: Slot, error: LitelogError | None) -> None:
         """A daemon has ended by itself."""
@@ -264,6 +276,8 @@ class Oracle:
         if not (gone and self._keeps_promises):
             return
         still = [name for name in gone if os.path.exists(os.path.join(self._world.log, name))]
+        if self._world.scheduler.now < self._replaced_until:
+            return
         if still and settings["retention"] is None:
             self.fail(f"P8: {still[0]} is still in the log, and not in a default restore")
         if settings["snapshot_policy"] == "keep" and settings["retention"] is None:
@@ -327,12 +341,20 @@ class Oracle:
             if self.promised.get(name, 0) < owed and name not in self._sealed:
                 self.fail(f"P10: {same[0].name} has shipped {name} up to {self.promised.get(name, 0)} of {owed}")
 
+    def check_quiet(self, requests: int) -> None:
+        """Daemons that have nothing left to do send few requests (P10)."""
+        if requests > QUIET_REQUESTS:
+            self.fail(f"P10: the daemons sent {requests} requests, and had nothing left to do")
+
     def check_end(self) -> None:
         """Everything is shipped, and nothing is wrong with the replica (P5, P10)."""
         if not self._running():
             self.fail(f"P10: no daemon is left: {[str(slot.exit) for slot in self._world.slots.values()]}")
         self.read_truth()
-        if self.lost and not (self._world.settings["scrub_interval"] and self._may_be_whole()):
+        looks = self._must_notice or self._world.settings["scrub_interval"]
+        if self.lost and not (looks and self._may_be_whole()):
+            if self._must_notice:
+                self._restore(Target())  # what is whole after what was lost
             return  # nobody looks where nobody reads
         for name, body in self._log().items():
             self.promised[name] = max(self.promised.get(name, 0), _end_of_commits(name, body))
@@ -343,6 +365,18 @@ class Oracle:
         harmful = [anomaly for anomaly in report.anomalies if anomaly.harmful]
         if harmful and not self.lost:
             self.fail(f"P5: verify finds {harmful[0]}")
+
+    def verify(self, store: ObjectStore) -> None:
+        """Beside an owner at work, whose doings explain what changes meanwhile (P5). In a task."""
+        try:
+            report = verify(store, formats=lambda _: FORMAT, parallelism=1)
+        except LitelogError as error:
+            self._world.counts[f"verify: {type(error).__name__}"] += 1
+            return
+        self._world.counts["verified beside an owner at work"] += 1
+        harmful = [anomaly for anomaly in report.anomalies if anomaly.harmful]
+        if harmful and not self.lost:
+            self.fail(f"P5: verify finds {harmful[0]}, of a replica that is being written")
 
     def _may_be_whole(self) -> bool:
         """Whether what the store lost can be shipped again; where it cannot, that was said."""

@@ -16,17 +16,34 @@ LAST_SECONDS = 200.0
 
 
 @dataclass(frozen=True, slots=True)
+class When:
+    """A step of the protocol: what a process asks the store for."""
+
+    who: str
+    request: str
+    """A regular expression for the operation and the key: ``put epochs/``, ``put .*/snapshots/``."""
+    moment: str = "before"
+    """``before``: the request is about to be sent; ``done``: it was carried out, and its sender does not know yet."""
+    count: int = 1
+    """The how-manieth of them, from the time of the plan's step on."""
+
+    def __str__(self) -> str:
+        return f" when {self.who}: {self.request} ({self.moment}, {self.count})"
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happens at a time, in virtual seconds."""
+    """Something that happens at a time, in virtual seconds, or at a step of the protocol that comes after that time."""
 
     at: float
     do: str
     """A method of World, which gets the arguments."""
     arguments: dict[str, Any] = field(default_factory=dict)
+    when: When | None = None
 
     def __str__(self) -> str:
         said = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.at:9.1f} s  {self.do}({said})"
+        return f"{self.at:9.1f} s  {self.do}({said}){self.when or ''}"
 
 
 @dataclass(frozen=True, slots=True)

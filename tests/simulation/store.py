@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,6 +56,19 @@ class Weather:
     """Nothing is answered: half of the requests fail at once, half when their time is over."""
 
 
+@dataclass(slots=True)
+class Mishap:
+    """What happens to the next requests of one kind."""
+
+    who: str
+    request: str
+    """As in ``plan.When``."""
+    kind: str
+    """``before``, ``after``, ``throttled``: as in Weather."""
+    count: int
+    retry_after: float | None = None
+
+
 class Creation(StrEnum):
     """What a store does with a create-only put."""
 
@@ -76,6 +90,9 @@ class Bucket:
     objects: dict[str, bytes] = field(default_factory=dict)
     weather: Weather = field(default_factory=Weather)
     on_put: Callable[[str, bytes], None] = lambda _key, _body: None
+    on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
+    """Called before a request is sent, and once it was carried out: who sent it, the moment, operation and key."""
+    mishaps: list[Mishap] = field(default_factory=list)
     is_away = False
 
     def keys(self) -> list[str]:
@@ -161,6 +178,8 @@ class Folder:
         self.counts = counts
         self.weather = Weather()
         self.on_put: Callable[[str, bytes], None] = lambda _key, _body: None
+        self.on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
+        self.mishaps: list[Mishap] = []
         self.is_away = False
 
     def keys(self) -> list[str]:
@@ -284,34 +303,48 @@ class SimulatedStore:
         if self._scheduler.current is None:
             return carry_out()
         weather, chance = self.bucket.weather, self._random.random
+        who, request = self._scheduler.current.process.name, f"{operation} {key}"
+        self.bucket.on_request(who, "before", request)
         self._scheduler.seam()
+        mishap = self._find_mishap(who, request)
         there, back = (weather.latency * (0.5 + chance()) for _ in range(2))
         if weather.down:
             self._scheduler.sleep(there + back if chance() < 0.5 else CLIENT_SECONDS)
             raise self._failure(operation, key, "down")
-        if chance() < weather.throttled:
+        if chance() < weather.throttled or (mishap is not None and mishap.kind == "throttled"):
             self._scheduler.sleep(there + back)
             self._note("throttled")
-            after = self._random.choice((None, 1.0, 5.0, 120.0))
+            after = self._random.choice((None, 1.0, 5.0, 120.0)) if mishap is None else mishap.retry_after
             raise StoreError(operation, key, "simulated: slow down", retry_after=after)
-        if chance() < weather.before:
+        if chance() < weather.before or (mishap is not None and mishap.kind == "before"):
             self._scheduler.sleep(there + back)
             raise self._failure(operation, key, "before")
         if chance() < weather.late:
             there += CLIENT_SECONDS * self._random.choice((0.7, 1.0, 1.5, 20.0))
-        what = f"{self._scheduler.current.process.name}: {operation} {key}"
         outcome: list[tuple[Any, BaseException | None]] = []
-        self._scheduler.after(there, lambda: outcome.append(self._arrive(what, carry_out)))
+
+        def arrive() -> None:
+            outcome.append(self._arrive(f"{who}: {request}", carry_out))
+            self.bucket.on_request(who, "done", request)
+
+        self._scheduler.after(there, arrive)
         self._scheduler.sleep(min(there + back, CLIENT_SECONDS))
         self._scheduler.seam()
         if not outcome:
             raise self._failure(operation, key, "late")
-        if chance() < weather.after:
+        if chance() < weather.after or (mishap is not None and mishap.kind == "after"):
             raise self._failure(operation, key, "after")
         result, error = outcome[0]
         if error is not None:
             raise error
         return result
+
+    def _find_mishap(self, who: str, request: str) -> Mishap | None:
+        for mishap in self.bucket.mishaps:
+            if mishap.count and mishap.who == who and re.match(mishap.request, request):
+                mishap.count -= 1
+                return mishap
+        return None
 
     def _arrive(self, what: str, carry_out: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         self._say(what)

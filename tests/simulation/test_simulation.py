@@ -39,6 +39,13 @@ def test_no_promise_is_broken_in_simulated_hours(share: int) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.timeout(600)
+def test_each_plan_that_guards_a_rule_breaks_no_promise() -> None:
+    run = _simulate("--guards", "--go-on")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.process
 def test_a_seed_is_replayed_to_the_last_turn() -> None:
     runs = [_simulate("--seed", "0", "--keep", "0,1", "--table") for _ in range(2)]
     tables = [[line for line in run.stdout.splitlines() if "simulated hours" not in line] for run in runs]

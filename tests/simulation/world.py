@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
+import shutil
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from tests.simulation.plan import DAEMONS, Plan, Step
 from tests.simulation.readers import Readers
 from tests.simulation.records import record
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.store import Bucket, Creation, Folder, RootedStore, SimulatedStore, Weather
+from tests.simulation.store import Bucket, Creation, Folder, Mishap, RootedStore, SimulatedStore, Weather
 from tests.simulation.threads import EPOCH
 
 if TYPE_CHECKING:
@@ -49,6 +51,12 @@ SETTLING_SECONDS = 900.0
 """How long after the writer's end nothing is left to do: what is finished is sealed, what the readers have heard is
 read."""
 
+LATER_FACTOR = 20
+"""How much slower the writer of a plan that guards a rule is after the plan's end."""
+
+QUIET_SECONDS = 300.0
+"""How long the daemons are watched at the end: they have nothing left to do."""
+
 REST_SECONDS = (5.0, 100.0, 1200.0)
 
 
@@ -62,6 +70,14 @@ class Run:
     """Whether it was told to take over."""
     foreign_claims: int = 0
     """How often it decided to claim above another owner's claim. A later run may be the one that puts the claim."""
+
+
+class _Awaited:
+    """A step that waits for a step of the protocol."""
+
+    def __init__(self, step: Step, left: int) -> None:
+        self.step = step
+        self.left = left
 
 
 class Slot:
@@ -111,6 +127,9 @@ class World:
         self.written = 0
         """Records that the writer was told are durable."""
         self.boots = 0
+        self.awaited: list[_Awaited] = []
+        self.requests = 0
+        """That daemons have sent."""
         self.armed: list[tuple[Process, str, Callable[[], None]]] = []
         self.opened: dict[int, Process] = {}
         self._network = Random(f"network {plan.seed}")
@@ -118,6 +137,7 @@ class World:
         substitution.install(self.scheduler, plan.seed, self.open_store, lambda: f"boot {self.boots}")
         self.oracle = Oracle(self)
         self.bucket.on_put = self.oracle.put
+        self.bucket.on_request = self._notice
         self.disks.on_open = self._note_opened
         self.disks.on_unlink = self.oracle.unlinked
 
@@ -153,12 +173,32 @@ class World:
             print(f"{self.scheduler.now:10.3f} {what}")
 
     def _do(self, step: Step) -> None:
+        if step.when is not None:
+            self.awaited.append(_Awaited(step, step.when.count))
+        else:
+            self._carry_out(step)
+
+    def _notice(self, who: str, moment: str, request: str) -> None:
+        """A request is about to be sent, or was carried out: do what waited for that."""
+        self.requests += moment == "before" and who in self.slots
+        for awaited in list(self.awaited):
+            when = awaited.step.when
+            assert when is not None
+            if (when.who, when.moment) == (who, moment) and re.match(when.request, request):
+                awaited.left -= 1
+                if not awaited.left:
+                    self.awaited.remove(awaited)
+                    self._carry_out(awaited.step)
+
+    def _carry_out(self, step: Step) -> None:
         self.say(f"--- {step.do} {step.arguments}")
         getattr(self, step.do)(**step.arguments)
         self.oracle.look_soon()
 
     def _settle(self) -> None:
         self.clear_weather()
+        self.awaited.clear()
+        self.bucket.mishaps.clear()
         self.bucket.come_back()
         self.room.full = self.room.broken = False
         for slot in self.slots.values():
@@ -175,7 +215,10 @@ class World:
             self.counts["nobody was left: an operator takes over"] += 1
         self.scheduler.run(self.scheduler.now + 60.0)
         self.writing = False
-        self.scheduler.run(self.scheduler.now + SETTLING_SECONDS)
+        self.scheduler.run(self.scheduler.now + SETTLING_SECONDS - QUIET_SECONDS)
+        before = self.requests
+        self.scheduler.run(self.scheduler.now + QUIET_SECONDS)
+        self.oracle.check_quiet(self.requests - before)
 
     # --- steps
 
@@ -265,6 +308,55 @@ class World:
             key = keys.pop((choice * 7919 + number * 104729) % len(keys))
             self.bucket.lose(key)
             self.oracle.lose(key)
+
+    def lose_object(self, request: str, which: int) -> None:
+        """The store loses one of those whose keys match: 0 the first, -1 the last. Somebody has a reason to look: the
+        plan sees to it that the owner fails, restarts, or checks."""
+        keys = list(filter(re.compile(request).match, self.bucket.keys()))
+        if keys:
+            self.bucket.lose(keys[which])
+            self.oracle.lose(keys[which], is_looked_for=True)
+
+    def fail_requests(self, who: str, request: str, kind: str, count: int, retry_after: float | None = None) -> None:
+        """The next of these requests meet that."""
+        self.bucket.mishaps.append(Mishap(who, request, kind, count, retry_after))
+
+    def keep_state(self, who: str) -> None:
+        """A backup of a daemon's state folder is made."""
+        folder = os.path.join(self.room.root, f"state-{who}")
+        shutil.copytree(folder, os.path.join(self.desk.root, f"backup-{who}"))
+
+    def put_back_state(self, who: str) -> None:
+        """The backup takes the place of the state folder of a daemon that does not run."""
+        folder = os.path.join(self.room.root, f"state-{who}")
+        if not self.slots[who].is_running:
+            shutil.rmtree(folder)
+            shutil.copytree(os.path.join(self.desk.root, f"backup-{who}"), folder)
+            self.counts["fault: older state"] += 1
+
+    def replace_log(self) -> None:
+        """A copy takes the place of the log's folder, with all that the log has ever held; the writer is started again
+        above it."""
+        if self.writer is not None:
+            self._end(self.writer)
+        self.oracle.read_truth()
+        copy = f"{self.log}.copy"
+        shutil.copytree(self.log, copy)
+        for name, body in self.oracle.truth.items():
+            with open(os.path.join(copy, name), "wb") as file:
+                file.write(body)
+        os.rename(self.log, f"{self.log}.before")
+        os.rename(copy, self.log)
+        shutil.rmtree(f"{self.log}.before")
+        self.oracle.log_replaced(self.scheduler.now + CATCHING_UP_SECONDS)
+        self.counts["fault: log replaced"] += 1
+        self._changed(self.log)
+        self.scheduler.after(1.0, self._begin_writer)
+
+    def verify(self) -> None:
+        """Somebody verifies the replica beside its owner at work, from elsewhere."""
+        process = Process("verifier", "elsewhere")
+        self.scheduler.spawn(process, "verify", lambda: self.oracle.verify(self.open_store()))
 
     def kill_writer(self, calls: int) -> None:
         """SIGKILL of the log's writer; it is started again."""
@@ -391,8 +483,9 @@ class World:
                 writer.append([record(number) for number in range(first, first + count)])
                 self.written = writer.durable_sequence
                 self._changed(self.log)
-                self.scheduler.sleep(self.settings["write_pause"] * random.random() * 2)
-            until = self.scheduler.now + random.choice(REST_SECONDS) * random.random()
+                slower = LATER_FACTOR if "rest" in self.settings and self.scheduler.now > self.plan.end else 1
+                self.scheduler.sleep(self.settings["write_pause"] * random.random() * 2 * slower)
+            until = self.scheduler.now + random.choice(self.settings.get("rest", REST_SECONDS)) * random.random()
             while self.writing and self.scheduler.now < until:
                 self.scheduler.sleep(min(10.0, until - self.scheduler.now + 0.001))
 
