@@ -41,7 +41,7 @@ FORMAT = LitelogFormat()
 LOOK_SECONDS = 1.0
 """How soon after a step the replica is restored; at most once in so long."""
 
-QUIET_REQUESTS = 1000
+QUIET_REQUESTS = 5000
 """More in five minutes are a loop."""
 
 POINTS = 40
