@@ -176,5 +176,8 @@ GUARDS: dict[str, Plan] = {
     "outage and truncation": _plan([Step(60, "outage", {"seconds": 200.0})], truncate=9000, write_pause=0.4, end=300.0),
     "lost answer": _plan([_fail(30, "A", WAL, "after")]),
     "lost answer to the first snapshot": _plan([_take_over(40, "B"), _fail(40, "B", SNAPSHOT, "after")]),
+    "lost only snapshot": _plan(
+        [_lose(25, ".*/snapshots/")], write_pause=0.4, snapshot_segments=1000, snapshot_interval=30.0, end=300.0
+    ),
 }
 """By name, for a rule's ``plan``."""
