@@ -172,7 +172,7 @@ GUARDS: dict[str, Plan] = {
     "power loss after many log segments": _plan(
         [Step(30, "lose_power", {}, When("A", WAL, "before", 3))], fsync="never", write_pause=0.4
     ),
-    "failed put": _plan([_fail(60, "A", WAL, "before")]),
+    "failed put": _plan([_fail(60, "A", WAL, "before")], seed=1),
     "outage and truncation": _plan([Step(60, "outage", {"seconds": 200.0})], truncate=9000, write_pause=0.4, end=300.0),
     "lost answer": _plan([_fail(30, "A", WAL, "after")]),
     "lost answer to the first snapshot": _plan([_take_over(40, "B"), _fail(40, "B", SNAPSHOT, "after")]),
