@@ -11,6 +11,7 @@ import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.destination_threads import destination_of
@@ -40,9 +41,15 @@ LISTED = 1001
 PAGED, PAGE_KEYS = 5, 2
 """Objects in a short listing, and in each of its pages, where a page's size can be chosen: there are three."""
 
+LISTING_TRIES = 4
+"""Listings that may fail: several requests in a row are few where one in three fails, and many to begin again with."""
+
 LISTING_THREADS = 16
 """Puts and deletions of a long listing's objects at a time: over a network each waits for an answer."""
 
+
+_Place = tuple[str, Fencing]
+"""A destination, and the fencing that is asked for there."""
 
 _DECIDED_HERE = frozenset({"file", "local", "memory"})
 """Schemes of stores where the kernel or the interpreter keeps writers apart: nobody doubts those."""
@@ -92,7 +99,9 @@ def try_race(store: ObjectStore, keys: Sequence[str], put: Callable[[str, bytes]
 def try_listing(
     store: ObjectStore, prefix: str, count: int, listing: Callable[[str], Iterator[ObjectInfo]] | None = None
 ) -> None:
-    """List ``count`` new objects, in order and to the end. TrialError, StoreError. They are deleted afterwards.
+    """List ``count`` new objects, in order and to the end; they are deleted afterwards.
+
+    TrialError where the store cannot do that; StoreError where it may have been unavailable.
 
     ``listing``: how, where it is not the store's.
     """
@@ -101,10 +110,7 @@ def try_listing(
         try:
             for _ in pool.map(lambda key: store.put(key, [b"x"], create_only=False), keys):
                 pass
-            try:
-                found = [info.key for info in (listing or store.list)(prefix)]
-            except StoreError as error:
-                raise TrialError(f"{count} objects are there, and their listing fails: {error.reason}") from error
+            found = _list(listing or store.list, prefix, count)
             if sorted(found) != keys:
                 raise TrialError(f"{count} objects are there, and their listing shows {len(found)}")
             if found != keys:
@@ -114,13 +120,31 @@ def try_listing(
                 pass
 
 
+def _list(listing: Callable[[str], Iterator[ObjectInfo]], prefix: str, count: int) -> list[str]:
+    """The keys that a listing of ``count`` objects shows. TrialError, StoreError as ``try_listing`` has them."""
+    failure = StoreError("list", prefix, "")
+    for _ in range(LISTING_TRIES):
+        try:
+            return [info.key for info in listing(prefix)]
+        except StoreError as error:
+            failure = error
+            if not error.retryable:
+                break
+    reason = f"{count} objects are there, and their listing fails: {failure.reason}"
+    if not failure.retryable:
+        raise TrialError(reason) from failure
+    lasting = f"{reason}. If that lasts, {CANNOT_LIST}"  # an outage says nothing about the store
+    raise StoreError("list", prefix, lasting, retry_after=failure.retry_after) from failure
+
+
 class StoreTrials:
     """What this process knows of the destinations that it tried: each is tried once, however many logs go there."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._verdicts: dict[tuple[str, Fencing], UnfitStoreError | None] = {}
-        self._trying: defaultdict[tuple[str, Fencing], threading.Lock] = defaultdict(threading.Lock)
+        self._verdicts: dict[_Place, UnfitStoreError | None] = {}
+        self._passed: set[tuple[_Place, str]] = set()
+        self._trying: defaultdict[_Place, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
 
     def require_fit(
@@ -137,27 +161,35 @@ class StoreTrials:
             trying = self._trying[place]
         with trying:
             if place not in self._verdicts:
-                self._verdicts[place] = self._find_unfit(fencing, store, parts_and_pages)
+                prefix = trial_prefix(self._random.getrandbits(64))
+                self._verdicts[place] = self._find_unfit(place, prefix, store, parts_and_pages)
         if (unfit := self._verdicts[place]) is not None:
             raise unfit
 
     def _find_unfit(
-        self, fencing: Fencing, store: ObjectStore, parts_and_pages: PartsAndPages | None
+        self, place: _Place, prefix: str, store: ObjectStore, parts_and_pages: PartsAndPages | None
     ) -> UnfitStoreError | None:
-        prefix = trial_prefix(self._random.getrandbits(64))
         try:
-            if fencing is Fencing.REQUIRED:
-                try_race(store, race_keys(f"{prefix}race-"))
+            if place[1] is Fencing.REQUIRED:
+                self._once(place, "race", lambda: try_race(store, race_keys(f"{prefix}race-")))
                 if parts_and_pages is not None:
-                    try_race(store, race_keys(f"{prefix}parts-"), in_parts(parts_and_pages))
+                    put = in_parts(parts_and_pages)
+                    self._once(place, "parts", lambda: try_race(store, race_keys(f"{prefix}parts-"), put))
         except TrialError as error:
             return NotCreateOnlyError(prefix, str(error))
         if parts_and_pages is not None:
+            listing = partial(parts_and_pages.list_in_pages, keys=PAGE_KEYS)
             try:
-                try_listing(store, prefix, PAGED, lambda inside: parts_and_pages.list_in_pages(inside, PAGE_KEYS))
+                self._once(place, "pages", lambda: try_listing(store, prefix, PAGED, listing))
             except TrialError as error:
                 return UnfitStoreError("list", prefix, f"{error}: {CANNOT_LIST}")
         return None
+
+    def _once(self, place: _Place, step: str, work: Callable[[], None]) -> None:
+        """Do a step of the trial that has not passed yet: one that failed for an outage does not repeat the others."""
+        if (place, step) not in self._passed:
+            work()
+            self._passed.add((place, step))
 
 
 def try_store(trials: StoreTrials, fencing: Fencing, store: ObjectStore, plain: ObjectStore) -> None:

@@ -106,6 +106,7 @@ def test_the_replicator_itself_comes_through(bench: Bench) -> None:
     bench.append()
     bench.proxy.plan.retry_after = 0
     bench.proxy.plan.at_random(RATE, 4)
+    bench.proxy.plan.enabled = False  # until the store was tried, which takes many more requests than it gets wrong
     query = f"endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout={HASTY}"
     log = {"path": bench.log.folder, "replicas": [{"url": f"s3://{bench.bucket}/replica?{query}"}]}
     config = make_config("test", {"sync_interval": "20ms", "shutdown_timeout": "60s", "logs": [log]})
@@ -113,6 +114,9 @@ def test_the_replicator_itself_comes_through(bench: Bench) -> None:
     thread = threading.Thread(target=replicator.run)
     thread.start()
     pause = threading.Event()
+    while not replicator.is_ready():
+        pause.wait(0.02)
+    bench.proxy.plan.enabled = True
     for _ in range(100):
         bench.append()
         pause.wait(0.02)

@@ -97,12 +97,39 @@ class NoSecondPageStore(InPartsStore):
 
 
 @pytest.mark.parametrize("fencing", Fencing)
-def test_a_store_that_lists_its_first_page_alone_is_refused(
+def test_a_store_that_fails_to_list_its_second_page_is_not_claimed(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, fencing: Fencing
+) -> None:
+    """Whether it lasts cannot be known from one failure: the owner tries again, and says what it is if it does."""
+    inner = MemoryStore()
+    store = NoSecondPageStore(inner)
+    daemon = start(log, store, tmp_path, trials, fencing=fencing)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="5 objects are there, and their listing fails") as caught:
+            daemon.sync()
+        assert caught.value.retryable
+        assert "could not be found by restore; choose another store" in str(caught.value)
+    races = 1 if fencing is Fencing.REQUIRED else 0
+    assert len([key for key in store.put_keys if "/race-" in key]) == races * RACERS * ROUNDS, (
+        "what passed is not redone"
+    )
+    assert listed(inner) == []
+
+
+class UnorderedPagesStore(InPartsStore):
+    """A store whose pages are not in the order of their keys."""
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        return iter([*self.inner.list(prefix)][::-1])
+
+
+@pytest.mark.parametrize("fencing", Fencing)
+def test_a_store_that_lists_out_of_order_is_refused(
     log: LogBuilder, tmp_path: Path, trials: StoreTrials, fencing: Fencing
 ) -> None:
     inner = MemoryStore()
-    with pytest.raises(UnfitStoreError, match="5 objects are there, and their listing fails") as caught:
-        start(log, NoSecondPageStore(inner), tmp_path, trials, fencing=fencing).sync()
+    with pytest.raises(UnfitStoreError, match="5 objects is not in the order of their keys") as caught:
+        start(log, UnorderedPagesStore(inner), tmp_path, trials, fencing=fencing).sync()
     assert "could not be found by restore; choose another store" in str(caught.value)
     assert not isinstance(caught.value, NotCreateOnlyError)
     assert listed(inner) == []
