@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from random import Random
 
 import pytest
-
-from tests import sampling
 
 HOURS = 10
 """Simulated hours of each of the two shares that a test run has; a seed has one or two."""
 
-SECONDS = 110
-"""After which a share begins no further seed: on a machine that has other things to do it has fewer hours."""
+FIRST_SEEDS = (0, 20)
+"""The same seeds in each run: a change is blamed for nothing else. Nights take others."""
 
 
 def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,12 +25,10 @@ def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.process
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("share", [0, 1])
-def test_no_promise_is_broken_in_simulated_hours(share: int) -> None:
-    first = Random(f"simulation {sampling.SEED} {share}").randrange(1_000_000)
-    figures = f".figures/simulation-{share}.json"
-    bounds = ("--hours", str(HOURS), "--seconds", str(SECONDS))
-    run = _simulate("--seeds", f"{first}-", *bounds, "--shrink", "--json", figures)
+@pytest.mark.parametrize("first", FIRST_SEEDS)
+def test_no_promise_is_broken_in_simulated_hours(first: int) -> None:
+    figures = f".figures/simulation-{first}.json"
+    run = _simulate("--seeds", f"{first}-", "--hours", str(HOURS), "--seconds", "inf", "--shrink", "--json", figures)
     print(run.stdout)
     assert run.returncode == 0, run.stdout + run.stderr
 
