@@ -30,6 +30,9 @@ LIMITS = JsonLimits(size=64 << 20, values=8 << 20, texts=4 << 20, containers=2 <
 _logger = logging.getLogger(__name__)
 
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 def make_private(path: str) -> None:
     """Make the folder ``path``, and those above it that are missing, for this user alone.
 
@@ -37,7 +40,8 @@ def make_private(path: str) -> None:
     """
     _make(path)
     status = os.stat(path)
-    if status.st_uid != os.geteuid() and status.st_uid != _find_owner(path):
+    probe = os.path.join(path, f".owner-{secrets.token_hex(8)}")
+    if status.st_uid != os.geteuid() and status.st_uid != find_owner(probe):
         raise _not_ours(path, status.st_uid)
     _close_to_others(path, status.st_mode)
 
@@ -109,19 +113,18 @@ def _make(path: str) -> None:
         os.chmod(path, FOLDER_MODE)  # the umask may have taken the owner's own rights
 
 
-def _find_owner(path: str) -> int | None:
+def find_owner(name: str, dir_fd: int | None = None) -> int | None:
     """The owner of files that this process makes in a folder: another user on some file systems, as for root on NFS.
-    None where it may not make any."""
-    name = os.path.join(path, f".owner-{secrets.token_hex(8)}")
+    None where it may not make any. ``name``: of a file there that must be new; it is removed again."""
     try:
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        file = os.open(name, _NEW | os.O_EXCL, FILE_MODE, dir_fd=dir_fd)
     except OSError:
         return None
     try:
         return os.fstat(file).st_uid
     finally:
         os.close(file)
-        os.unlink(name)
+        os.unlink(name, dir_fd=dir_fd)
 
 
 def _close_to_others(path: str, mode: int) -> None:

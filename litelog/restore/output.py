@@ -14,6 +14,7 @@ from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
 from litelog.event_fields import fields
 from litelog.linux_calls import exchange
+from litelog.private_files import find_owner
 from litelog.regular_files import open_regular
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
 
@@ -212,19 +213,13 @@ class OutputFolder:
             self.clear()
 
     def _find_owner(self) -> int | None:
-        """Whose files are that this process makes there: on some file systems, another user's. None where it may not
-        make any."""
+        """Who owns the files that this process makes there (``find_owner``)."""
         try:
             with suppress(FileNotFoundError):
                 self._remove(_PROBE)
-            file = os.open(_PROBE, _FILE_FLAGS, 0o600, dir_fd=self._folder)
         except OSError:
             return None
-        try:
-            return os.fstat(file).st_uid
-        finally:
-            os.close(file)
-            os.unlink(_PROBE, dir_fd=self._folder)
+        return find_owner(_PROBE, self._folder)
 
     def _require_exchange(self) -> None:
         """OutputError where the file system cannot exchange two names: known before anything is read."""
