@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests start would compile everything, each time
+
+# Under nohup, and in the background of a shell, these are ignored, and every program that a test starts would inherit
+# that. A handler is not inherited.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 DEFAULT_EXAMPLES = 100
 """Hypothesis's own; a test that names another number multiplies it with ``examples`` of tests/sampling.py."""
