@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import resource
@@ -79,6 +80,15 @@ def _logging_stays_as_it_was() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_is_given_back() -> Iterator[None]:
+    """fsspec's file system in memory is one for the process, and glibc keeps what threads have freed."""
+    yield
+    if "fsspec.implementations.memory" in sys.modules:
+        sys.modules["fsspec.implementations.memory"].MemoryFileSystem.store.clear()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -97,15 +97,34 @@ class OneConditionAtATime:
             return self._inner(environ, start_response)
 
 
-_running: list[threading.Thread] = []
-"""moto's servers in this process, which share what they hold."""
+def _buckets() -> dict[str, dict[str, Any]]:
+    """What moto's servers of this process hold, which they share: each backend's buckets."""
+    from moto.s3.models import s3_backends
+
+    return {
+        f"{account}/{region}": backend.buckets
+        for account, regions in s3_backends.items()
+        for region, backend in regions.items()
+    }
+
+
+def _forget_buckets(kept: dict[str, set[str]]) -> None:
+    """Drop all buckets except those ``kept``. moto keeps a list of all objects that it ever made, too."""
+    from moto.core.model_instances import reset_model_data
+    from moto.s3.models import s3_backends
+
+    for backend, buckets in _buckets().items():
+        for name in set(buckets) - kept.get(backend, set()):
+            for key in buckets.pop(name).keys.values():
+                key.dispose()
+            s3_backends.bucket_accounts.pop(name, None)
+    reset_model_data()
 
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """moto's S3 in a thread of this process, on a free port. It checks no digests, signatures or permissions."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-    from moto.s3.models import s3_backends
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request, which pytest would keep
@@ -113,16 +132,14 @@ def s3_server() -> Iterator[S3Server]:
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    _running.append(thread)
+    held = {backend: set(buckets) for backend, buckets in _buckets().items()}
     try:
         yield S3Server(f"http://127.0.0.1:{server.server_port}")
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-        _running.remove(thread)
-        if not _running:
-            s3_backends.reset()  # of all servers of this process: what they hold would stay to its end
+        _forget_buckets(held)
 
 
 @contextmanager
