@@ -67,11 +67,15 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
         try:
             terminal = read_header(client, start)
         except ReplicaGapError:
-            # The owner of a newer claim may have looked before the snapshot was there: its terminal will say so.
-            in_doubt = not successor.is_isolated and find_newer(client, successor) is not None
-            return successor if has_snapshot and not in_doubt else None
+            return successor if has_snapshot and not may_be_late(client, successor) else None
         if not never_began(successor.first, terminal):
             return successor
+
+
+def may_be_late(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether the first snapshot of a generation whose first slot is free may have come too late: the owner of a newer
+    claim may have looked before it was there, and its terminal will say so. A GET."""
+    return not claim.is_isolated and find_newer(client, claim) is not None
 
 
 def _is_there(client: ReplicaClient, start: Position) -> bool:

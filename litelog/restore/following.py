@@ -25,7 +25,7 @@ from litelog.event_fields import fields, is_worth_saying
 from litelog.formats import Expectation, FinishedTail
 from litelog.layout import wal_key
 from litelog.reading.checked_read import read_checked
-from litelog.reading.succession import find_begun, find_shift
+from litelog.reading.succession import find_begun, find_shift, may_be_late
 from litelog.reading.wal_search import read_header
 from litelog.regular_files import open_regular
 from litelog.restore.history import History
@@ -186,9 +186,13 @@ class CopyFollower:
         return True
 
     def catch_up(self) -> None:
-        """Look at the replica anew, and append all that the copy lacks. PrunedError where retention took some of it."""
+        """Look at the replica anew, and append all that the copy lacks. While it is not known whether the latest
+        generation has begun, the copy stays as it is. PrunedError where retention took some of it."""
         plan = find_plan(self._client, Target(), self._format)
         is_same = plan.claim.generation == self._claim.generation
+        is_new = not plan.pieces and plan.base.start.index == plan.claim.first
+        if not is_same and is_new and may_be_late(self._client, plan.claim):
+            return
         self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim, self._end))
         for part in plan.parts:
             history = History(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])

@@ -358,6 +358,28 @@ def test_a_copy_is_kept_up_to_date_past_a_generation_that_never_began(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files(2, 2, 2)
 
 
+@RELATIONS
+def test_a_copy_waits_while_a_newer_claim_may_end_a_generation_before_it_began(
+    lineage: Lineage, tmp_path: Path, relation: Relation
+) -> None:
+    client, out = lineage.builder.client, tmp_path / "out"
+    plan = find_plan(client, Target(), FORMAT)
+    restore(client, plan, str(out), log_format=FORMAT)
+    lineage.pause(relation, "late and sealed")
+    assert lineage.unbegun is not None
+    with CopyFollower(client, str(out), plan, FORMAT) as follower:
+        new = lineage.new = GenerationBuilder(client, lineage.claim(), FORMAT)
+        lineage.put_late("late and sealed")  # after the new owner has looked for it
+        for _ in range(3):
+            assert not follower.step()
+        lineage.unbegun.ship(b"", "", owner=new.claim.owner, successor=new.claim.key, previous="")
+        lineage.begin()
+        while follower.step():
+            pass
+        assert follower.position == new.slot
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == files(2, 2, 2)
+
+
 @KINDS
 @RELATIONS
 @pytest.mark.parametrize("waits", [False, True])
