@@ -18,11 +18,15 @@ seal what its log holds there before it puts the ``final`` that stands for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from state_search import search_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from state_search import Result
 
 STRIDE = 8
 TERMINAL = 9
@@ -418,43 +422,14 @@ def flaw_in(state: State, rules: Rules) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a search found: how many states, and the shortest way to the first flaw, if there is one."""
-
-    states: int
-    flaw: str | None
-    trace: list[str]
-    labels: frozenset[str]
-
-
 def search(rules: Rules, promises: tuple[str, ...] = ("P1", "P2", "P6"), limit: int = 1_000_000) -> Result:
-    """Every state that can be reached, breadth first, to the first flaw in ``promises``; at most ``limit`` states."""
-    model, first = Model(rules), start(rules)
-    parents: dict[State, tuple[State, str] | None] = {first: None}
-    frontier, labels = [first], set()
-    while frontier:
-        reached = []
-        for state in frontier:
-            for label, after, flaw in model.successors(state):
-                labels.add(label.partition(": ")[2])
-                is_new = after not in parents
-                if is_new:
-                    parents[after] = (state, label)
-                    reached.append(after)
-                found = flaw or (flaw_in(after, rules) if is_new else None)
-                if found and found.startswith(promises):
-                    trace = [*_trace(parents, state), label]
-                    return Result(len(parents), found, trace, frozenset(labels))
-        if len(parents) > limit:
-            raise RuntimeError(f"more than {limit} states: {replace(rules)}")
-        frontier = reached
-    return Result(len(parents), None, [], frozenset(labels))
+    """Every state that can be reached, to the first flaw in ``promises``; at most ``limit`` states."""
+    model = Model(rules)
 
+    def pick(flaw: str | None) -> str | None:
+        return flaw if flaw and flaw.startswith(promises) else None
 
-def _trace(parents: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    steps: list[str] = []
-    while (step := parents[state]) is not None:
-        state, label = step
-        steps.append(label)
-    return steps[::-1]
+    def successors(state: State) -> Iterator[tuple[str, State, str | None]]:
+        return ((label, after, pick(flaw)) for label, after, flaw in model.successors(state))
+
+    return search_states(start(rules), successors, lambda state: pick(flaw_in(state, rules)), limit)

@@ -13,11 +13,15 @@ look, or its own newest generation. The relation is the predecessor's epoch, FIR
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from state_search import search_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from state_search import Result
 
 NO_FLAG, NO_LOOK_YET = -1, 0
 FIRST, DIVERGED = 0, -1
@@ -234,41 +238,11 @@ def _change(generations: Any, epoch: int, field: int, value: int) -> Any:
     return (*generations[: epoch - 1], changed, *generations[epoch:])
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a search found: how many states, and the shortest way to the first flaw, if there is one."""
-
-    states: int
-    flaw: str | None
-    trace: list[str]
-    labels: frozenset[str]
-
-
 def search(rules: Rules, limit: int = 1_000_000) -> Result:
-    """Every state that can be reached, breadth first, to the first flaw; at most ``limit`` states."""
-    model, first = Model(rules), start(rules)
-    parents: dict[State, tuple[State, str] | None] = {first: None}
-    frontier, labels = [first], set()
-    while frontier:
-        reached = []
-        for state in frontier:
-            for label, after in model.successors(state):
-                labels.add(label.partition(": ")[2])
-                if after in parents:
-                    continue
-                parents[after] = (state, label)
-                reached.append(after)
-                if (flaw := flaw_in(after)) is not None:
-                    return Result(len(parents), flaw, _trace(parents, after), frozenset(labels))
-        if len(parents) > limit:
-            raise RuntimeError(f"more than {limit} states: {replace(rules)}")
-        frontier = reached
-    return Result(len(parents), None, [], frozenset(labels))
+    """Every state that can be reached, to the first flaw; at most ``limit`` states."""
+    model = Model(rules)
 
+    def successors(state: State) -> Iterator[tuple[str, State, None]]:
+        return ((label, after, None) for label, after in model.successors(state))
 
-def _trace(parents: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    steps: list[str] = []
-    while (step := parents[state]) is not None:
-        state, label = step
-        steps.append(label)
-    return steps[::-1]
+    return search_states(start(rules), successors, flaw_in, limit)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
-from protocol_model import Model, Result, Rules, search, start
+from protocol_model import Model, Rules, search, start
 
 from tests.sampling import NIGHTLY, at_night
+
+if TYPE_CHECKING:
+    from state_search import Result
 
 BOUNDS = {
     "three owners, one crash, a put each": Rules(claims=3, crashes=1, finals=False, puts=1),
