@@ -1,5 +1,5 @@
-"""What the decoders of all objects share: JSON that is measured before it is parsed, fields of one type and range, and
-errors that name the object.
+"""The parts that the decoders of all objects share: JSON that is measured before it is parsed, fields of one type and
+range, and errors that name the object.
 
 An object of a few hundred kilobytes can hold a gigabyte of lists once it is parsed. What it would hold is counted over
 its bytes first, at the speed of a copy.

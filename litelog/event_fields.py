@@ -73,7 +73,7 @@ EVENTS = {
     "progress": "How far a long command is.",
     # reading and restoring
     "restoring": "A restore begins.",
-    "not-resumed": "What an earlier restore left cannot be used: it is read again.",
+    "not-resumed": "A restore cannot use what an earlier one left, and reads it again.",
     "planned-again": "Objects of its plan went away, and it was planned again.",
     "passed-over": "A replica cannot be restored from.",
     "donor-failed": "A replica could not help out with what another one lost.",

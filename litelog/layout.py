@@ -5,7 +5,7 @@ epochs/<epoch:8 hex>-<generation>.json                              a claim unde
 generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
 generations/<generation>/segments/<index:16 hex>.segment.lz4
 generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
-trials/<16 hex>/...                                                 what a trial of the store has left: nobody reads it
+trials/<16 hex>/...                                                 left by a trial of the store: no reader uses it
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def after_generation(generation: Generation) -> str:
 
 
 def trial_prefix(number: int) -> str:
-    """What the keys of all objects of a trial start with; ``number`` is random, so that no two trials meet."""
+    """The prefix of the keys of a trial's objects; ``number`` is random, so that no two trials meet."""
     return f"{TRIALS}{_hex(number, 16)}/"
 
 
 def is_trial(key: str) -> bool:
-    """Whether an object belongs to a trial of the store: it is no part of a replica."""
+    """Whether an object belongs to a trial of the store, and not to a replica."""
     return key.startswith(TRIALS)
 
 

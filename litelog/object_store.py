@@ -141,16 +141,16 @@ class PartsAndPages(Protocol):
         """As a create-only ``put``, in one part or more, however few bytes there are."""
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
-        """As ``list``, with at most so many keys in a page."""
+        """As ``list``, with at most ``keys`` keys in a page."""
 
 
 Root: TypeAlias = "Hashable"
-"""What tells the root that is there now from another one in its place; None where there is none."""
+"""Distinguishes the root that is there now from another one in its place; None where there is no root."""
 
 
 @runtime_checkable
 class Rooted(Protocol):
-    """What a store may offer besides, whose root may go away and come back, as a mounted folder does.
+    """Offered by a store whose root may go away and come back, as a mounted folder does.
 
     Without ``keep_to_root`` the first put makes a root that is missing. No later put makes it, or anything above it.
     """

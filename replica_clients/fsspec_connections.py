@@ -1,4 +1,4 @@
-"""The file systems behind an fsspec store: made when they are first needed, made anew after a failure.
+"""The file systems behind an fsspec store: made when they are first needed, and again after a failure.
 
 Some serve all threads with one instance, and get over a broken connection by themselves. Of the others (sftp, smb, ftp,
 ...) each thread has its own, whose one connection is made with it and stays broken once it breaks: it is dropped then,
@@ -18,7 +18,7 @@ _SHARED = frozenset({"memory", "file", "local"})
 """File systems that are not asynchronous inside and still serve several threads with one instance."""
 
 _ONE_CONNECTION = frozenset({"sftp", "ssh"})
-"""The package sshfs is asynchronous inside, and does not connect anew after its connection broke."""
+"""The package sshfs is asynchronous inside, and does not connect again after its connection broke."""
 
 _MISCONFIGURED = (TypeError, ValueError, ImportError)
 _REFUSED = ("Auth", "HostKey", "Logon", "error_perm")

@@ -36,8 +36,8 @@ MIN_NAME_CHARACTERS = 40
 """Shorter names of objects are no part of what looks like a token, and might be a part of one."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
-"""What a token looks like whose value is not known here: one that the store made, or whoever gives credentials. A long
-object's key looks like one, too: what is named in the request is not masked."""
+"""Matches a token whose value is not known here, made by the store or by the issuer of credentials. A long object's key
+matches, too: what the request names is not masked."""
 
 _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
 """What makes one request valid for some minutes."""
@@ -131,7 +131,7 @@ class S3Failures:
     """Makes litelog's errors of a store's failures. ``operation`` is put, open, read, list, delete or abort."""
 
     def __init__(self, settings: S3Settings, tokens: Collection[str] = ()) -> None:
-        """``tokens``: session tokens that requests carry, as far as they are known by now."""
+        """``tokens``: the session tokens of requests that are known by now."""
         self._settings = settings
         self._tokens = tokens
         self._secrets = sorted((text for text in settings.secrets if len(text) >= MIN_SECRET_CHARACTERS), key=len)

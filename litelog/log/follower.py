@@ -145,8 +145,8 @@ class Follower:
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
 
     def _check_folder(self) -> None:
-        """Whoever replaces a log's folder by a copy may bring back log segments that the log had dropped. They sort
-        before the place, where nobody looks. An empty folder is no other log: what is mounted there is away. Where
+        """Finds older log segments that a copy of the log brought back when it replaced the folder. They sort before
+        the place, where a follower does not look. An empty folder is not another log: its mount is away. Where
         records are not numbered, an older name in the same folder is rather a mistake, and is reported as such."""
         inode, _ = self._names.signature()
         names = self._names.all()

@@ -4,7 +4,7 @@ id in all of them, where its files hold none.
 
 <state folder>/<log>/replicas.json               the set, and the id
 <state folder>/<log>/<replica>/replicated.json   what one of them holds
-Whatever cannot be read says that nothing is replicated. A set that cannot be read is made anew, before it is changed,
+Whatever cannot be read says that nothing is replicated. A set that cannot be read is made again, before it is changed,
 of all replicas that have a folder there: also of those that were forgotten, as nobody can tell which they were.
 """
 
@@ -97,7 +97,7 @@ class ReplicaSet:
         if self.names() is None and self._is_there():
             raise PositionsError(
                 f"{os.path.join(self._folder, _SET)}: cannot be read, so nobody can tell which replicas are in it; it "
-                "is made anew, of all that have a folder beside it, when litelog replicate starts for the log"
+                "is made again, of all that have a folder beside it, when litelog replicate starts for the log"
             )
 
     def add(self, name: str, url: str) -> None:
@@ -151,8 +151,8 @@ class ReplicaSet:
         log = known.pop() if len(known) == 1 else None
         if self._is_there():
             _logger.warning(
-                "%s: cannot be read, and is made anew: all replicas with a folder beside it are waited for, until they "
-                "are forgotten: %s",
+                "%s: cannot be read, and is made again: all replicas with a folder beside it are waited for, until "
+                "they are forgotten: %s",
                 os.path.join(self._folder, _SET),
                 ", ".join(names) or "none",
                 extra=event_fields("not-truncated"),

@@ -138,7 +138,7 @@ class SegmentNames:
         self._arrived: set[str] = set()
 
     def signature(self) -> tuple[int, int]:
-        """What the folder is, whatever its name, and when it was changed, nanoseconds. SourceError."""
+        """The folder's identity, whatever its name, and when it was changed, in nanoseconds. Raises SourceError."""
         try:
             status = os.stat(self._folder)
         except OSError:
@@ -286,7 +286,7 @@ class SegmentNames:
             self._report()
 
     def _report_others(self, kinds: Mapping[str, str]) -> None:
-        """Say what has a log segment's name, and is no file."""
+        """Warn of each entry that has a log segment's name and is not a regular file."""
         for name in sorted(kinds.keys() - self._reported):
             if self._format.segment_order(name) is not None:
                 said = "%s: skipped %s, which is %s, and not a regular file"
@@ -303,7 +303,7 @@ class SegmentNames:
 
 
 def _find_kind(entry: os.DirEntry[str]) -> str | None:
-    """What an entry of a folder is that is no regular file; None for one that is, and for one that is gone."""
+    """The kind of an entry that is not a regular file; None for a regular file, and for an entry that is gone."""
     if entry.is_file(follow_symlinks=False):
         return None
     with suppress(FileNotFoundError):

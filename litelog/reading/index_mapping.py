@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SegmentNames:
     """The names of a generation's log segments by index, each looked up when it is first asked for.
 
-    A damaged object says nothing here: whoever reads it reports the damage.
+    A damaged object is skipped here: the code that reads it reports the damage.
     """
 
     def __init__(

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from litelog.wal_segment import WalHeader
 
 POLLS_PER_LOOK = 30
-"""After so many polls without news a follower looks for the next epoch: one GET. So often, too, it lists what comes
-behind a generation that has ended."""
+"""A follower looks for the next epoch after this number of polls without news: one GET. It lists the successors of a
+generation that has ended just as often."""
 
 LOOK_SECONDS = 1800.0
 """After so long without news, or behind the head, it looks whether its place is still there, and lists what lies behind
@@ -101,7 +101,7 @@ class ReplicaReader:
         self._first: Position | None = None
         self._cursor: WalCursor | None = None
         self._leaving: tuple[WalHeader, Position] | None = None
-        """The terminal of the generation at hand and the place that it is read to, until another one has begun."""
+        """The terminal of the current generation and the place that it is read to, until a successor has begun."""
 
     def __enter__(self) -> Self:
         return self

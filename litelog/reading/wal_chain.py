@@ -106,7 +106,7 @@ def _check_place(link: Link, segment: WalSegment) -> None:
         raise ReplicaGapError(str(link.slot), str(header.position))
     _require_equal(key, "position", link.slot, header.position)
     _require_same_generation(link.claim, header, key)
-    if not never_began(link.claim.first, header):  # else its snapshot came after whoever put this had looked for it
+    if not never_began(link.claim.first, header):  # else its snapshot came after this writer had looked for it
         _require_equal(key, "SHA-256 of the object before it", link.digest, header.previous)
     total = combine(link.crc_total, header.crc, header.length)
     _require_equal(key, "CRC-32C up to its end", f"{total:#010x}", f"{header.crc_total:#010x}")

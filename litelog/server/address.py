@@ -76,8 +76,8 @@ def _listen_tcp(address: Address) -> socket.socket:
 
 
 def _listen_unix(path: str) -> socket.socket:
-    """Bound in a folder of its own and then moved: who finds it can connect, with the mode that it is to have, and in a
-    folder that others may write to, nobody can put anything else in its place before."""
+    """Bind the socket in a private folder and then move it: a client that finds it can connect, it has its mode by
+    then, and in a folder that others may write to no other user can put anything in its place first."""
     if _is_answered(path):
         raise ListenError(f"addr unix:{path}: another process listens there")
     with tempfile.TemporaryDirectory(prefix=".l-", dir=os.path.dirname(path)) as folder:

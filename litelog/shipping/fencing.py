@@ -122,7 +122,7 @@ def require_newest(client: ReplicaClient, claim: Claim, *, put: bool = True) -> 
     """Raise SucceededError if there is a newer claim. One request, unless there is.
 
     ``put``: whether the claim itself was put. Then ReplicaUnavailableError says that it is not there: the claims of
-    another replica, in this one's place, fence nobody.
+    another replica, in this one's place, fence no owner.
     """
     newer = find_newer(client, claim)
     if newer is None:

@@ -83,10 +83,10 @@ def find_known(client: ReplicaClient, name: Generation | None, damaged: Collecti
 
 
 def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, upto: int) -> int | None:
-    """The highest index below ``upto`` of which the replica lost something, as far as that is known. None: nothing.
+    """The highest index below ``upto`` of which the replica is known to have lost something; None if nothing is lost.
 
-    ``state``: of the generation whose sealed segments are ``known``, if it is the owner's. What it has as WAL segments
-    alone is compared with what the owner remembers.
+    ``state`` belongs to the generation whose sealed segments are ``known``, if that is the owner's. Log segments that
+    only WAL segments hold are compared with what the owner remembers.
     """
     holes = [entry.index for entry in known.lost if entry.index < upto]
     if state is not None and state.claim is not None:
@@ -103,9 +103,9 @@ def count_kept(known: Known, upto: int) -> int:
 
 
 def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotEntry]:
-    """Of each sealed segment of a generation what its footer says: a listing, and a ranged GET or two for each."""
+    """What the footer of each sealed segment of a generation says: a listing, and a ranged GET or two for each."""
     for info in client.sealed_segments(name):
-        with suppress(CorruptObjectError, NotFoundError):  # then it is sealed anew
+        with suppress(CorruptObjectError, NotFoundError):  # then it is sealed again
             yield _read_entry(client, name, info)
 
 

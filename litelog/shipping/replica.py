@@ -234,8 +234,8 @@ class Replica:
         return self._state.lost if self._state is not None else ""
 
     def repair(self, keys: Sequence[str]) -> None:
-        """Have a generation begin that relies on none of those objects, which are lost or damaged, if the one at hand
-        does: the next sync begins it. In the thread of a check; StoreError."""
+        """If the current generation relies on any of these lost or damaged objects, the next sync begins a generation
+        that relies on none of them. Runs in the thread of a check. Raises StoreError."""
         known = self.known
         needed = find_needed(self._client, known, keys) if known is not None else ()
         if known is not None and needed:

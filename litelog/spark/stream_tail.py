@@ -297,7 +297,7 @@ class Tail:
     # --- from one generation to the next
 
     def _go_on_in(self, terminal: WalHeader) -> None:
-        """Go on behind a generation that ended, once the owner of one that follows has begun: until then stay."""
+        """Continue after a generation that ended, as soon as a successor has begun; until then stay."""
         successor = find_successor(self._client, self.claim, terminal, lists=self._polls % POLLS_PER_LOOK == 0)
         if successor is not None:
             self._change(successor)

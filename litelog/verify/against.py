@@ -224,7 +224,7 @@ class Comparer:
         findings: Findings,
         pool: OrderedPool,
     ) -> Comparison:
-        """Compare, oldest first. Findings tell what differs. ``earlier``: the names of log segments that only earlier
+        """Compare, oldest first. Findings name what differs. ``earlier``: the names of log segments that only earlier
         generations need to hold."""
         local, names, files, size, gone = self._local, set[str](), 0, 0, 0
         last: HeldSegment | None = None

@@ -249,7 +249,7 @@ class Chain:
     # --- the end
 
     def _lacks(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
-        """(key, why) of what is missing behind the last WAL segment; None if nothing is known to be. ``newest``: the
+        """(key, why) of what is missing after the last WAL segment; None if nothing is known to be. ``newest``: the
         newest snapshot that was there before the WAL segments were listed."""
         slot = self._state.slot
         if slot is None:

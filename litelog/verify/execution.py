@@ -237,7 +237,7 @@ class _Verification:
         self._anomalies.add(Kind.MISSING, key, f"is not ended, and a generation of epoch {started} began behind it")
 
     def _check_beginning(self, base: Base, extent: Extent) -> None:
-        """A first snapshot that came after the generation had been closed harms nobody."""
+        """Report a first snapshot that came after its generation had been closed: it harms no reader."""
         if base.newest is not None and not extent.began and extent.slot is not None:
             what = f"came after {wal_key(extent.slot)}: its generation never began, and no reader takes it"
             self._anomalies.add(Kind.ORPHAN, base.newest.key, what, harmful=False)

@@ -103,9 +103,9 @@ class Scrub:
         check: Callable[[ObjectStore, int, Callable[[], bool]], Found | None] | None = None,
         on_harm: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """``folder``: where what was found is kept. ``check`` takes the store, its own number, and whether it may go
-        on, and is made in place of a whole verification; None: there is nothing to check yet. ``on_harm`` is called
-        with the keys of what a reader may meet."""
+        """``folder``: where what was found is kept. ``check`` takes the store, its own number, and whether it may
+        continue, and runs instead of a whole verification; it returns None while there is nothing to check.
+        ``on_harm`` is called with the keys of what a reader may meet."""
         self._store = store
         self._settings = settings
         self._path = os.path.join(folder, FILE)

@@ -1,4 +1,4 @@
-"""``litelog cat --follow`` of a replica that is not there yet: it waits, however it was called."""
+"""``litelog cat --follow`` of a replica that is not there yet: it waits, whatever its options."""
 
 from __future__ import annotations
 

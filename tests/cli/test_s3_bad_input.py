@@ -272,7 +272,7 @@ def test_credentials_that_the_chain_renews_never_run_out(litelog: Command, serve
     assert code == ExitCode.DONE
     assert "failure" not in said
     assert issuer.issued > 1
-    assert [path for path in issuer.refused if "/trials/" not in path] == [], "but for races, which all lose except one"
+    assert [path for path in issuer.refused if "/trials/" not in path] == [], "races aside, which all lose except one"
 
 
 @pytest.mark.parametrize(

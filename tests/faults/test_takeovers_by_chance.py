@@ -1,5 +1,5 @@
 """Several daemons that take over from each other, paused at any request, crashed and started again, on one log that is
-truncated as far as it is acknowledged: what anybody was acknowledged is in every default restore."""
+truncated where it is acknowledged: every default restore holds all that any daemon acknowledged."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class World:
             assert len(held.get(name, b"")) >= end, f"{name} up to {end} was acknowledged"
 
     def finish(self) -> None:
-        """A last takeover: after it all is there, for every reader, and nobody else writes."""
+        """A last takeover: after it every reader finds all of the log, and no other daemon writes."""
         self.faulty.enabled = False
         self.check()
         last = Daemon(self.log, self.store, str(self.folder / "last"), seed=99, takeover=True, contact=True)

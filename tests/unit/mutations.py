@@ -1,6 +1,7 @@
-"""Objects with one field changed, all checksums and the chain of digests made anew: only what the field means can tell.
+"""Objects with one field changed, and all checksums and the chain of digests recomputed: only the field's meaning shows
+the change.
 
-Each ``Mutation`` is a replica with one object changed, and every object behind it that must name its digest.
+Each ``Mutation`` is a replica with one object changed, and every later object that must name its digest.
 """
 
 from __future__ import annotations

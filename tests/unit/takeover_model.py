@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NO_FLAG, NO_LOOK_YET = -1, 0
 FIRST, DIVERGED = 0, -1
 NONE, UNBEGUN, BEGUN = range(3)
-"""Terminals: whoever put it saw nothing of the generation, or saw its snapshot."""
+"""Terminals: the owner that put it saw nothing of the generation, or saw its snapshot."""
 
 DOWN, LOOK, RESUME, LIST, CLAIM, READ, CLOSE, BEFORE, SNAPSHOT, AFTER, RUN, GONE = range(12)
 NAMES = ["down", "look", "resume", "list", "claim", "read", "close", "before", "snapshot", "after", "run", "gone"]
@@ -80,7 +80,7 @@ def history(generations: tuple[Generation, ...], epoch: int) -> list[int]:
 
 
 def flaw_in(state: State) -> str | None:
-    """What a state's default reader lacks, and nobody allowed it to lack."""
+    """What a state's default reader lacks although no rule allows it."""
     generations = state[0]
     read = history(generations, latest(generations))
     cut = generations[read[-1] - 1] if read else None

@@ -94,7 +94,7 @@ def test_a_document_that_holds_more_than_its_kind_may_is_not_decompressed() -> N
     ):
         body = frame * (limit // MAX_FRAME_BYTES + 1)
         with pytest.raises(CorruptObjectError, match=f"more than {limit} bytes of content") as caught:
-            decode(body[:-4] + b"else")  # another checksum, which nobody comes to see
+            decode(body[:-4] + b"else")  # another checksum, which is not reached
         assert (caught.value.key, caught.value.exit_code) == (key, ExitCode.CORRUPTION)
 
 

@@ -1,4 +1,4 @@
-"""A claim that maps indexes wrongly is named, and hides nothing from whoever chooses a generation or follows one."""
+"""A claim that maps indexes wrongly is named, and hides nothing from a reader that chooses or follows a generation."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_set_of_replicas_never_names_a_folder_elsewhere(tmp_path: Path, caplog
         path.write_bytes(content)
         assert replicas.names() in (None, {})
     assert replicas.agree_on_log_id("a" * 32) == "a" * 32
-    assert f"{path}: cannot be read, and is made anew" in caplog.text
+    assert f"{path}: cannot be read, and is made again" in caplog.text
     assert dict(replicas.names() or {}) == {"one": "one"}
     for log in JUNK[:-4]:
         path.write_bytes(signed({"replicas": {"one": "x"}, "log": log}))

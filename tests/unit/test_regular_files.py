@@ -294,7 +294,7 @@ KNOWN = {
 
 
 def opens_of(path: Path) -> Iterator[str]:
-    """The opens by name in a module, as they are written."""
+    """The calls in a module that open a path, as they are written."""
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Call):
             continue

@@ -39,7 +39,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
 
 @pytest.fixture
 def daemon(log: LogBuilder, tmp_path: Path) -> Daemon:
-    """One that mirrors a log, whose oldest log segments were truncated after a copy was made of it."""
+    """A daemon that mirrors a log, whose oldest log segments were truncated after a copy was made of it."""
     made = Daemon(log, MemoryStore("test"), str(tmp_path / "state"), clock=ManualClock(), settings=SETTINGS)
     made.sync()
     shutil.copytree(log.folder, tmp_path / "copy")

@@ -295,7 +295,7 @@ def test_a_token_beside_a_long_key_is_masked() -> None:
 
 
 def test_a_session_token_of_the_environment_is_masked_however_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What MinIO's STS gives is a JWT: dots between its parts, and some are short."""
+    """MinIO's STS gives a JWT: dots between its parts, and some are short."""
     token = "eyJhbGciOiJIUzUxMiJ9.eyJjYW5hcnkiOiJ5ZXMifQ.c2lnbmF0dXJl"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

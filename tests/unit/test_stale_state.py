@@ -156,7 +156,7 @@ def test_an_older_state_is_fenced_by_a_successor_though_its_log_was_truncated(da
 
 
 def test_a_log_segment_that_was_never_shipped_is_still_missed(daemon: Daemon) -> None:
-    """One listing tells that the replica is not ahead."""
+    """One listing shows that the replica is not ahead."""
     daemon.sync()
     generation = daemon.generation
     daemon.log.append(1)

@@ -45,7 +45,7 @@ def store() -> CountingStore:
 
 @pytest.fixture
 def daemon(log: LogBuilder, store: CountingStore, tmp_path: Path) -> Daemon:
-    """One that has shipped log segments which a snapshot names, and WAL segments since."""
+    """A daemon that has shipped log segments which a snapshot names, and WAL segments since."""
     clock = ManualClock()
     settings = Settings(snapshot_segments=2, wal_retention=1)
     made = Daemon(log, store, str(tmp_path / "state"), clock=clock, contact=True, settings=settings)

@@ -134,7 +134,7 @@ def rewrite(log: LogBuilder) -> None:
 
 
 def expect_fenced(daemon: Daemon, store: ObjectStore) -> None:
-    """It stays fenced however often it is asked, and the replica stays as it is."""
+    """It stays fenced at each try, and the replica stays as it is."""
     before = objects(store)
     for _ in range(2):
         with pytest.raises(FencedError):

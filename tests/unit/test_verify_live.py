@@ -284,5 +284,5 @@ def test_a_replica_without_anomalies_is_listed_once() -> None:
     store = CountingStore(everything().store)
     assert found(verified(store, parallelism=1)) == []
     once = 1 + 2 * len(everything().generations)  # all of it, then sealed and WAL segments of each generation
-    beside = 2  # sealed segments with WAL segments beside them, whose marks are read
+    beside = 2  # sealed segments that still have WAL segments, whose marks are read
     assert store.requests["list"] == once + beside
