@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from litelog.errors import StoreError
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
-
-WAIT_SECONDS = 120
-"""How long a test waits for another thread before it fails: never reached where all is well."""
 
 
 class CountingStore:

@@ -42,7 +42,7 @@ while not (folder / "parent").exists() or not (folder / "parent").read_text():
     time.sleep(0.01)
 assert (folder / "parent").read_text() == "1", "the orphan came to somebody else"
 pid = (folder / "orphan").read_text()
-end = time.monotonic() + 30
+end = time.monotonic() + 240
 while os.path.exists(f"/proc/{pid}"):  # gone only when somebody has waited for it
     if time.monotonic() > end:
         sys.exit(99)
@@ -92,7 +92,7 @@ def test_as_pid_1_orphans_are_reaped_and_the_programs_exit_code_is_ours(litelog:
         env=litelog.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 23, done.stderr
@@ -106,7 +106,7 @@ def test_as_pid_1_a_program_that_a_signal_ends_gives_128_and_its_number(litelog:
     program = "sh -c 'kill -9 $$'"
     replicate = [sys.executable, "-m", "litelog_cli", "replicate", "--exec", program, "log", "replica"]
     command = ["unshare", "--pid", "--fork", "--mount-proc", *replicate]
-    done = subprocess.run(command, cwd=litelog.folder, env=litelog.environment, timeout=120, check=False)
+    done = subprocess.run(command, cwd=litelog.folder, env=litelog.environment, timeout=240, check=False)
     assert done.returncode == 128 + signal.SIGKILL
 
 

@@ -24,6 +24,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Error, expect, sync_playwright
 
 from tests.cli.conftest import Command
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,6 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FIGURES = Path(__file__).resolve().parents[2] / ".figures"
 TOKEN = "canary-token-of-the-tests-0123456789"
 CANARY = "x\"'><img src=x onerror=window.canary=1>&amp;<script>window.canary=1</script>"
-WAIT_SECONDS = 60
 PHONE, DESK = (320, 700), (1280, 900)
 
 pytestmark = [

@@ -43,7 +43,7 @@ def run_script(script: str, tmp_path: Path, environment: dict[str, str]) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -58,7 +58,7 @@ def test_a_signal_while_it_starts_begins_the_final_sync(litelog: Command, number
     process, pipe = start_held(litelog)
     with open(pipe, "wb"):  # opened once the daemon has opened it
         process.send_signal(number)
-    assert process.wait(60) == 0
+    assert process.wait(240) == 0
     assert sequences(litelog) == 10
 
 
@@ -68,7 +68,7 @@ def test_a_hangup_while_it_starts_has_the_configuration_read_again(litelog: Comm
         process.send_signal(signal.SIGHUP)
     litelog.wait_for_line(process, "the configuration was read again")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(240) == 0
     assert sequences(litelog) == 10
 
 
@@ -78,7 +78,7 @@ def test_a_hangup_without_a_configuration_file_begins_the_final_sync(litelog: Co
     litelog.wait_for_line(process, "begins")
     litelog.lines(10)
     process.send_signal(signal.SIGHUP)
-    assert process.wait(60) == 0
+    assert process.wait(240) == 0
     assert sequences(litelog) == 20
 
 

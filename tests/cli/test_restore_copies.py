@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ExitCode
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from conftest import Command
 
-DEADLINE_SECONDS = 60.0
-
 
 def segments(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.log")}
-
-
-def wait_until(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.02)
-    return holds()
 
 
 @pytest.fixture
@@ -40,13 +30,13 @@ def replica(litelog: Command) -> str:
 def test_a_copy_follows_until_a_signal(litelog: Command, replica: str) -> None:
     process = litelog.start("restore", replica, "-o", "copy", "--follow", "--poll-interval", "0.05")
     try:
-        assert wait_until(lambda: segments(litelog.folder / "copy") == segments(litelog.folder / "log"))
+        wait_until(lambda: segments(litelog.folder / "copy") == segments(litelog.folder / "log"))
         litelog.lines(500)
         assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
-        assert wait_until(lambda: segments(litelog.folder / "copy") == segments(litelog.folder / "log"))
+        wait_until(lambda: segments(litelog.folder / "copy") == segments(litelog.folder / "log"))
     finally:
         process.send_signal(signal.SIGTERM)
-        code = process.wait(DEADLINE_SECONDS)
+        code = process.wait(WAIT_SECONDS)
     assert code == ExitCode.DONE
 
 

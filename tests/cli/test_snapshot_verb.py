@@ -15,8 +15,8 @@ from litelog.log.writer import LogWriter
 from litelog.object_store import ObjectReplicaClient
 from litelog.shipping.snapshots import find_snapshot
 from replica_clients.file import FileStore
+from tests.waiting import WAIT_SECONDS
 
-WAIT_SECONDS = 60
 LITELOG = str(Path(sys.executable).parent / "litelog")
 
 

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.faults.soak_complaints import count_errors
-from tests.faults.soak_processes import Daemon, Follower, Writer, wait_until
+from tests.faults.soak_processes import Daemon, Follower, Writer
 from tests.faults.soak_world import FOUND, KINDS, SPECIAL, World
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

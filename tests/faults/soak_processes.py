@@ -8,8 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,27 +16,15 @@ from urllib.parse import quote
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import WAIT_SECONDS, wait_until
+
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
-
-WAIT_SECONDS = 240
-"""What nothing here takes, however busy the machine is."""
 
 BARRIER_SECONDS = 60
 """More than the delay between two tries of a sync that fails again and again."""
 
 Labels = tuple[str, ...]
-
-
-def wait_until(holds: Callable[[], bool], what: str, why: Callable[[], object] = lambda: "") -> None:
-    """Wait for a condition. AssertionError, with ``what`` was waited for and ``why`` it is not so, if it does not come
-    true."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s in vain: {what}; {why()}"
-        pause.wait(0.05)
 
 
 class JsonLines:

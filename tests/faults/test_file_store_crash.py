@@ -17,6 +17,7 @@ import pytest
 
 from litelog.errors import ExistsError, NotFoundError
 from replica_clients.file import FileStore
+from tests.waiting import WAIT_SECONDS
 from tests.warm import ROOT
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ BODY = bytes(range(256)) * 40
 CALLS = ("openat", "mkdir", "mkdirat", "writev", "fdatasync", "fsync", "linkat", "renameat", "unlinkat")
 MAX_CALLS = 60
 """Calls of one kind in a put: a walk that gets there does not end."""
-WAIT_SECONDS = 120
-"""What no put here takes, however busy the machine is."""
-
 CHILD = """
 import os, sys
 from litelog.errors import StoreError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -28,18 +27,16 @@ from tests.faults.figures import report
 from tests.independent_reader import read_replica
 from tests.servers import CREDENTIALS, REGION
 from tests.unit.log_builder import LogBuilder
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.claim import Claim
     from litelog.shipping.listener import Shipped
     from litelog.shipping.replica_status import ReplicaStatus
     from tests.faults.s3_replicas import Bench
-
-WAIT_SECONDS = 120
-"""What nothing here takes, however busy the machine is."""
 
 OUTAGE_SECONDS = 3600
 SPEED = 600
@@ -183,7 +180,7 @@ def test_an_hour_without_one_replica_is_nothing_to_the_others(bench: Bench) -> N
     mixed = Mixed(bench)
     bench.append()
     with running(mixed.replicator):
-        _wait_until(lambda: len(mixed.replicator.status()) == 3)
+        wait_until(lambda: len(mixed.replicator.status()) == 3)
         mixed.wait_for("file:", "s3:", "memory:")
         before = mixed.status("s3:")
         bench.proxy.go_down()
@@ -205,7 +202,7 @@ def test_an_hour_without_one_replica_is_nothing_to_the_others(bench: Bench) -> N
         while mixed.progress.ends[bench.log.folder, failed.replica] < bench.writer.next_sequence:
             bench.append(1)
             mixed.wait_for("file:", "memory:")
-        _wait_until(lambda: mixed.status("s3:").error is None)
+        wait_until(lambda: mixed.status("s3:").error is None)
     assert {status.phase for status in mixed.replicator.status()} == {Phase.DONE.value}
     mixed.assert_restorable()
     report(
@@ -268,11 +265,3 @@ def test_a_store_that_hangs_holds_up_its_own_replicas_alone(tmp_path: Path) -> N
             thread.join()
             silent.close()
         assert "final sync" in str(failures)
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline
-        pause.wait(0.01)

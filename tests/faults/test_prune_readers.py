@@ -21,6 +21,7 @@ from tests.faults.figures import report
 from tests.manual_clock import ManualClock
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 HALF_HOUR = 1800.0
-WAIT_SECONDS = 240
 POLL_SECONDS = 0.01
 LOOK_SECONDS = 0.2
 """Half an hour of the log's time passes in less."""

@@ -19,13 +19,13 @@ from tests.faults.processes import Spoken, segments, shipped
 from tests.faults.s3_replicas import Bench, s3_bench
 from tests.independent_reader import read_replica
 from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 RECORDS = 400
-WAIT_SECONDS = 240
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,13 @@ from litelog.store_trial import RACERS, ROUNDS
 from tests.faults.figures import report
 from tests.faults.s3_replicas import SYNC_SECONDS
 from tests.servers import REGION
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from litelog.shipping.listener import Shipped
     from tests.faults.s3_replicas import Bench
-
-WAIT_SECONDS = 240
-"""What nothing here takes."""
 
 INTERVAL_SECONDS = 0.3
 SYNCS_AN_HOUR = 60
@@ -86,15 +84,6 @@ def running(bench: Bench) -> Iterator[tuple[Replicator, Progress]]:
     finally:
         replicator.stop()
         thread.join()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Look now and then until something holds."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline
-        pause.wait(0.01)
 
 
 def is_idle(replicator: Replicator) -> bool:

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.waiting import WAIT_SECONDS
 from tests.warm import ROOT
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.warm import Warm
-
-WAIT_SECONDS = 120
-"""Traced programs take less, however busy the machine is."""
 
 _CALL = re.compile(r"(\d+) +(\w+)\((.*)")
 

@@ -26,15 +26,13 @@ from tests.spark.test_writer import expected, rows
 from tests.unit.replica_builder import make_log
 from tests.unit.spark_reading import table_sequences
 from tests.unit.test_spark_jobs import Replica
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 TASK_BYTES = 16 << 10
-
-WAIT_SECONDS = 60
-"""How long a task waits for what a test says is told meanwhile."""
 
 
 def records(frame: Any) -> list[tuple[int, bytes | None, bytes]]:

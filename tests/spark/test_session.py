@@ -83,7 +83,7 @@ def run_session(environment: dict[str, str]) -> subprocess.CompletedProcess[str]
         env={**kept, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 

@@ -6,13 +6,13 @@ import http.client
 import json
 import socket
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.replicator import Replicator
 from litelog.server.serving import Service, ServiceSettings
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.unit.log_builder import LogBuilder
-
-WAIT_SECONDS = 120
-"""How long a test waits before it fails: never reached where all is well."""
 
 TOKEN = "canary-token-of-the-tests-0123456789"
 
@@ -152,10 +149,7 @@ class Watched:
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Ask again and again until it holds."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, self.ask("/status").json
-            time.sleep(0.02)
+        wait_until(holds, why=lambda: self.ask("/status").json, pause=0.02)
 
     def wait_until_ready(self) -> None:
         self.wait_until(lambda: self.ask("/readyz").status == 200)

@@ -35,6 +35,7 @@ from litelog.log.source import SegmentNames
 from litelog.log.writer import LogWriter
 from litelog.watcher import Watcher
 from tests.sampling import examples, sampled, times
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.log.reader import Start
     from litelog.log.source import OpenSegment
-
-PATIENCE_SECONDS = 120.0
-"""Only a failing test waits this long."""
 
 
 def fill(folder: Path, count: int = 60, per_commit: int = 3, **settings: object) -> None:
@@ -416,7 +414,7 @@ def test_a_follower_that_was_there_first_sees_everything_in_order(tmp_path: Path
             for number in range(1500):
                 writer.append(b"%d" % number)
 
-    with LogReader(str(folder), follow=True, end=1500, timeout=PATIENCE_SECONDS, watcher=watcher) as reader:
+    with LogReader(str(folder), follow=True, end=1500, timeout=WAIT_SECONDS, watcher=watcher) as reader:
         thread = in_thread(write)
         got = [(record.sequence, record.value) for record in reader]
         thread.join()
@@ -427,13 +425,13 @@ def test_a_follower_that_was_there_first_sees_everything_in_order(tmp_path: Path
 def test_every_append_wakes_a_waiting_follower(tmp_path: Path, watcher: Watcher) -> None:
     with (
         LogWriter(str(tmp_path), fsync="never", segment_bytes=200) as writer,
-        LogReader(str(tmp_path), follow=True, timeout=PATIENCE_SECONDS, watcher=watcher, poll_interval=0.002) as reader,
+        LogReader(str(tmp_path), follow=True, timeout=WAIT_SECONDS, watcher=watcher, poll_interval=0.002) as reader,
     ):
         turn = threading.Semaphore(0)
 
         def write() -> None:
             for number in range(200):
-                turn.acquire(timeout=PATIENCE_SECONDS)
+                turn.acquire(timeout=WAIT_SECONDS)
                 writer.append(b"%d" % number)
 
         thread = in_thread(write)
@@ -500,7 +498,7 @@ def test_closing_wakes_a_blocked_reader(tmp_path: Path, watcher: Watcher) -> Non
         thread.start()
         reader.close()
         reader.close()
-        thread.join(PATIENCE_SECONDS)
+        thread.join(WAIT_SECONDS)
         assert reader.read() is None
     assert ended == [[], []]
 
@@ -578,7 +576,7 @@ def test_what_is_appended_before_the_watch_is_set_is_seen_without_a_wake_up(tmp_
     with LogWriter(str(tmp_path), fsync="never") as writer:
         watcher = SilentWatcher(writer)
         with LogReader(
-            str(tmp_path), follow=True, timeout=PATIENCE_SECONDS, poll_interval=2 * PATIENCE_SECONDS, watcher=watcher
+            str(tmp_path), follow=True, timeout=WAIT_SECONDS, poll_interval=2 * WAIT_SECONDS, watcher=watcher
         ) as reader:
             assert [next(reader).sequence for _ in range(3)] == [0, 1, 2]
         watcher.close()
@@ -721,7 +719,7 @@ def test_lines_are_followed_from_file_to_file(tmp_path: Path, watcher: Watcher) 
                     stream.write(b".%d\n" % part)
 
     with LogReader(
-        str(tmp_path), LinesFormat("*.txt"), follow=True, end=400, timeout=PATIENCE_SECONDS, watcher=watcher
+        str(tmp_path), LinesFormat("*.txt"), follow=True, end=400, timeout=WAIT_SECONDS, watcher=watcher
     ) as reader:
         thread = in_thread(write)
         got = [record.value for record in reader]
@@ -734,7 +732,7 @@ def test_many_followers_share_one_watcher_and_miss_nothing(tmp_path: Path) -> No
     results: list[list[int]] = []
 
     def follow() -> None:
-        with LogReader(str(tmp_path), follow=True, end=400, timeout=PATIENCE_SECONDS, watcher=watcher) as reader:
+        with LogReader(str(tmp_path), follow=True, end=400, timeout=WAIT_SECONDS, watcher=watcher) as reader:
             results.append([record.sequence for record in reader])
 
     threads = [in_thread(follow) for _ in range(5)]
@@ -742,6 +740,6 @@ def test_many_followers_share_one_watcher_and_miss_nothing(tmp_path: Path) -> No
         for number in range(400):
             writer.append_async(b"%d" % number)
     for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+        thread.join(WAIT_SECONDS)
     watcher.close()
     assert results == [list(range(400))] * 5

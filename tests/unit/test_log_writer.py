@@ -38,6 +38,7 @@ from litelog.log.recovery import list_segments
 from litelog.log.sparse_index import IndexWriter
 from litelog.log.writer import LogWriter
 from tests.sampling import examples
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from typing_extensions import Buffer
-
-PATIENCE_SECONDS = 120.0
-"""Only a failing test waits this long."""
 
 
 class ManualClock:
@@ -81,7 +79,7 @@ class FailingDisk(LocalDisk):
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
         if self.gate is not None:
-            self.gate.wait(PATIENCE_SECONDS)
+            self.gate.wait(WAIT_SECONDS)
         if self.torn_write is not None:
             body = b"".join(bytes(buffer) for buffer in buffers)[: self.torn_write]
             super().write(descriptor, [body], offset)
@@ -323,7 +321,7 @@ def test_of_many_threads_that_expect_one_sequence_exactly_one_wins(tmp_path: Pat
 
         def compete(name: int) -> None:
             for sequence in range(100):
-                barrier.wait(PATIENCE_SECONDS)
+                barrier.wait(WAIT_SECONDS)
                 try:
                     writer.append(b"%d" % name, expected_sequence=sequence)
                     won.append(sequence)
@@ -400,7 +398,7 @@ def test_futures_resolve_in_the_order_of_the_calls(tmp_path: Path) -> None:
         futures = [writer.append_async(b"%d" % number) for number in range(500)]
         for future in futures:
             future.add_done_callback(lambda done: resolved.append(done.result().first))
-        assert [future.result(PATIENCE_SECONDS).first for future in futures] == list(range(500))
+        assert [future.result(WAIT_SECONDS).first for future in futures] == list(range(500))
     assert sorted(resolved) == list(range(500))
     assert values_in(tmp_path) == [b"%d" % number for number in range(500)]
 
@@ -412,7 +410,7 @@ def test_appends_that_queue_up_share_one_sync(tmp_path: Path) -> None:
         futures = [writer.append_async(b"x") for _ in range(300)]
         before = disk.syncs
         disk.gate.set()
-        assert futures[-1].result(PATIENCE_SECONDS).next == 300
+        assert futures[-1].result(WAIT_SECONDS).next == 300
         assert disk.syncs - before <= 2  # the first alone, if it was taken alone, and all the others
 
 
@@ -425,7 +423,7 @@ def test_a_callback_may_append_and_wait(tmp_path: Path) -> None:
             writer.append_async(b"third").add_done_callback(lambda _: done.set())
 
         writer.append_async(b"first").add_done_callback(follow_up)
-        assert done.wait(PATIENCE_SECONDS)
+        assert done.wait(WAIT_SECONDS)
     assert values_in(tmp_path) == [b"first", b"second", b"third"]
 
 
@@ -445,7 +443,7 @@ def test_a_full_queue_holds_the_caller_back(tmp_path: Path) -> None:
         thread.join(0.5)
         held_back = thread.is_alive() and len(queued) < 64
         disk.gate.set()
-        thread.join(PATIENCE_SECONDS)
+        thread.join(WAIT_SECONDS)
         assert held_back
         assert not thread.is_alive()
     assert len(values_in(tmp_path)) == 64
@@ -461,7 +459,7 @@ def test_threads_mix_both_ways_of_appending_and_lose_nothing(tmp_path: Path) -> 
                 if number % 3:
                     places[value] = writer.append(value).first
                 else:
-                    places[value] = writer.append_async([value]).result(PATIENCE_SECONDS).first
+                    places[value] = writer.append_async([value]).result(WAIT_SECONDS).first
 
         threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
         for thread in threads:
@@ -526,19 +524,19 @@ def test_never_is_durable_at_a_roll_a_sync_and_no_sooner(tmp_path: Path) -> None
 
 def test_interval_becomes_durable_by_itself(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), fsync="interval", fsync_interval=0.01) as writer:
-        assert writer.wait_durable(writer.append([b"a"] * 10).next, PATIENCE_SECONDS)
-        assert writer.wait_durable(writer.append_async([b"a"] * 10).result().next, PATIENCE_SECONDS)
+        assert writer.wait_durable(writer.append([b"a"] * 10).next, WAIT_SECONDS)
+        assert writer.wait_durable(writer.append_async([b"a"] * 10).result().next, WAIT_SECONDS)
         assert writer.durable_sequence == 20
 
 
 def test_waiters_wake_when_their_records_are_durable(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), fsync="never") as writer:
         woken: list[bool] = []
-        thread = threading.Thread(target=lambda: woken.append(writer.wait_durable(3, PATIENCE_SECONDS)))
+        thread = threading.Thread(target=lambda: woken.append(writer.wait_durable(3, WAIT_SECONDS)))
         thread.start()
         writer.append([b"a", b"b", b"c"])
         writer.sync()
-        thread.join(PATIENCE_SECONDS)
+        thread.join(WAIT_SECONDS)
         assert woken == [True]
 
 
@@ -561,10 +559,10 @@ def test_what_close_makes_durable_is_waited_for(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path), fsync="never", disk=disk)
     appended = writer.append(b"a")
     with ThreadPoolExecutor(1) as pool:
-        disk.ask = lambda: pool.submit(writer.wait_durable, appended.next, PATIENCE_SECONDS)
+        disk.ask = lambda: pool.submit(writer.wait_durable, appended.next, WAIT_SECONDS)
         writer.close()
         assert disk.answer is not None
-        assert disk.answer.result(PATIENCE_SECONDS)
+        assert disk.answer.result(WAIT_SECONDS)
     with pytest.raises(ClosedError):
         writer.wait_durable(appended.next + 1)
 
@@ -573,7 +571,7 @@ def test_a_callback_may_wait_for_what_close_makes_durable(tmp_path: Path) -> Non
     writer = LogWriter(str(tmp_path), fsync="never")
     answers: list[bool] = []
     future = writer.append_async(b"a")
-    future.add_done_callback(lambda done: answers.append(writer.wait_durable(done.result().next, PATIENCE_SECONDS)))
+    future.add_done_callback(lambda done: answers.append(writer.wait_durable(done.result().next, WAIT_SECONDS)))
     writer.close()
     assert answers == [True]
 
@@ -590,7 +588,7 @@ def test_a_failed_write_or_sync_poisons_the_writer_for_all(tmp_path: Path, fault
     with pytest.raises(PoisonedError):
         writer.append(b"lost")
     for future in futures:
-        assert isinstance(future.exception(PATIENCE_SECONDS), PoisonedError)
+        assert isinstance(future.exception(WAIT_SECONDS), PoisonedError)
     disk.fail_sync, disk.torn_write = False, None
     for refused in (lambda: writer.append(b"x"), lambda: writer.append_async(b"x"), writer.sync, writer.roll):
         with pytest.raises(PoisonedError):
@@ -624,7 +622,7 @@ def test_a_sync_that_failed_in_the_background_is_reported_at_close(tmp_path: Pat
         appended = writer.append_async(b"x") if asynchronous else writer.append(b"x")
         disk.fail_sync = True
     with writer._group.changed:
-        assert writer._group.changed.wait_for(lambda: writer._group.poisoned, PATIENCE_SECONDS)
+        assert writer._group.changed.wait_for(lambda: writer._group.poisoned, WAIT_SECONDS)
     assert appended
     with pytest.raises(PoisonedError):
         writer.close()
@@ -636,7 +634,7 @@ def test_a_failure_that_only_a_future_tells_is_reported_at_close(tmp_path: Path)
     disk = FailingDisk()
     writer = LogWriter(str(tmp_path), disk=disk)
     disk.fail_sync = True
-    assert isinstance(writer.append_async(b"lost").exception(PATIENCE_SECONDS), PoisonedError)
+    assert isinstance(writer.append_async(b"lost").exception(WAIT_SECONDS), PoisonedError)
     with pytest.raises(PoisonedError):
         writer.close()
 

@@ -24,6 +24,7 @@ from tests.independent_reader import read_replica
 from tests.stores import CountingStore, PausingStore
 from tests.unit.log_builder import LogBuilder, make_log
 from tests.unit.test_replicator import LONG_SECONDS, WAIT_SECONDS, Lowest, Progress, Running, stores
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["stores"]
 
 POLL = 0.05
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Return once that holds, which nothing tells of; fail if it does not in time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Bench:
@@ -148,11 +141,11 @@ class TellingWatcher(Watcher):
 def test_a_folder_that_came_before_its_first_log_segment_is_watched(bench: Bench) -> None:
     watcher = TellingWatcher()
     with Running(bench.replicator(bench.entry("*/*", poll_interval=LONG_SECONDS), watcher=watcher)):
-        until(lambda: str(bench.logs) in watcher.armed)
+        wait_until(lambda: str(bench.logs) in watcher.armed)
         (bench.logs / "kafka").mkdir()
-        until(lambda: str(bench.logs / "kafka") in watcher.armed)
+        wait_until(lambda: str(bench.logs / "kafka") in watcher.armed)
         (bench.logs / "kafka" / "orders").mkdir()
-        until(lambda: str(bench.logs / "kafka" / "orders") in watcher.armed)
+        wait_until(lambda: str(bench.logs / "kafka" / "orders") in watcher.armed)
         bench.wait_for(bench.log("kafka/orders"), "kafka/orders")
 
 
@@ -164,7 +157,7 @@ def test_a_log_that_is_gone_is_let_go_with_all_that_it_held(bench: Bench, tmp_pa
         assert any("/logs/goes/" in path for path in open_files(tmp_path))
         held = goes.files()
         shutil.rmtree(goes.folder)
-        until(lambda: names_of(running.replicator) == ["stays"])
+        wait_until(lambda: names_of(running.replicator) == ["stays"])
         assert not [path for path in open_files(tmp_path) if "goes" in path]
         assert goes.folder not in {folder for folder, _ in running.replicator._watcher._armed}
         stays.append(1)
@@ -179,7 +172,7 @@ def test_a_log_that_comes_back_is_continued(bench: Bench, tmp_path: Path) -> Non
     with Running(bench.replicator(bench.entry())) as running:
         bench.wait_for(log, "log")
         os.rename(log.folder, tmp_path / "away")
-        until(lambda: names_of(running.replicator) == [])
+        wait_until(lambda: names_of(running.replicator) == [])
         (tmp_path / "away").rename(log.folder)
         log.append(2)
         bench.wait_for(log, "log")
@@ -194,7 +187,7 @@ def test_where_the_whole_folder_is_gone_nothing_is_let_go(bench: Bench, tmp_path
         bench.wait_for(log, "log")
         task = task_of(running.replicator, "log")
         bench.logs.rename(tmp_path / "unmounted")
-        until(lambda: task.phase is Phase.BACKING_OFF)
+        wait_until(lambda: task.phase is Phase.BACKING_OFF)
         (tmp_path / "unmounted").rename(bench.logs)
         log.append(1)
         bench.wait_for(log, "log")
@@ -223,7 +216,7 @@ def test_many_logs_have_no_threads_of_their_own(bench: Bench) -> None:
     with Running(bench.replicator(bench.entry())) as running:
         for number, log in enumerate(logs):
             bench.wait_for(log, f"log-{number:03d}")
-        until(running.replicator.is_ready)
+        wait_until(running.replicator.is_ready)
         assert threading.active_count() < SYNCING_THREADS + 30 < len(logs)
     assert running.error is None
     for number, log in enumerate(logs):
@@ -245,7 +238,7 @@ def test_a_found_log_that_cannot_be_opened_is_tried_again_and_holds_up_no_other(
         bench.wait_for(fine, "fine")
         blocker.write_bytes(b"")
         late = bench.log("late")
-        until(lambda: "late: cannot be replicated (2 times in a row)" in caplog.text)
+        wait_until(lambda: "late: cannot be replicated (2 times in a row)" in caplog.text)
         fine.append(1)
         bench.wait_for(fine, "fine")
         blocker.unlink()
@@ -271,7 +264,7 @@ def test_a_log_that_cannot_be_opened_is_told_until_it_can_be(bench: Bench) -> No
     with Running(bench.replicator(bench.entry())) as running:
         replicator = running.replicator
         bench.wait_for(fine, "fine")
-        until(lambda: replicator.opened)
+        wait_until(lambda: replicator.opened)
         (found,) = replicator.not_replicated()
         assert (found.log, found.replica) == (late.folder, f"file://{bench.folder}/replicas/late")
         assert found.since <= time.monotonic()
@@ -281,7 +274,7 @@ def test_a_log_that_cannot_be_opened_is_told_until_it_can_be(bench: Bench) -> No
         assert not replicator.barrier(late.folder, None, WAIT_SECONDS).reached
         refusing.end()
         bench.wait_for(late, "late")
-        until(lambda: replicator.not_replicated() == ())
+        wait_until(lambda: replicator.not_replicated() == ())
         assert replicator.barrier(None, None, WAIT_SECONDS).reached
     assert running.error is None
 
@@ -295,7 +288,7 @@ def test_a_folder_that_is_not_there_is_told_until_it_is(bench: Bench, tmp_path: 
         assert found.log == entry.dir
         assert "no such folder" in found.reason
         Path(entry.dir).mkdir()
-        until(lambda: running.replicator.not_replicated() == ())
+        wait_until(lambda: running.replicator.not_replicated() == ())
     assert running.error is None
 
 
@@ -355,7 +348,7 @@ def test_a_configuration_that_comes_while_logs_are_opened_is_next(
         reload()
     with Running(replicator) as running:
         bench.wait_for(logs["b"], "b")
-        until(lambda: names_of(replicator) == ["a", "b"])
+        wait_until(lambda: names_of(replicator) == ["a", "b"])
         assert replicator.barrier(None, None, WAIT_SECONDS).reached
         assert {status.phase for status in replicator.status()} <= {"idle", "spacing", "syncing"}
     assert running.error is None
@@ -371,7 +364,7 @@ def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, Ob
     with Running(bench.replicator(entry, bench.own("gone", f"{elsewhere}/gone"))) as running:
         bench.progress.wait_for_end(kept, counting.url)
         bench.wait_for(gone, "gone")
-        until(lambda: task_of(running.replicator, "kept").phase is Phase.IDLE)
+        wait_until(lambda: task_of(running.replicator, "kept").phase is Phase.IDLE)
         task, files, asked = (
             task_of(running.replicator, "kept"),
             open_files(Path(kept.folder)),
@@ -380,7 +373,7 @@ def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, Ob
         gone.append(1)
         running.replicator.reload(bench.config(entry, bench.own("new", f"{elsewhere}/new")))
         bench.wait_for(new, "new")
-        until(lambda: names_of(running.replicator) == ["kept", "new"])
+        wait_until(lambda: names_of(running.replicator) == ["kept", "new"])
         assert task_of(running.replicator, "kept") is task
         assert open_files(Path(kept.folder)) == files
         assert counting.requests.total() == asked
@@ -400,7 +393,7 @@ def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(
             bench.wait_for(log, name)
         goes.append(2)
         running.replicator.reload(bench.config(stay))
-        until(lambda: names_of(running.replicator) == ["stays"])
+        wait_until(lambda: names_of(running.replicator) == ["stays"])
         assert bench.held("goes") == goes.files()
         assert not open_files(Path(goes.folder))
         assert goes.folder not in {folder for folder, _ in running.replicator._watcher._armed}
@@ -417,7 +410,7 @@ def test_what_changed_is_opened_again_after_its_sync(bench: Bench, stores: dict[
         running.replicator.reload(bench.config(bench.own("log", "testing://a", truncate={"max_age": 5.0})))
         assert before.phase is Phase.SYNCING
         store.release()
-        until(lambda: [task for task in running.replicator._turns.tasks if task is not before] != [])
+        wait_until(lambda: [task for task in running.replicator._turns.tasks if task is not before] != [])
         log.append(2)
         bench.progress.wait_for_end(log, store.url)
         assert before not in running.replicator._turns.tasks
@@ -431,9 +424,9 @@ def test_a_daemon_may_change_all_that_it_does(bench: Bench, tmp_path: Path) -> N
         bench.wait_for(one, "one")
         running.replicator.reload(bench.config(bench.own("two", f"file://{tmp_path}/replicas/two")))
         bench.wait_for(two, "two")
-        until(lambda: names_of(running.replicator) == ["two"])
+        wait_until(lambda: names_of(running.replicator) == ["two"])
         running.replicator.reload(bench.config(bench.entry()))
-        until(lambda: names_of(running.replicator) == ["one", "two"])
+        wait_until(lambda: names_of(running.replicator) == ["one", "two"])
         one.append(1)
         bench.wait_for(one, "one")
     assert running.error is None
@@ -471,7 +464,7 @@ def test_one_log_that_is_fenced_leaves_the_others_alone(bench: Bench, tmp_path: 
         host="other",
     ).run(once=True)
     with Running(bench.replicator(bench.entry())) as running:
-        until(lambda: "fenced" in running.phases())
+        wait_until(lambda: "fenced" in running.phases())
         mine.append(1)
         bench.wait_for(mine, "mine")
     assert isinstance(running.error, FencedError)
@@ -499,7 +492,7 @@ def test_a_barrier_waits_for_what_is_opened_again(bench: Bench, stores: dict[str
             update={"replicas": (ReplicaConfig(url="testing://a", sync_interval=0.02),)}
         )
         assert replicator.reload(bench.config(changed))
-        until(lambda: task_of(replicator, "log").leaving)
+        wait_until(lambda: task_of(replicator, "log").leaving)
         for replica in (None, store.url):
             found = replicator.barrier(None, replica, 0.1)
             assert [each.phase for each in found.unreached] == ["opening"]
@@ -533,7 +526,7 @@ def test_a_barrier_is_reached_inside_the_sync_interval_where_nothing_is_left(ben
     replicator = bench.replicator(entry)
     with Running(replicator) as running:
         bench.wait_for(log, "log")
-        until(lambda: task_of(replicator, "log").phase is Phase.SPACING)
+        wait_until(lambda: task_of(replicator, "log").phase is Phase.SPACING)
         objects = sorted(Path(bench.folder / "replicas").rglob("*.lz4"))
         for _ in range(3):
             assert replicator.barrier(None, None, WAIT_SECONDS).reached

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -36,8 +35,7 @@ from tests.unit.replica_builder import (
     make_log,
     make_segment,
 )
-
-WAIT_SECONDS = 120
+from tests.waiting import WAIT_SECONDS, wait_until
 
 
 def reader_of(client, **options) -> ReplicaReader:
@@ -400,13 +398,6 @@ def test_a_batch_before_the_damage_is_given():
 # --- isolated owners, who end only their own generations
 
 
-def wait_until(holds) -> bool:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (held := holds()) and time.monotonic() < deadline:
-        threading.Event().wait(0.001)
-    return held
-
-
 def isolated(builder: ReplicaBuilder, name: str | None = None, **options) -> GenerationBuilder:
     """The next generation of an isolated owner, or one of that name that began at the same time as the first one."""
     claim = builder.claim(**options) if name is None else replace(builder.generations[0].claim, generation=name)
@@ -425,7 +416,7 @@ def test_a_follower_leaves_an_isolated_generation_once_another_one_holds_all_of_
         new = isolated(builder)
         new.ship_segment(segment, upto=1, final=None)
         looks = store.requests["list"]
-        assert wait_until(lambda: store.requests["list"] > looks + 20)
+        wait_until(lambda: store.requests["list"] > looks + 20)
         assert following.reader.position.generation == old.name
         new.ship(segment.data[segment.ends[0] :], segment.name)
         assert following.wait_for(3) == [0, 1, 2]
@@ -442,7 +433,7 @@ def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing
     try:
         following.wait_for(1)
         before = dict(store.requests)
-        assert wait_until(lambda: store.requests["list"] >= before["list"] + 3)
+        wait_until(lambda: store.requests["list"] >= before["list"] + 3)
     finally:
         following.end()
     polls = store.requests["open"] - before["open"]

@@ -18,6 +18,7 @@ from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan
 from tests.manual_clock import ManualClock
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,16 +232,12 @@ class Running:
 
     def __exit__(self, *_):
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(WAIT_SECONDS)
         self.follower.__exit__(None, None, None)
         assert not self._thread.is_alive()
 
     def wait_for(self, condition) -> None:
-        for _ in range(4_000):
-            if condition():
-                return
-            self._stop.wait(0.005)
-        raise AssertionError("waited for too long")
+        wait_until(condition, pause=0.005)
 
     def prune_ahead(self) -> None:
         """All that lies ahead but for the newest log segment is sealed, named and gone."""
@@ -316,12 +313,9 @@ def test_a_store_that_fails_for_a_while_is_waited_for(grown):
         thread = threading.Thread(target=follower.run, args=(stop, 0.01))
         thread.start()
         try:
-            assert waited.wait(20)
-            for _ in range(2_000):
-                if files_in(copy) == whole(LOG[:2]):
-                    break
-                stop.wait(0.01)
+            assert waited.wait(WAIT_SECONDS)
+            wait_until(lambda: files_in(copy) == whole(LOG[:2]))
         finally:
             stop.set()
-            thread.join(20)
+            thread.join(WAIT_SECONDS)
     assert files_in(copy) == whole(LOG[:2])

@@ -22,6 +22,7 @@ from litelog.restore.kept import KeptSegments
 from litelog.restore.output import ForeignOutputError, OutputError, OutputFolder
 from litelog.restore.plan import Target, find_plan
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def restore_to(builder: ReplicaBuilder, output: Path, **options: Any) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(WAIT_SECONDS)
     assert not thread.is_alive(), "it waits for a named pipe"
     if failures:
         raise failures[0]

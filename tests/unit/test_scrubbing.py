@@ -20,9 +20,9 @@ from tests.stores import CountingStore
 from tests.unit.log_builder import make_log
 from tests.unit.replica_builder import FORMAT
 from tests.unit.verify_helper import everything, store_of
+from tests.waiting import WAIT_SECONDS
 
 DAY = 86400.0
-WAIT_SECONDS = 240
 
 
 def make_scrub(store, folder, clock, *, interval=DAY, rate=1 << 40, acknowledged=None) -> Scrub:

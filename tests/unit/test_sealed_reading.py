@@ -25,6 +25,7 @@ from tests.sampling import examples, sampled
 from tests.stores import CountingStore
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment
+from tests.waiting import WAIT_SECONDS
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 TOTAL = LOG[-1].next
@@ -335,8 +336,8 @@ def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_
                 built.snapshot(index) if index > built.claim.first else None
                 built.prune(index)
             if index < len(log) - 5:
-                assert taken.acquire(timeout=120), failures
-        thread.join(120)
+                assert taken.acquire(timeout=WAIT_SECONDS), failures
+        thread.join(WAIT_SECONDS)
     finally:
         done.set()
         thread.join()

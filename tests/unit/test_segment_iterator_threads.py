@@ -14,6 +14,7 @@ from litelog.position import Position, generation
 from litelog.replica_client import WalSegmentInfo
 from litelog.segment_feed import SegmentFeed
 from litelog.segment_iterator import SegmentIterator
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from litelog.position import Generation
 
 G = generation("0000000100000000")
-DEADLINE_SECONDS = 60
-"""Only a lost wake reaches it."""
 
 
 def seg(index: int, offset: int = 0) -> WalSegmentInfo:
@@ -167,7 +166,7 @@ def run_together(*targets: Callable[[], None]) -> None:
 
     def body(target: Callable[[], None]) -> None:
         try:
-            barrier.wait(DEADLINE_SECONDS)
+            barrier.wait(WAIT_SECONDS)
             target()
         except BaseException as error:  # noqa: BLE001 (raised again below)
             failures.append(error)
@@ -176,7 +175,7 @@ def run_together(*targets: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(DEADLINE_SECONDS)
+        thread.join(WAIT_SECONDS)
         assert not thread.is_alive(), "a wake was lost"
     if failures:
         raise failures[0]
@@ -238,7 +237,7 @@ def test_one_append_wakes_a_blocked_reader_every_time() -> None:
         for info in infos:
             replica.stored[info] = None
             iterator.append(info)
-            assert taken.acquire(timeout=DEADLINE_SECONDS)
+            assert taken.acquire(timeout=WAIT_SECONDS)
         iterator.finish()
 
     def read() -> None:
@@ -261,7 +260,7 @@ def test_an_event_shared_by_many_iterators_never_loses_a_wake() -> None:
 
     def read() -> None:
         while sum(taken) < count * len(iterators):
-            assert notified.wait(DEADLINE_SECONDS), "a wake was lost"
+            assert notified.wait(WAIT_SECONDS), "a wake was lost"
             notified.clear()
             for number, iterator in enumerate(iterators):
                 while (info := iterator.next()) is not None:
@@ -280,7 +279,7 @@ def test_a_blocked_reader_is_woken_by_every_end(end: str) -> None:
         seen: list[str] = []
 
         def read(iterator: SegmentIterator = iterator, seen: list[str] = seen) -> None:
-            assert iterator.wait(DEADLINE_SECONDS)
+            assert iterator.wait(WAIT_SECONDS)
             try:
                 iterator.next()
             except (ClosedError, OSError) as error:
@@ -323,7 +322,7 @@ def test_a_consumer_that_hangs_in_its_listing_does_not_hold_up_the_producer() ->
 
     def hanging(name: Generation, since: Position | None) -> Iterator[WalSegmentInfo]:
         entered.set()
-        assert release.wait(DEADLINE_SECONDS)
+        assert release.wait(WAIT_SECONDS)
         return replica.list_segments(name, since)
 
     results: list[WalSegmentInfo] = []
@@ -332,7 +331,7 @@ def test_a_consumer_that_hangs_in_its_listing_does_not_hold_up_the_producer() ->
         results.extend(feed.subscribe(hanging))
 
     def write() -> None:
-        assert entered.wait(DEADLINE_SECONDS)
+        assert entered.wait(WAIT_SECONDS)
         good = feed.subscribe(replica.list_segments)
         for info in infos:
             replica.stored[info] = None

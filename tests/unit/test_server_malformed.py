@@ -25,6 +25,7 @@ from litelog.server.token_file import TokenFile
 from litelog.shipping.barrier import Barrier
 from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
 from tests.unit.server_builder import TOKEN
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -314,8 +315,8 @@ def test_the_threads_that_feed_the_status_outlive_a_bug_and_report_it(
     try:
         for _ in range(3):
             board.read(fresh=0.0, patience=0.001)
-            assert daemon.asked.acquire(timeout=120)
-            assert daemon.measured.acquire(timeout=120)
+            assert daemon.asked.acquire(timeout=WAIT_SECONDS)
+            assert daemon.measured.acquire(timeout=WAIT_SECONDS)
         assert board.read(fresh=0.0, patience=0.001).statuses == ()
         daemon.broken = False
         assert board.read(fresh=0.0, patience=30).statuses == [IDLE]

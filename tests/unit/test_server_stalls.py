@@ -13,13 +13,13 @@ from litelog.server.board import Board
 from litelog.server.daemon import Rules
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.shipping.barrier import Barrier
 
-WAIT_SECONDS = 30
 IDLE = ReplicaStatus("/log", "file:///one", "required", "idle", None, None, None, 0, synced=True)
 
 

@@ -16,6 +16,7 @@ from litelog.layout import wal_key
 from litelog.log.writer import LogWriter
 from litelog.registry import open_client
 from litelog.replicator import Replicator
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,12 +57,12 @@ def test_a_subscriber_reads_every_record_once_while_they_are_appended(tmp_path: 
         writer.append(b"0")
         running = threading.Thread(target=replicator.run)
         running.start()
-        assert began.event.wait(30)
+        assert began.event.wait(WAIT_SECONDS)
         with replicator.subscribe(log, url) as segments:
             for number in range(1, 200):
                 writer.append(b"%d" % number)
             while len(values) < 200:
-                assert segments.wait(30)
+                assert segments.wait(WAIT_SECONDS)
                 info = segments.next()
                 assert info is not None
                 segment = wal_segment.decode(wal_key(info.position), client.read_wal_segment(info.position))

@@ -24,6 +24,7 @@ from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 HOUR = 3600.0
 SECOND = 1_000_000
-WAIT_SECONDS = 120
 
 
 class Idle:
@@ -187,7 +187,7 @@ def test_a_running_daemon_tells_of_a_replica_that_was_dropped_and_not_forgotten_
     log = make_log(tmp_path / "log", "lines")
     for _ in range(2):
         log.roll(2)
-    state, pause = str(tmp_path / "state"), threading.Event()
+    state = str(tmp_path / "state")
     urls = [f"file://{tmp_path}/{name}" for name in "ab"]
     replicas = ReplicaSet(log_state_folder(state, log.folder))
 
@@ -198,7 +198,7 @@ def test_a_running_daemon_tells_of_a_replica_that_was_dropped_and_not_forgotten_
         thread = threading.Thread(target=replicator.run)
         thread.start()
         try:
-            assert any(until() or pause.wait(0.05) for _ in range(WAIT_SECONDS * 20))
+            wait_until(until, pause=0.05)
         finally:
             replicator.stop()
             thread.join(WAIT_SECONDS)
@@ -233,10 +233,7 @@ def test_a_running_daemon_truncates_an_idle_log(tmp_path):
     thread = threading.Thread(target=replicator.run)
     thread.start()
     try:
-        pause = threading.Event()
-        for _ in range(WAIT_SECONDS * 20):
-            if len(os.listdir(log.folder)) == 2 or pause.wait(0.05):
-                break
+        wait_until(lambda: len(os.listdir(log.folder)) == 2, pause=0.05)
         assert sorted(os.listdir(log.folder)) == sorted(log.texts)[-2:]
     finally:
         replicator.stop()

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.watcher import Watcher
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-PATIENCE_SECONDS = 120.0
-"""Only a failing test waits this long."""
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def test_every_kind_of_change_wakes(watcher: Watcher, tmp_path: Path) -> None:
         woken = threading.Event()
         assert watcher.arm(str(tmp_path), woken.set), name
         change()
-        assert woken.wait(PATIENCE_SECONDS), name
+        assert woken.wait(WAIT_SECONDS), name
 
 
 def test_wakes_once_for_each_arming(watcher: Watcher, tmp_path: Path) -> None:
@@ -59,7 +57,7 @@ def test_wakes_once_for_each_arming(watcher: Watcher, tmp_path: Path) -> None:
         assert watcher.arm(str(tmp_path), wake)
         for number in range(20):
             (tmp_path / f"{number}.log").write_bytes(b"x")
-        assert woken.acquire(timeout=PATIENCE_SECONDS)
+        assert woken.acquire(timeout=WAIT_SECONDS)
         _settle(watcher, tmp_path.parent)
         assert len(calls) == expected
 
@@ -73,7 +71,7 @@ def test_a_change_before_arming_is_not_reported(watcher: Watcher, tmp_path: Path
     _settle(watcher, tmp_path)
     assert not woken.is_set()
     (folder / "a.log").write_bytes(b"xy")
-    assert woken.wait(PATIENCE_SECONDS)
+    assert woken.wait(WAIT_SECONDS)
 
 
 def test_several_waiters_on_one_folder_all_wake(watcher: Watcher, tmp_path: Path) -> None:
@@ -81,7 +79,7 @@ def test_several_waiters_on_one_folder_all_wake(watcher: Watcher, tmp_path: Path
     for event in events:
         assert watcher.arm(str(tmp_path), event.set)
     (tmp_path / "a").write_bytes(b"")
-    assert all(event.wait(PATIENCE_SECONDS) for event in events)
+    assert all(event.wait(WAIT_SECONDS) for event in events)
 
 
 def test_many_folders_wake_their_own_waiters(watcher: Watcher, tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_many_folders_wake_their_own_waiters(watcher: Watcher, tmp_path: Path) -
         assert watcher.arm(str(folder), event.set)
     for folder in folders[::2]:
         (folder / "a").write_bytes(b"")
-    assert all(event.wait(PATIENCE_SECONDS) for event in events[::2])
+    assert all(event.wait(WAIT_SECONDS) for event in events[::2])
     _settle(watcher, tmp_path)
     assert not any(event.is_set() for event in events[1::2])
 
@@ -104,7 +102,7 @@ def test_a_missing_folder_is_refused_and_others_go_on(watcher: Watcher, tmp_path
     woken = threading.Event()
     assert watcher.arm(str(tmp_path), woken.set)
     (tmp_path / "a").write_bytes(b"")
-    assert woken.wait(PATIENCE_SECONDS)
+    assert woken.wait(WAIT_SECONDS)
 
 
 def test_a_disarmed_waiter_stays_asleep_and_others_wake(watcher: Watcher, tmp_path: Path) -> None:
@@ -114,7 +112,7 @@ def test_a_disarmed_waiter_stays_asleep_and_others_wake(watcher: Watcher, tmp_pa
     watcher.disarm(str(tmp_path), gone.set)
     watcher.disarm(str(tmp_path), gone.set)
     (tmp_path / "a").write_bytes(b"")
-    assert kept.wait(PATIENCE_SECONDS)
+    assert kept.wait(WAIT_SECONDS)
     assert not gone.is_set()
 
 
@@ -126,12 +124,12 @@ def test_a_queue_overflow_wakes_everybody_and_watching_goes_on(watcher: Watcher,
 
     def hold() -> None:
         entered.set()
-        go_on.wait(PATIENCE_SECONDS)
+        go_on.wait(WAIT_SECONDS)
 
     assert watcher.arm(str(held), hold)
     assert watcher.arm(str(tmp_path / "waiting"), waiting.set)
     (held / "a").write_bytes(b"")
-    assert entered.wait(PATIENCE_SECONDS)
+    assert entered.wait(WAIT_SECONDS)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if limit > 100_000:
         pytest.skip(f"{limit} events fit into the queue here")
@@ -140,10 +138,10 @@ def test_a_queue_overflow_wakes_everybody_and_watching_goes_on(watcher: Watcher,
         watcher.disarm(str(tmp_path / "other"), other.set)
     (tmp_path / "waiting" / "a").write_bytes(b"")  # finds the queue full
     go_on.set()
-    assert waiting.wait(PATIENCE_SECONDS)
+    assert waiting.wait(WAIT_SECONDS)
     assert watcher.arm(str(tmp_path / "other"), other.set)
     (tmp_path / "other" / "a").write_bytes(b"")
-    assert other.wait(PATIENCE_SECONDS)
+    assert other.wait(WAIT_SECONDS)
 
 
 def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_path: Path) -> None:
@@ -158,7 +156,7 @@ def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_
             for number in range(total):
                 stream.write(b"x")
                 if number % 3 == 0:
-                    turn.acquire(timeout=PATIENCE_SECONDS)
+                    turn.acquire(timeout=WAIT_SECONDS)
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -172,7 +170,7 @@ def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_
             continue
         assert armed
         turn.release()
-        assert woken.acquire(timeout=PATIENCE_SECONDS), f"asleep at {seen} of {log.stat().st_size}"
+        assert woken.acquire(timeout=WAIT_SECONDS), f"asleep at {seen} of {log.stat().st_size}"
     writer.join()
     assert seen == total
 
@@ -182,6 +180,9 @@ def test_without_inotify_every_arm_says_poll() -> None:
 import sys, types
 sys.modules["watchdog.observers.inotify_c"] = None
 from litelog.watcher import Watcher
+from tests.waiting import WAIT_SECONDS
+from tests.waiting import WAIT_SECONDS
+from tests.waiting import WAIT_SECONDS
 watcher = Watcher()
 assert not watcher.available and not watcher.arm("/", print)
 watcher.disarm("/", print)
@@ -211,4 +212,4 @@ def _settle(watcher: Watcher, folder: Path) -> None:
     place.mkdir()
     assert watcher.arm(str(place), done.set)
     (place / "a").write_bytes(b"")
-    assert done.wait(PATIENCE_SECONDS)
+    assert done.wait(WAIT_SECONDS)
