@@ -135,5 +135,7 @@ class Peaks:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: what a test starts would ignore it, too
+        signal.signal(signal.SIGHUP, lambda *_: None)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Peaks())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
 from collections import Counter
 from contextlib import closing
@@ -309,3 +310,27 @@ class PausingStore:
             self.reached.set()
             if not self._gate.wait(WAIT_SECONDS):
                 raise StoreError(operation, "", f"nobody released the gate within {WAIT_SECONDS} s")
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+class KillingStore(CountingStore):
+    """Ends the process before or after the n-th put."""
+
+    def __init__(self, inner: ObjectStore, at: int, *, after: bool) -> None:
+        super().__init__(inner)
+        self.at = at
+        self.after = after
+        self._numbers = itertools.count(1)
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        killed = next(self._numbers) == self.at  # puts come from several threads
+        if killed and not self.after:
+            raise KilledError
+        try:
+            super().put(key, body, create_only=create_only)
+        finally:
+            if killed:
+                raise KilledError

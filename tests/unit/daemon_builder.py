@@ -7,24 +7,33 @@ from concurrent.futures import Executor, Future
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from litelog.formats.litelog import LitelogFormat
 from litelog.layout import Fencing
 from litelog.looking_store import LookingStore
 from litelog.object_store import ObjectReplicaClient, PartsAndPages, Rooted
+from litelog.position import generation
+from litelog.restore.execution import restore
+from litelog.restore.plan import Target, find_plan
 from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings
+from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.takeover import Takeover
+from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from litelog.claim import Claim
+    from litelog.formats import LogFormat
     from litelog.object_store import ObjectStore
     from litelog.shipping.listener import Sealed, Shipped, Snapped
+    from litelog.snapshot import Snapshot
     from litelog.store_trial import StoreTrials
     from tests.unit.log_builder import LogBuilder
 
@@ -170,3 +179,31 @@ class Daemon:
 
     def snapped(self, event: Snapped) -> None:
         self.snapshots.append(event)
+
+
+def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: Any) -> Daemon:
+    """A daemon whose finished log segments go up sealed when a generation begins."""
+    return Daemon(log, store, state, clock=clock, contact=True, **more)
+
+
+# --- what a replica holds
+
+
+def newest_snapshot(daemon: Daemon) -> Snapshot:
+    """Of the daemon's generation."""
+    found = find_snapshot(ObjectReplicaClient(daemon.store), generation(daemon.generation))
+    assert found is not None
+    return found
+
+
+def held(store: ObjectStore) -> dict[str, bytes]:
+    """The files that the newest generation holds, read by other code than ours."""
+    return list(read_replica(store).values())[-1].files()
+
+
+def restored(store: ObjectStore, target: Path, log_format: LogFormat | None = None) -> dict[str, bytes]:
+    """The files that a default restore writes to ``target``, oldest first; those of an earlier one go."""
+    client, log_format = ObjectReplicaClient(store), log_format or LitelogFormat()
+    shutil.rmtree(target, ignore_errors=True)
+    restore(client, find_plan(client, Target(), log_format), str(target), log_format=log_format)
+    return {path.name: path.read_bytes() for path in sorted(target.iterdir())}

@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 
 TOKEN = "canary-token-of-the-tests-0123456789"
 
-_stores: dict[str, ObjectStore] = {}
-
-
-def open_store(url: str, options: Mapping[str, object]) -> ObjectStore:
-    """What the entry point of ``serving://`` names: the store that a test keeps under that name."""
-    return _stores[url]
-
-
-def install_stores(folder: Path) -> dict[str, ObjectStore]:
-    """The stores by URL, once ``folder`` is on the path: found as any third party's are."""
-    package = folder / "litelog_serving-1.0.dist-info"
-    package.mkdir(parents=True)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: litelog-serving\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(f"[litelog.object_stores]\nserving = {__name__}:open_store\n")
-    return _stores
-
 
 class HangingStore:
     """A store whose puts hang from ``hang`` until ``release``, as those of a dead server do."""

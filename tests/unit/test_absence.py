@@ -23,12 +23,10 @@ from litelog.shipping.snapshots import find_snapshot
 from litelog_cli.segment_listing import replica_segments
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
-from tests.manual_clock import ManualClock
 from tests.sampling import at_night
-from tests.stores import CountingStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
+from tests.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
+from tests.unit.daemon_builder import Daemon, held, start_sealing
 from tests.unit.log_builder import LogBuilder, make_log
-from tests.unit.test_first_contact import KilledError, KillingStore
 from tests.unit.verify_helper import found, verified
 
 if TYPE_CHECKING:
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.object_store import ObjectStore
+    from tests.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 
@@ -51,28 +50,9 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
     return made
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("test")
-
-
-def start(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: object) -> Daemon:
-    return Daemon(log, store, state, clock=clock, contact=True, **more)  # type: ignore[arg-type]
-
-
 def leave(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock) -> str:
     """Have a daemon ship all there is, and go; the generation that it leaves."""
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     name = daemon.generation
     daemon.close()
@@ -85,11 +65,6 @@ def go_on_alone(log: LogBuilder, *commits: int) -> None:
     log.append(2)
     for count in commits:
         log.roll(count)
-
-
-def held(store: ObjectStore) -> dict[str, bytes]:
-    """What the newest generation holds, read by other code than ours."""
-    return list(read_replica(store).values())[-1].files()
 
 
 def headers(store: ObjectStore) -> list[dict[str, object]]:
@@ -131,7 +106,7 @@ def test_what_was_finished_while_the_daemon_was_away_goes_up_sealed_with_a_final
     name = leave(log, store, state, clock)
     begun, before = log.name, len(log.texts[log.name])
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     assert daemon.generation == name
     assert [event.left for event in daemon.sealed_events[:2]] == [1, 0]
@@ -165,7 +140,7 @@ def test_a_follower_reads_past_the_finals(
 
     def grow() -> None:
         go_on_alone(log, 1, 4, 2)
-        start(log, store, state, clock).sync()
+        start_sealing(log, store, state, clock).sync()
 
     with reader:
         for columns in reader.batches():
@@ -186,7 +161,7 @@ def test_the_next_snapshot_names_them_and_their_finals_are_deleted_in_time(
 ) -> None:
     leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, store, state, clock, settings=Settings(wal_retention=3600.0))
+    daemon = start_sealing(log, store, state, clock, settings=Settings(wal_retention=3600.0))
     daemon.sync()
     archive = daemon.replica.archive
     assert archive is not None
@@ -211,7 +186,7 @@ def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
 ) -> None:
     leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     daemon.close()
     before = sealed(store)
@@ -219,7 +194,7 @@ def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
         kept = daemon.folder.load()
         assert kept is not None
         daemon.folder.save(replace(kept, archive=None))
-    again = start(log, store, state, clock)
+    again = start_sealing(log, store, state, clock)
     again.sync()
     assert again.replica.archive is not None
     again.replica.archive.ask()
@@ -241,7 +216,7 @@ def test_a_crash_at_any_put_is_gone_on_from_and_nothing_is_sealed_twice(
     name = leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
     killing = KillingStore(store, at, after=after)
-    daemon = start(log, killing, state, clock)
+    daemon = start_sealing(log, killing, state, clock)
     try:
         daemon.sync()
     except KilledError:
@@ -251,7 +226,7 @@ def test_a_crash_at_any_put_is_gone_on_from_and_nothing_is_sealed_twice(
         daemon.close()
     there = sealed(store)
     counting = CountingStore(store)
-    again = start(log, counting, state, clock)
+    again = start_sealing(log, counting, state, clock)
     again.sync()
     assert again.generation == name
     adopted = {key for key in there if (parse_sealed(key) or ("", -1))[1] in finals(store)}
@@ -268,7 +243,7 @@ def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
 ) -> None:
     leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, KillingStore(store, 4, after=False), state, clock)  # the rest, two sealed ones, a final
+    daemon = start_sealing(log, KillingStore(store, 4, after=False), state, clock)  # the rest, two sealed ones, a final
     with pytest.raises(KilledError):
         daemon.sync()
     daemon.crash()
@@ -277,7 +252,7 @@ def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
     assert {(daemon.claims[0].generation, 2), (daemon.claims[0].generation, 3)} < set(indexes)
     assert finals(store) == {}
     counting = CountingStore(store)
-    start(log, counting, state, clock).sync()
+    start_sealing(log, counting, state, clock).sync()
     assert [key for key in counting.put_keys if parse_sealed(key) is not None and key in there] == []
     assert sorted(finals(store)) == [2, 3]
     check_readers(store, log, tmp_path / "out")
@@ -290,14 +265,16 @@ def test_what_a_killed_run_began_as_wal_segments_goes_on_as_wal_segments(
     name = leave(log, store, state, clock)
     log.append(2)
     log.roll(3)
-    daemon = start(log, KillingStore(store, 2, after=True), state, clock)  # the rest, and the beginning of the next one
+    daemon = start_sealing(
+        log, KillingStore(store, 2, after=True), state, clock
+    )  # the rest, and the beginning of the next one
     with pytest.raises(KilledError):
         daemon.sync()
     daemon.crash()
     clock.advance(5)
     go_on_alone(log, 4, 2)
     clock.advance(5)
-    again = start(log, store, state, clock)
+    again = start_sealing(log, store, state, clock)
     again.sync()
     assert again.generation == name
     assert sorted(finals(store)) == [3]
@@ -326,7 +303,7 @@ def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_does_not_con
             super().put(key, body, create_only=create_only)
 
     late = Late(store)
-    daemon = start(log, late, state, clock)
+    daemon = start_sealing(log, late, state, clock)
     daemon.sync()
     log.roll(2)
     with pytest.raises(StoreError, match="timed out"):
@@ -335,7 +312,7 @@ def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_does_not_con
     clock.advance(100)
     log.append(1)
     log.roll(1)
-    daemon = start(log, late, state, clock)
+    daemon = start_sealing(log, late, state, clock)
     daemon.sync()
     daemon.replica.archive.finish()  # type: ignore[union-attr]
     assert late.arrived
@@ -351,7 +328,7 @@ def test_a_state_that_is_set_back_adopts_finals_as_wal_segments_and_wal_segments
     name = leave(log, store, state, clock)
     shutil.copytree(state, state + ".old")
     if rolled:
-        daemon = start(log, store, state, clock)
+        daemon = start_sealing(log, store, state, clock)
         for _ in range(3):
             log.roll(2)
             daemon.sync()
@@ -359,11 +336,11 @@ def test_a_state_that_is_set_back_adopts_finals_as_wal_segments_and_wal_segments
             daemon.sync()
     else:
         go_on_alone(log, 1, 4, 2)
-        daemon = start(log, store, state, clock)
+        daemon = start_sealing(log, store, state, clock)
         daemon.sync()
     daemon.close()
     before = {key: body for key, body in objects(store).items() if parse_wal(key) is not None}
-    again = start(log, store, state + ".old", clock)
+    again = start_sealing(log, store, state + ".old", clock)
     if not rolled:
         again.owner.contact = None  # one that never seals at once
     again.sync()
@@ -394,7 +371,7 @@ def test_a_log_that_is_rewritten_behind_what_was_sealed_and_not_named_goes_to_a_
     name = leave(log, store, state, clock)
     names = set(log.files())
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, KillingStore(store, 4, after=False), state, clock)
+    daemon = start_sealing(log, KillingStore(store, 4, after=False), state, clock)
     with pytest.raises(KilledError):
         daemon.sync()
     daemon.crash()
@@ -406,7 +383,7 @@ def test_a_log_that_is_rewritten_behind_what_was_sealed_and_not_named_goes_to_a_
             log.delete(gone)
             log.texts.pop(gone)
         rewrite(log, added[:1])
-    again = start(log, store, state, clock)
+    again = start_sealing(log, store, state, clock)
     again.sync()
     if not finished:
         log.roll(1)
@@ -431,11 +408,11 @@ def test_a_final_of_other_bytes_than_the_log_has_now_is_not_adopted(
     shutil.copytree(state, state + ".old")
     names = set(log.files())
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.replica.sync(upto(daemon, lambda: 3 in finals(store)))
     daemon.crash()
     rewrite(log, set(log.files()) - names)
-    again = start(log, store, state + ".old", clock)
+    again = start_sealing(log, store, state + ".old", clock)
     if not seals:
         again.owner.contact = None
     again.sync()
@@ -453,7 +430,7 @@ def test_a_gap_begins_a_generation_behind_it(
     log.next += 5
     log.roll(2)
     log.roll(1)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     for _ in range(3):
         daemon.sync()
     assert daemon.claims[-1].relation == "diverged"
@@ -467,7 +444,7 @@ def test_growth_behind_a_final_is_told_as_ever(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, begun: bool
 ) -> None:
     """``begun``: something was shipped of the log segment behind it."""
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     old = log.name
     log.roll(1)
@@ -476,7 +453,7 @@ def test_growth_behind_a_final_is_told_as_ever(
     log.write(b"more", old)
     log.roll(1)
     log.roll(1)
-    again = start(log, store, state, clock)
+    again = start_sealing(log, store, state, clock)
     with pytest.raises(CorruptionError, match=old):
         again.sync()
     assert not any("sealed" in header for one in read_replica(store).values() for header, _, _ in one.segments)
@@ -491,7 +468,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
     text = bytearray(good[names[3]])
     text[len(text) // 2] ^= 1
     log.overwrite(0, bytes(text), names[3])
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     with pytest.raises(CorruptionError):
         daemon.sync()
     there = held(store)
@@ -513,7 +490,7 @@ def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(
         name = leave(log, store, folder, clock)
         go_on_alone(log, 1, 4, 2)
         faulty = FaultyStore(store, {"put": [*[Fault.NONE] * number, Fault.AFTER]})
-        daemon = start(log, faulty, folder, clock)
+        daemon = start_sealing(log, faulty, folder, clock)
         try:
             daemon.sync()
         except StoreError:
@@ -546,7 +523,7 @@ def test_whatever_request_fails_it_ends_well(log: LogBuilder, state: str, clock:
             fresh.roll(2)
             name = leave(fresh, store, place, clock)
             go_on_alone(fresh, 1, 4, 2)
-            daemon = start(fresh, FaultyStore(store, {operation: [*[Fault.NONE] * at, fault]}), place, clock)
+            daemon = start_sealing(fresh, FaultyStore(store, {operation: [*[Fault.NONE] * at, fault]}), place, clock)
             for _ in range(3):
                 try:
                     daemon.sync()
@@ -571,8 +548,8 @@ def test_whoever_is_overtaken_while_it_seals_ships_nothing_more(
 
     leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
-    rival = start(log, store, state + ".rival", clock, seed=1, takeover=True)
-    daemon = start(log, Interrupting(store), state, clock)
+    rival = start_sealing(log, store, state + ".rival", clock, seed=1, takeover=True)
+    daemon = start_sealing(log, Interrupting(store), state, clock)
     with pytest.raises(FencedError):
         daemon.sync()
     assert len(daemon.acknowledged) == 1  # the rest of what was begun
@@ -589,14 +566,14 @@ def test_a_successor_continues_a_generation_that_ends_with_a_sealed_log_segment(
     store = MemoryStore("test")
     leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.replica.sync(upto(daemon, lambda: 3 in finals(store)))
     daemon.crash()
     assert list(headers(store))[-1] == finals(store)[3]
     everything = log.files()
     if behind and log.format.self_numbered:
         log.delete(sorted(everything)[0])
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     assert other.claims[0].relation == "continues"
     assert held(store) | log.files() == held(store)
@@ -613,11 +590,11 @@ def test_a_successor_does_not_continue_what_its_log_does_not_hold(
     leave(log, store, state, clock)
     names = set(log.files())
     go_on_alone(log, 1, 4, 2)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.replica.sync(upto(daemon, lambda: 3 in finals(store)))
     daemon.crash()
     rewrite(log, set(log.files()) - names)
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     assert other.claims[0].relation == "diverged"
     assert held(store) == log.files()
@@ -633,7 +610,7 @@ def test_nothing_that_is_finished_while_the_daemon_is_there_stands_for_a_sealed_
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     leave(log, store, state, clock)
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     for _ in range(3):
         log.roll(2)

@@ -13,18 +13,15 @@ from litelog.errors import FencedError, StoreError
 from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.object_store import ObjectReplicaClient
 from litelog.position import generation
-from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.settings import Settings, SnapshotPolicy
-from litelog.shipping.snapshots import find_snapshot, read_snapshot
+from litelog.shipping.snapshots import read_snapshot
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects
-from tests.manual_clock import ManualClock
 from tests.sampling import at_night
 from tests.stores import CountingStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
+from tests.unit.daemon_builder import Daemon, newest_snapshot, restored
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
@@ -33,44 +30,9 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ObjectStore
     from litelog.snapshot import Snapshot
+    from tests.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
-
-
-@pytest.fixture
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log", getattr(request, "param", "litelog"))
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("test")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-def restored(store: ObjectStore, log: LogBuilder, target: Path) -> dict[str, bytes]:
-    """What a restore of the newest history gives."""
-    client = ObjectReplicaClient(store)
-    shutil.rmtree(target, ignore_errors=True)
-    restore(client, find_plan(client, Target(), log.format), str(target), log_format=log.format)
-    return {path.name: path.read_bytes() for path in target.iterdir()}
-
-
-def newest(daemon: Daemon) -> Snapshot:
-    found = find_snapshot(ObjectReplicaClient(daemon.store), generation(daemon.generation))
-    assert found is not None
-    return found
 
 
 def keys(store: ObjectStore, parse: object) -> list[str]:
@@ -229,7 +191,7 @@ def test_a_snapshot_is_due_after_the_interval_if_anything_was_sealed(
     assert archive is not None
     assert archive.due is None
     (first,) = daemon.snapshots
-    assert (first.key, first.first, first.next) == (newest(daemon).key, 0, 0)
+    assert (first.key, first.first, first.next) == (newest_snapshot(daemon).key, 0, 0)
     grow(daemon, clock, 2)
     assert len(keys(store, parse_snapshot)) == 1
     due = archive.due
@@ -240,11 +202,11 @@ def test_a_snapshot_is_due_after_the_interval_if_anything_was_sealed(
     clock.advance(1)
     archive.poke()
     (event,) = daemon.snapshots[1:]
-    snapshot = newest(daemon)
+    snapshot = newest_snapshot(daemon)
     assert (event.key, event.first, event.next) == (snapshot.key, 0, 2)
     assert [entry.file for entry in snapshot.segments] == sorted(log.files())[:2]
     assert archive.due is None
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 def test_so_many_sealed_segments_make_a_snapshot_due(
@@ -254,7 +216,7 @@ def test_so_many_sealed_segments_make_a_snapshot_due(
     daemon.sync()
     grow(daemon, clock, 7)
     assert [event.next for event in daemon.snapshots] == [0, 3, 6]
-    assert [entry.index for entry in newest(daemon).segments] == list(range(6))
+    assert [entry.index for entry in newest_snapshot(daemon).segments] == list(range(6))
 
 
 def test_a_snapshot_that_is_asked_for_names_all_that_is_finished(
@@ -265,7 +227,7 @@ def test_a_snapshot_that_is_asked_for_names_all_that_is_finished(
     grow(daemon, clock, 2)
     assert daemon.replica.archive is not None
     daemon.replica.archive.ask()
-    assert newest(daemon).next == 2
+    assert newest_snapshot(daemon).next == 2
     before = objects(store)
     daemon.replica.archive.ask()  # nothing new: nothing is written
     assert objects(store) == before
@@ -282,11 +244,11 @@ def test_what_the_source_dropped_is_kept_or_mirrored(
         log.delete(name)
     assert daemon.replica.archive is not None
     daemon.replica.archive.ask()
-    snapshot = newest(daemon)
+    snapshot = newest_snapshot(daemon)
     assert (snapshot.first, snapshot.next) == (0, 3)  # else nothing would ever name them
     grow(daemon, clock, 1)
     daemon.replica.archive.ask()
-    snapshot = newest(daemon)
+    snapshot = newest_snapshot(daemon)
     assert (snapshot.first, snapshot.next) == ((0, 4) if policy is SnapshotPolicy.KEEP else (2, 4))
 
 
@@ -334,8 +296,8 @@ def test_a_restart_with_valid_state_costs_three_requests_and_goes_on(
     daemon.sync()
     assert store.requests == {"list": 2, "open": 1}
     grow(daemon, clock, 1)
-    assert newest(daemon).next == 4
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert newest_snapshot(daemon).next == 4
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 @pytest.mark.parametrize("lost", ["all", "the archive's"])
@@ -356,10 +318,12 @@ def test_what_state_does_not_tell_is_read_from_the_replica(
     daemon = Daemon(log, store, state, clock=clock, seed=5, takeover=True, settings=Settings(snapshot_segments=2))
     daemon.sync()
     grow(daemon, clock, 3)
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
     if lost != "all":
-        assert newest(daemon).next == 6
-    assert [entry.file for entry in newest(daemon).segments] == sorted(log.files())[: newest(daemon).next]
+        assert newest_snapshot(daemon).next == 6
+    assert [entry.file for entry in newest_snapshot(daemon).segments] == sorted(log.files())[
+        : newest_snapshot(daemon).next
+    ]
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
@@ -378,11 +342,11 @@ def test_whatever_put_fails_all_is_sealed_in_the_end(
             clock.advance(40)
         clock.advance(31)
     assert faulty.injected.total() == 1
-    assert newest(daemon).next == 4
-    assert [entry.index for entry in newest(daemon).segments] == [0, 1, 2, 3]
+    assert newest_snapshot(daemon).next == 4
+    assert [entry.index for entry in newest_snapshot(daemon).segments] == [0, 1, 2, 3]
     assert sorted(event.key for event in daemon.snapshots) == keys(store, parse_snapshot)
     assert sorted(event.entry.key for event in daemon.sealed_events) == keys(store, parse_sealed)
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 class LosingStore(CountingStore):
@@ -404,7 +368,7 @@ def lose_answer(daemon: Daemon, losing: LosingStore) -> Snapshot:
         daemon.log.roll(1)
         daemon.sync()
         assert daemon.log.next < 20
-    return newest(daemon)
+    return newest_snapshot(daemon)
 
 
 def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
@@ -423,7 +387,7 @@ def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
         daemon.sync()
         clock.advance(31)
     drop = daemon.replica.archive.state.drops[-1]
-    assert made.next == newest(daemon).next
+    assert made.next == newest_snapshot(daemon).next
     assert drop.first == 1
     assert drop.time >= made.created + 5 * 3600 * 1_000_000
 
@@ -485,13 +449,13 @@ def test_a_crash_at_any_put_leaves_all_restorable_and_all_is_sealed_afterwards(
         held = max((event.end for event in daemon.acknowledged), default=None)
         daemon.crash()
     if held is not None:
-        files = restored(store, log, tmp_path / "out")
+        files = restored(store, tmp_path / "out", log.format)
         assert sum(map(len, files.values())) >= sum(event.header.length for event in daemon.acknowledged)
     daemon = Daemon(log, store, state, clock=clock, settings=settings)
     daemon.sync()
     grow(daemon, clock, 6)
-    assert restored(store, log, tmp_path / "out") == log.files()
-    last = newest(daemon)
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+    last = newest_snapshot(daemon)
     assert last.next >= 4
     assert [entry.file for entry in last.segments] == sorted(log.files())[: last.next]
     assert daemon.replica.archive is not None
@@ -540,8 +504,8 @@ def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_gone_round_by_a
     grow(daemon, clock, 1)
     daemon.replica.archive.ask()
     assert daemon.replica.archive.status.error is None
-    assert key not in {entry.key for entry in newest(daemon).segments}
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert key not in {entry.key for entry in newest_snapshot(daemon).segments}
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 def test_a_sealed_segment_of_another_owner_under_the_own_name_is_an_error_that_fences_nobody(

@@ -16,33 +16,20 @@ from litelog.shipping.archive_state import Covered
 from litelog.shipping.covered import delete_covered
 from litelog.shipping.settings import Settings
 from replica_clients.memory import MemoryStore
-from tests.independent_reader import read_replica
-from tests.manual_clock import ManualClock
 from tests.sampling import times
 from tests.stores import CountingStore
-from tests.unit.daemon_builder import Daemon
+from tests.unit.daemon_builder import Daemon, held
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from litelog.object_store import ObjectStore
+    from tests.manual_clock import ManualClock
 
 HOUR = 3600
 EACH = Settings(snapshot_segments=1)
 """A snapshot for each sealed segment."""
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 class DeletingStore(CountingStore):
@@ -74,11 +61,6 @@ def store() -> DeletingStore:
 
 def keys(store: ObjectStore, parse: object = parse_wal) -> list[str]:
     return [info.key for info in store.list("") if parse(info.key) is not None]  # type: ignore[operator]
-
-
-def held(store: ObjectStore) -> dict[str, bytes]:
-    """The files that the newest generation holds, read by other code than ours."""
-    return list(read_replica(store).values())[-1].files()
 
 
 def grow(daemon: Daemon, clock: ManualClock, segments: int) -> None:

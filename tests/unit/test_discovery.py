@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
 from litelog.discovery import LogFinder, choose_logs, find_logs
 from litelog.errors import SourceMissingError
-from tests.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from tests.manual_clock import ManualClock
 
 SEGMENT = "00000000000000000000.log"
 
@@ -24,11 +27,6 @@ def put(*parts: str | Path) -> None:
     path = Path(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def test_what_holds_log_segments_is_a_log(tmp_path: Path, clock: ManualClock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -12,17 +11,14 @@ import pytest
 from litelog.errors import CorruptionError, FencedError, StoreError
 from litelog.layout import parse_sealed, parse_wal
 from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
-from litelog.shipping.snapshots import find_snapshot
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
-from tests.manual_clock import ManualClock
 from tests.sampling import at_night
-from tests.stores import CountingStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
+from tests.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
+from tests.unit.daemon_builder import held, newest_snapshot, start_sealing
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.object_store import ObjectStore
-    from litelog.snapshot import Snapshot
+    from tests.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 
@@ -44,31 +40,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
     return made
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-def start(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: object) -> Daemon:
-    return Daemon(log, store, state, clock=clock, contact=True, **more)  # type: ignore[arg-type]
-
-
-def newest(daemon: Daemon) -> Snapshot:
-    found = find_snapshot(ObjectReplicaClient(daemon.store), generation(daemon.generation))
-    assert found is not None
-    return found
-
-
-def held(store: ObjectStore) -> dict[str, bytes]:
-    """What the newest generation holds, read by other code than ours."""
-    return list(read_replica(store).values())[-1].files()
-
-
 def keys(store: ObjectStore, parse: object) -> list[str]:
     return [info.key for info in store.list("") if parse(info.key) is not None]  # type: ignore[operator]
 
@@ -78,13 +49,13 @@ def test_finished_log_segments_go_up_sealed_and_the_last_one_as_wal(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
     store = MemoryStore("test")
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     assert held(store) == log.files()
     assert len(keys(store, parse_sealed)) == 4
     assert [event.header.index for event in daemon.acknowledged] == [4]
-    assert (daemon.claims[0].first, newest(daemon).first, newest(daemon).next) == (4, 0, 4)
-    assert [entry.file for entry in newest(daemon).segments] == sorted(log.files())[:4]
+    assert (daemon.claims[0].first, newest_snapshot(daemon).first, newest_snapshot(daemon).next) == (4, 0, 4)
+    assert [entry.file for entry in newest_snapshot(daemon).segments] == sorted(log.files())[:4]
     assert [event.left for event in daemon.sealed_events] == [3, 2, 1, 0]
     for _ in range(3):
         log.append(2)
@@ -94,7 +65,7 @@ def test_finished_log_segments_go_up_sealed_and_the_last_one_as_wal(
     assert held(store) == log.files()
     assert daemon.replica.archive is not None
     daemon.replica.archive.ask()
-    assert newest(daemon).next == 7
+    assert newest_snapshot(daemon).next == 7
     assert held(store) == log.files()
 
 
@@ -103,16 +74,16 @@ def test_a_new_owner_that_verifies_its_bytes_uploads_nothing_again(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
     store = CountingStore(MemoryStore("test"))
-    start(log, store, state, clock).sync()
+    start_sealing(log, store, state, clock).sync()
     sealed = keys(store, parse_sealed)
     store.put_keys.clear()
     for number in (1, 2):
-        other = start(log, store, f"{state}.{number}", clock, seed=number, takeover=True)
+        other = start_sealing(log, store, f"{state}.{number}", clock, seed=number, takeover=True)
         other.sync()
         assert other.claims[0].relation == "continues"
         assert held(store) == log.files()
         assert keys(store, parse_sealed) == sealed
-        assert [entry.key for entry in newest(other).segments] == sealed
+        assert [entry.key for entry in newest_snapshot(other).segments] == sealed
         log.append(1)
         other.sync()
         assert held(store) == log.files()
@@ -122,11 +93,11 @@ def test_only_what_is_new_goes_up_where_a_generation_is_continued(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
     store = MemoryStore("test")
-    start(log, store, state, clock).sync()
+    start_sealing(log, store, state, clock).sync()
     before = keys(store, parse_sealed)
     log.roll(2)
     log.roll(2)
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     added = [key for key in keys(store, parse_sealed) if key not in before]
     assert [parse_sealed(key) for key in added] == [(other.generation, 4), (other.generation, 5)]
@@ -137,7 +108,7 @@ def test_only_what_is_new_goes_up_where_a_generation_is_continued(
 def test_bytes_that_differ_are_not_referred_to(log: LogBuilder, state: str, clock: ManualClock, tmp_path: Path) -> None:
     """A log rewritten in commits of the same size: same names, same lengths."""
     store = MemoryStore("test")
-    first = start(log, store, state, clock)
+    first = start_sealing(log, store, state, clock)
     first.sync()
     first.crash()
     shutil.rmtree(log.folder)
@@ -148,20 +119,20 @@ def test_bytes_that_differ_are_not_referred_to(log: LogBuilder, state: str, cloc
         again.name = name
         again.write(again.header())
         again.write(b"".join(again.commit(10, b"x") for _ in range(commits)))
-    other = start(again, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(again, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     assert other.claims[0].relation == "diverged"
     assert held(store) == again.files()
-    assert all(entry.generation == other.generation for entry in newest(other).segments)
+    assert all(entry.generation == other.generation for entry in newest_snapshot(other).segments)
 
 
 def test_what_the_source_has_dropped_stays_in_the_history(log: LogBuilder, state: str, clock: ManualClock) -> None:
     store = MemoryStore("test")
-    start(log, store, state, clock).sync()
+    start_sealing(log, store, state, clock).sync()
     everything = log.files()
     for name in sorted(everything)[:2]:
         log.delete(name)
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     assert (other.claims[0].relation, other.claims[0].shift, other.claims[0].first) == ("continues", 0, 4)
     assert held(store) == everything
@@ -181,7 +152,7 @@ def test_records_are_numbered_on_where_nothing_at_the_source_tells_their_numbers
     log, store = make_log(tmp_path / "log", name), MemoryStore("test")
     log.roll(3)
     log.roll(2)
-    first = start(log, store, state, clock)
+    first = start_sealing(log, store, state, clock)
     first.sync()
     log.roll(2)
     first.sync()
@@ -190,7 +161,7 @@ def test_records_are_numbered_on_where_nothing_at_the_source_tells_their_numbers
         log.delete(file)
     for _ in range(rolled):
         log.roll(1)
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     assert other.claims[0].relation == "continues"
     client = ObjectReplicaClient(store)
@@ -207,7 +178,7 @@ def test_records_are_numbered_on_from_a_log_segment_that_a_wal_segment_stands_fo
 ) -> None:
     log, store = make_log(tmp_path / "log", name), MemoryStore("test")
     log.roll(3)
-    first = start(log, store, state, clock)
+    first = start_sealing(log, store, state, clock)
     first.sync()
     first.crash()
     for _ in range(3):  # finished while the daemon was away
@@ -217,10 +188,10 @@ def test_records_are_numbered_on_from_a_log_segment_that_a_wal_segment_stands_fo
     first.sync()
     for file in sorted(log.files())[:2]:
         log.delete(file)
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True)
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
     assert other.claims[0].relation == "continues"
-    assert newest(other).segments[0].first == (before.count(b"\n") if name == "lines" else len(before))
+    assert newest_snapshot(other).segments[0].first == (before.count(b"\n") if name == "lines" else len(before))
 
 
 def test_a_gap_is_met_where_it_is_and_nothing_before_it_is_lost(
@@ -231,7 +202,7 @@ def test_a_gap_is_met_where_it_is_and_nothing_before_it_is_lost(
     log.roll(2)
     log.roll(2)
     files = log.files()
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     for _ in range(3):
         daemon.sync()
     assert daemon.claims[-1].relation == "diverged"
@@ -250,36 +221,12 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
     text = bytearray(good[names[2]])
     text[len(text) // 2] ^= 1
     log.overwrite(0, bytes(text), names[2])
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     with pytest.raises(CorruptionError):
         daemon.sync()
     there = held(store)
     assert [there[name] for name in names[:2]] == [good[name] for name in names[:2]]
     assert good[names[2]].startswith(there.get(names[2], b""))
-
-
-class KilledError(BaseException):
-    """The process ends here."""
-
-
-class KillingStore(CountingStore):
-    """Ends the process before or after the n-th put."""
-
-    def __init__(self, inner: ObjectStore, at: int, *, after: bool) -> None:
-        super().__init__(inner)
-        self.at = at
-        self.after = after
-        self._numbers = itertools.count(1)
-
-    def put(self, key: str, body: Iterable[bytes], *, create_only: bool = True) -> None:  # type: ignore[override]
-        killed = next(self._numbers) == self.at  # puts come from several threads
-        if killed and not self.after:
-            raise KilledError
-        try:
-            super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
-        finally:
-            if killed:
-                raise KilledError
 
 
 @ALL_FORMATS
@@ -291,16 +238,16 @@ def test_a_crash_at_any_put_of_the_first_contact_is_gone_on_from(
 ) -> None:
     store = MemoryStore("test")
     if continues:
-        start(log, store, state + ".before", clock, seed=9).sync()
+        start_sealing(log, store, state + ".before", clock, seed=9).sync()
         for _ in range(4):
             log.roll(2)
-    daemon = start(log, KillingStore(store, at, after=after), state, clock, takeover=True)
+    daemon = start_sealing(log, KillingStore(store, at, after=after), state, clock, takeover=True)
     with pytest.raises(KilledError):
         daemon.sync()
     daemon.crash()
     if continues:
         assert held(store) or at < 9
-    again = start(log, store, state, clock, takeover=True)
+    again = start_sealing(log, store, state, clock, takeover=True)
     again.sync()
     assert held(store) == log.files()
     assert again.generation == list(read_replica(store))[-1]
@@ -318,7 +265,7 @@ def test_whatever_request_fails_the_first_contact_ends_well(
         for at in range(12):
             store = MemoryStore("test")
             faulty = FaultyStore(store, {operation: [*[Fault.NONE] * at, fault]})
-            daemon = start(log, faulty, f"{state}.{operation}.{at}", clock)
+            daemon = start_sealing(log, faulty, f"{state}.{operation}.{at}", clock)
             for _ in range(3):
                 try:
                     daemon.sync()
@@ -339,8 +286,8 @@ def test_whoever_is_overtaken_while_it_seals_ships_nothing(log: LogBuilder, stat
             if parse_sealed(key) is not None and len(keys(store, parse_sealed)) == 2:
                 rival.sync()
 
-    rival = start(log, store, state + ".rival", clock, seed=1, takeover=True)
-    daemon = start(log, Interrupting(store), state, clock)
+    rival = start_sealing(log, store, state + ".rival", clock, seed=1, takeover=True)
+    daemon = start_sealing(log, Interrupting(store), state, clock)
     with pytest.raises(FencedError):
         daemon.sync()
     assert daemon.acknowledged == []
@@ -353,10 +300,10 @@ def test_a_covered_history_is_continued_where_only_its_snapshot_tells_it(
 ) -> None:
     """The first snapshot reaches the log's end but for one commit, and nothing was shipped as WAL."""
     store = MemoryStore("test")
-    daemon = start(log, store, state, clock)
+    daemon = start_sealing(log, store, state, clock)
     daemon.replica.sync(lambda: False)
     assert keys(store, parse_wal) == []
-    other = start(log, store, state + ".other", clock, seed=1, takeover=True, settings=Settings())
+    other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True, settings=Settings())
     other.sync()
     assert other.claims[0].relation == "continues"
     assert held(store) == log.files()

@@ -53,11 +53,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
     return make_log(tmp_path / "log", getattr(request, "param", "litelog"))
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def follow(
     log: LogBuilder, clock: ManualClock, place: Place | None = None, log_format: LogFormat | None = None
 ) -> Follower:

@@ -13,32 +13,15 @@ pytest.importorskip("boto3")
 
 from replica_clients.memory import MemoryStore
 from tests.servers import Answer, Request, ScriptedServer
-from tests.unit.log_builder import make_log
-from tests.unit.server_builder import HangingStore, Watched, install_stores
+from tests.unit.server_builder import HangingStore, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.object_store import ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 SECRET = "canary-check-id"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ObjectStore]]:
-    found = install_stores(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    yield found
-    found.clear()
 
 
 def beating(endpoint: str, **more: object) -> dict[str, object]:
@@ -48,7 +31,7 @@ def beating(endpoint: str, **more: object) -> dict[str, object]:
 def test_it_is_sent_only_while_every_replica_is_within_max_lag(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
-    url = "serving://hanging"
+    url = "testing://hanging"
     store = stores[url] = HangingStore(MemoryStore(url), url)
     store.hang()
     pairs = [(log, [url, f"file://{tmp_path}/well"])]

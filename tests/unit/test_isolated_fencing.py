@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,14 +22,9 @@ from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CarelessStore
 from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
 
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
+if TYPE_CHECKING:
+    from tests.unit.log_builder import LogBuilder
 
 
 @pytest.fixture

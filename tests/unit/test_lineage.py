@@ -16,17 +16,11 @@ from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
+    from tests.unit.log_builder import LogBuilder
 
 
 @pytest.fixture

@@ -13,11 +13,8 @@ import pytest
 from litelog.config import make_config
 from litelog.errors import StoreError
 from litelog.layout import parse_snapshot, parse_wal
-from litelog.object_store import ObjectReplicaClient
 from litelog.replicator import Replicator
 from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
-from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import ReplicaUnavailableError
 from litelog.shipping.settings import Settings
 from replica_clients.file import FileStore
@@ -25,34 +22,14 @@ from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
+from tests.unit.daemon_builder import Daemon, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from litelog.object_store import ObjectInfo, ObjectStore
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-def restored(store: ObjectStore, log: LogBuilder, target: Path) -> dict[str, bytes]:
-    """What a default restore gives."""
-    client = ObjectReplicaClient(store)
-    shutil.rmtree(target, ignore_errors=True)
-    restore(client, find_plan(client, Target(), log.format), str(target), log_format=log.format)
-    return {path.name: path.read_bytes() for path in target.iterdir()}
+    from tests.unit.log_builder import LogBuilder
 
 
 def tree(folder: Path) -> list[str]:
@@ -125,7 +102,7 @@ def test_a_folder_replica_that_was_away_goes_on_without_a_hole(
     while daemon.sync():
         pass
     (only,) = read_replica(FileStore(str(root))).values()
-    assert only.files() == log.files() == restored(FileStore(str(root)), log, tmp_path / "out")
+    assert only.files() == log.files() == restored(FileStore(str(root)), tmp_path / "out", log.format)
 
 
 def test_what_a_moved_replica_lost_while_it_was_away_is_shipped_again(
@@ -143,7 +120,7 @@ def test_what_a_moved_replica_lost_while_it_was_away_is_shipped_again(
         daemon.sync()
     shutil.copytree(tmp_path / "older", root)  # a backup of the replica, of before
     daemon.sync()
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
     assert [claim.relation for claim in daemon.claims][1:] == ["continues"]
 
 
@@ -291,7 +268,7 @@ def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
         log.append(1)
         daemon.sync()
     assert daemon.generation != name
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
     said = [record.event for record in caplog.records if record.levelno >= logging.WARNING]  # type: ignore[attr-defined]
     assert said == ["objects-lost"]
 
@@ -319,7 +296,7 @@ def test_an_object_of_another_size_is_no_object_that_was_put(
     daemon.sync()
     log.append(1)
     daemon.sync()
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 # --- snapshots
@@ -360,7 +337,7 @@ def test_a_lost_snapshot_is_said_once_and_all_is_described_anew(
     daemon.replica.archive.poke()
     assert daemon.replica.archive.blocked is None
     assert not daemon.sync()
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
@@ -382,7 +359,7 @@ def test_the_newest_snapshots_are_lost_and_the_log_is_restored(
         log.roll(1)
         clock.advance(5)
         daemon.sync()
-    assert restored(store, log, tmp_path / "out") == log.files()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 # --- what the log does not hold any more
@@ -422,7 +399,7 @@ def test_after_a_hole_that_nothing_can_fill_the_rest_is_restored_and_the_loss_is
     log.append(1)
     daemon.sync()
     whole = {file: data for file, data in everything.items() if file > sorted(everything)[lost]}
-    assert restored(store, log, tmp_path / "out") == {**whole, **log.files()}
+    assert restored(store, tmp_path / "out", log.format) == {**whole, **log.files()}
     kinds = [record.event for record in caplog.records if record.levelno >= logging.ERROR]  # type: ignore[attr-defined]
     assert kinds == ["objects-lost", "objects-unrecoverable"]
     kept = daemon.folder.load()
@@ -448,4 +425,4 @@ def test_what_only_the_replica_holds_stays_in_what_is_restored_after_another_los
     daemon.sync()
     log.append(1)
     daemon.sync()
-    assert restored(store, log, tmp_path / "out") == {**dropped, **log.files()}
+    assert restored(store, tmp_path / "out", log.format) == {**dropped, **log.files()}

@@ -23,16 +23,14 @@ from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.stores import CountingStore, PausingStore
 from tests.unit.log_builder import LogBuilder, make_log
-from tests.unit.test_replicator import LONG_SECONDS, WAIT_SECONDS, Lowest, Progress, Running, stores
-from tests.waiting import wait_until
+from tests.unit.replicator_builder import LONG_SECONDS, Lowest, Progress, Running
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.object_store import ObjectStore
     from litelog.shipping.replica_task import ReplicaTask
-
-__all__ = ["stores"]
 
 POLL = 0.05
 

@@ -52,23 +52,6 @@ if TYPE_CHECKING:
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 
 
-@pytest.fixture
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log", getattr(request, "param", "litelog"))
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("test")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
 def copy_state(state: str, to: str) -> None:
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(state, to)

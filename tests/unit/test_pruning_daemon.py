@@ -35,11 +35,6 @@ def log(tmp_path: Path) -> LogBuilder:
     return make_log(tmp_path / "log")
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("test")
-
-
 def start(
     log: LogBuilder,
     store: ObjectStore,

@@ -32,7 +32,7 @@ from litelog_cli.environment import CREDENTIALS, Variables
 from replica_clients.memory import MemoryStore
 from replica_clients.s3_settings import read_settings
 from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LOG_ID, LogBuilder, make_log
+from tests.unit.log_builder import LOG_ID, LogBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,13 +67,6 @@ def pipe(tmp_path: Path) -> str:
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
     return path
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    log = make_log(tmp_path / "log")
-    log.roll(3)
-    return log
 
 
 def become_pipe(path: str) -> None:

@@ -10,14 +10,11 @@ import pytest
 
 from litelog.claim import Relation
 from litelog.errors import SourceMissingError
-from litelog.object_store import ObjectReplicaClient
-from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
-from tests.unit.daemon_builder import Daemon
+from tests.unit.daemon_builder import Daemon, restored
 from tests.unit.log_builder import LogBuilder, make_log
 from tests.unit.verify_helper import found, verified
 
@@ -50,16 +47,12 @@ def daemon(log: LogBuilder, tmp_path: Path) -> Daemon:
         made.sync()
     for name in list(log.files())[2:]:
         shutil.copy2(log.path(name), tmp_path / "copy" / name)
-    assert list(restored(made, tmp_path / "before")) == list(log.files()), "the mirror has dropped what the log has"
+    assert list(restored(made.store, tmp_path / "before", log.format)) == list(log.files()), (
+        "the mirror has dropped what the log has"
+    )
     made.clock.advance(10)
     made.sync()
     return made
-
-
-def restored(daemon: Daemon, target: Path) -> dict[str, bytes]:
-    client = ObjectReplicaClient(daemon.store)
-    restore(client, find_plan(client, Target(), daemon.log.format), str(target), log_format=daemon.log.format)
-    return {path.name: path.read_bytes() for path in sorted(target.iterdir())}
 
 
 def replace_folder(log: LogBuilder, copy: Path) -> None:
@@ -82,7 +75,7 @@ def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
     assert daemon.generation != before
     assert daemon.claims[-1].relation is Relation.CONTINUES
     assert "the log's folder was restored or replaced; a new generation begins" in caplog.text
-    assert restored(daemon, tmp_path / "out") == daemon.log.files()
+    assert restored(daemon.store, tmp_path / "out", daemon.log.format) == daemon.log.files()
     assert len(daemon.log.files()) == 6
     assert found(verified(daemon.store, daemon.log.format, against=daemon.log.folder)) == []
 
@@ -103,7 +96,7 @@ def test_log_segments_that_come_back_into_the_same_folder_are_shipped_again(
     daemon.sync()
     assert daemon.generation != before
     assert daemon.claims[-1].relation is Relation.CONTINUES
-    assert restored(daemon, tmp_path / "out") == daemon.log.files()
+    assert restored(daemon.store, tmp_path / "out", daemon.log.format) == daemon.log.files()
     assert len(daemon.log.files()) == 6
 
 
@@ -128,7 +121,7 @@ def test_a_replaced_folder_that_holds_another_history_diverges(daemon: Daemon, t
     os.unlink(daemon.log.path(newest))
     daemon.sync()
     assert daemon.claims[-1].relation is Relation.DIVERGED
-    assert restored(daemon, tmp_path / "out") == daemon.log.files()
+    assert restored(daemon.store, tmp_path / "out", daemon.log.format) == daemon.log.files()
 
 
 def test_a_look_at_an_idle_log_costs_no_request(daemon: Daemon) -> None:

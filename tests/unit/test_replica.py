@@ -24,39 +24,16 @@ from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock
 from tests.sampling import examples
 from tests.stores import CountingStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
+from tests.unit.daemon_builder import Daemon, held
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from typing_extensions import Buffer
 
 FORMATS = ("litelog", "lines", "raw")
 ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
-
-
-@pytest.fixture
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log", getattr(request, "param", "litelog"))
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("test")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
-def newest(store: MemoryStore) -> dict[str, bytes]:
-    """The files that the newest generation holds."""
-    return list(read_replica(store).values())[-1].files()
 
 
 def rises(daemon: Daemon) -> bool:
@@ -77,7 +54,7 @@ def test_all_of_a_log_is_shipped_and_acknowledged_in_order(log: LogBuilder, stor
         daemon.sync()
         log.roll(2)
         daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
     ends = [event.end for event in daemon.acknowledged]
     assert ends == sorted(ends)
     (generation,) = read_replica(store).values()
@@ -159,7 +136,7 @@ def test_a_backlog_of_many_log_segments_and_a_small_limit_is_one_sync(
         log.roll(30)
     daemon = Daemon(log, store, state, limit=300)
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
     assert not daemon.sync()
 
 
@@ -170,7 +147,7 @@ def test_a_sync_ends_early_when_it_is_told_to(log: LogBuilder, store: MemoryStor
     daemon.replica.sync(lambda: len(daemon.acknowledged) < 2)
     assert len(daemon.acknowledged) == 2
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
 
 
 # --- crashes
@@ -234,9 +211,9 @@ def test_a_crash_at_any_put_loses_nothing_and_fences_nobody(
         daemon.sync()
     generations = read_replica(store)
     assert daemon.generation == max(generations)
-    held = newest(store)
-    assert held == {name: log.files()[name] for name in held}
-    assert max(log.files()) in held
+    files = held(store)
+    assert files == {name: log.files()[name] for name in files}
+    assert max(log.files()) in files
 
 
 @ALL_FORMATS
@@ -261,7 +238,7 @@ def test_what_was_put_and_not_saved_is_adopted(log: LogBuilder, store: MemorySto
     assert objects(store) == before
     log.append(2)
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
     assert len(read_replica(store)) == 1
 
 
@@ -284,7 +261,7 @@ def test_a_put_whose_answer_was_lost_is_adopted_and_fences_nobody(
         log.append(1)
         daemon.sync()
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
     assert len(read_replica(store)) == 1
 
 
@@ -338,7 +315,7 @@ def test_a_failed_put_beside_which_the_next_was_made_loses_nothing(
         break
     faulty.enabled = False
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
     ends = [event.end for event in daemon.acknowledged]
     assert ends == sorted(set(ends))
     assert len(read_replica(store)) == 1
@@ -356,7 +333,7 @@ def test_what_came_since_a_failure_is_shipped_behind_what_failed(
         daemon.sync()
     log.append(1)
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
 
 
 @pytest.mark.slow
@@ -390,7 +367,7 @@ def test_whatever_fails_all_arrives_once_and_in_order(
     daemon.sync()
     daemon.sync()
     assert len(read_replica(store)) == 1
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
     assert rises(daemon)
     daemon.close()
 
@@ -411,7 +388,7 @@ def test_a_terminal_in_the_slot_fences_for_good(log: LogBuilder, store: MemorySt
         log.append(1)
     assert len(daemon.acknowledged) == told
     other.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
 
 
 def test_another_owners_object_in_the_slot_fences(log: LogBuilder, store: MemoryStore, state: str) -> None:
@@ -664,7 +641,7 @@ def test_a_log_that_comes_back_while_a_new_generation_begins_is_not_fenced_by_it
     log.overwrite(0, whole)
     log.append(1)
     daemon.sync()
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
 
 
 def test_a_gap_begins_a_generation_behind_it(log: LogBuilder, store: MemoryStore, state: str) -> None:
@@ -704,7 +681,7 @@ def test_an_unmounted_disk_is_no_rewind(log: LogBuilder, store: MemoryStore, sta
     daemon.sync()
     assert len(read_replica(store)) == 1
     assert set(objects(store)) > set(before)
-    assert newest(store) == log.files()
+    assert held(store) == log.files()
 
 
 def test_the_commits_before_a_corrupt_one_are_acknowledged_before_the_log_freezes(
@@ -717,7 +694,7 @@ def test_the_commits_before_a_corrupt_one_are_acknowledged_before_the_log_freeze
     for _ in range(2):
         with pytest.raises(CorruptionError):
             daemon.sync()
-    assert newest(store) == {log.name: log.texts[log.name][:bad]}
+    assert held(store) == {log.name: log.texts[log.name][:bad]}
 
 
 def test_closing_twice_is_harmless_and_releases_the_lock(log: LogBuilder, store: MemoryStore, state: str) -> None:

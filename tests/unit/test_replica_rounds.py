@@ -14,14 +14,12 @@ import pytest
 
 from litelog.errors import StoreError
 from litelog.object_store import ObjectReplicaClient
-from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
 from litelog.shipping.standing_check import check_replica
 from replica_clients.file import FileStore
 from tests.manual_clock import ManualClock
 from tests.sampling import sampled_cases
-from tests.unit.daemon_builder import Daemon
+from tests.unit.daemon_builder import Daemon, restored
 from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
@@ -101,15 +99,6 @@ class Mounted:
         self.inner.delete(keys)
 
     def close(self) -> None: ...
-
-
-def restored(store: FileStore, target: Path) -> bytes:
-    """All that a default restore gives, one log segment after the other."""
-    client = ObjectReplicaClient(store)
-    shutil.rmtree(target, ignore_errors=True)
-    log_format = make_log(target.parent / "none").format
-    restore(client, find_plan(client, Target(), log_format), str(target), log_format=log_format)
-    return b"".join(path.read_bytes() for path in sorted(target.iterdir()))
 
 
 def lose(root: Path, random: Random) -> str:
@@ -200,7 +189,7 @@ def test_whatever_was_acknowledged_is_restored_after_each_round(tmp_path: Path, 
         rounds.work()
         rounds.repair(loses=loses)
         held = b"".join(data for _, data in sorted(rounds.log.files().items()))
-        assert restored(rounds.store.inner, tmp_path / "out") == held, rounds.met
+        assert b"".join(restored(rounds.store.inner, tmp_path / "out").values()) == held, rounds.met
         generations.add(rounds.daemon.generation)
     assert rounds.met["away"] > ROUNDS / 6
     assert (len(generations) > 1) is loses

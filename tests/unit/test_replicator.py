@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.clock import SystemClock
-from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.errors import (
     CorruptCommitError,
     CorruptionError,
@@ -24,7 +23,6 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.opening import state_folder_of
-from litelog.replicator import Replicator
 from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.replica_task import OVER, Phase, ReplicaTask, lasting_phase
@@ -33,175 +31,20 @@ from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.stores import CountingStore, Fault, FaultyStore, PausingStore
+from tests.unit.daemon_builder import held
 from tests.unit.log_builder import LogBuilder, make_log
+from tests.unit.replicator_builder import LONG_SECONDS, Progress, Running
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from typing_extensions import Buffer
 
-    from litelog.claim import Claim
     from litelog.object_store import ObjectStore
-    from litelog.shipping.listener import Sealed, Shipped, Snapped
-
-WAIT_SECONDS = 120
-"""How long a test waits for a thread before it fails."""
-
-LONG_SECONDS = 3600.0
-"""An interval that no test outlives: whatever comes earlier came for another reason."""
-
-_stores: dict[str, ObjectStore] = {}
-
-
-def open_store(url: str, options: Mapping[str, object]) -> ObjectStore:
-    """What the entry point of ``testing://`` names: the store that a test keeps under that name."""
-    assert not options
-    return _stores[url]
-
-
-@pytest.fixture
-def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ObjectStore]]:
-    """Stores by URL, found as any third party's are: by an entry point of an installed package."""
-    package = tmp_path / "site" / "litelog_testing-1.0.dist-info"
-    package.mkdir(parents=True)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: litelog-testing\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(f"[litelog.object_stores]\ntesting = {__name__}:open_store\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    yield _stores
-    _stores.clear()
-
-
-class Progress:
-    """A listener that a test can wait on."""
-
-    def __init__(self) -> None:
-        self.shipped_events: list[Shipped] = []
-        self.claims: list[Claim] = []
-        self.sealed_events: list[Sealed] = []
-        self.snapshots: list[Snapped] = []
-        self.on_shipped: Callable[[Shipped], None] | None = None
-        self._changed = threading.Condition()
-
-    def shipped(self, event: Shipped) -> None:
-        with self._changed:
-            self.shipped_events.append(event)
-            self._changed.notify_all()
-        if self.on_shipped is not None:
-            self.on_shipped(event)
-
-    def began(self, log: str, replica: str, claim: Claim) -> None:
-        with self._changed:
-            self.claims.append(claim)
-
-    def sealed(self, event: Sealed) -> None:
-        with self._changed:
-            self.sealed_events.append(event)
-            self._changed.notify_all()
-
-    def snapped(self, event: Snapped) -> None:
-        with self._changed:
-            self.snapshots.append(event)
-            self._changed.notify_all()
-
-    def wait(self, holds: Callable[[], bool]) -> None:
-        with self._changed:
-            assert self._changed.wait_for(holds, WAIT_SECONDS)
-
-    def wait_for_end(self, log: LogBuilder, replica: str) -> None:
-        """Until the log's newest byte is acknowledged there."""
-        end = len(log.texts[log.name])
-        self.wait(
-            lambda: any(
-                (event.log, event.replica, event.header.file, event.header.end) == (log.folder, replica, log.name, end)
-                for event in self.shipped_events
-            )
-        )
-
-
-class Lowest(Random):
-    """The shortest delays that jitter gives."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return min(a, b)
-
-
-class Running:
-    """A replicator in a thread of its own."""
-
-    def __init__(self, replicator: Replicator, *, once: bool = False) -> None:
-        self.replicator = replicator
-        self.error: BaseException | None = None
-        self._once = once
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self.replicator.stop()
-        self.join()
-
-    def join(self) -> None:
-        self._thread.join(WAIT_SECONDS)
-        assert not self._thread.is_alive()
-
-    def phases(self) -> list[str]:
-        return [status.phase for status in self.replicator.status()]
-
-    def _run(self) -> None:
-        try:
-            self.replicator.run(once=self._once)
-        except BaseException as error:  # noqa: BLE001
-            self.error = error
-
-
-@pytest.fixture
-def progress() -> Progress:
-    return Progress()
-
-
-@pytest.fixture
-def make(tmp_path: Path, progress: Progress) -> Callable[..., Replicator]:
-    def make_replicator(
-        *pairs: tuple[LogBuilder, list[str]],
-        poll: float = 0.02,
-        interval: float = 0.01,
-        timeout: float = 20.0,
-        takeover: bool = False,
-        **more: object,
-    ) -> Replicator:
-        logs = tuple(
-            LogConfig(
-                path=log.folder,
-                format=log.format.name,
-                poll_interval=poll,
-                takeover=takeover,
-                replicas=tuple(ReplicaConfig(url=url, sync_interval=interval, max_segment_bytes=4096) for url in urls),
-            )
-            for log, urls in pairs
-        )
-        config = Config(logs=logs, shutdown_timeout=timeout)
-        arguments: dict[str, object] = {"listener": progress, "random": Lowest(0), **more}
-        return Replicator(config, state_dir=str(tmp_path / "state"), host="test", **arguments)  # type: ignore[arg-type]
-
-    return make_replicator
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
-
-
-def held(store: ObjectStore) -> dict[str, bytes]:
-    return list(read_replica(store).values())[-1].files()
-
+    from litelog.replicator import Replicator
+    from litelog.shipping.listener import Shipped
 
 # --- shipping
 

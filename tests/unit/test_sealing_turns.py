@@ -11,8 +11,10 @@ from litelog.layout import parse_sealed
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.stores import CountingStore
+from tests.unit.daemon_builder import held
 from tests.unit.log_builder import LogBuilder, make_log
-from tests.unit.test_replicator import WAIT_SECONDS, Progress, Running, held, make, progress, stores
+from tests.unit.replicator_builder import Progress, Running
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ObjectStore
     from litelog.replicator import Replicator
-
-__all__ = ["make", "progress", "stores"]  # fixtures
 
 PACE_SECONDS = 0.1
 """How long a slow store takes for a piece."""

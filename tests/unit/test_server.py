@@ -17,29 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from replica_clients.memory import MemoryStore
 from tests.stores import Fault, FaultyStore
 from tests.unit.log_builder import make_log
-from tests.unit.server_builder import HangingStore, Watched, install_stores
+from tests.unit.server_builder import HangingStore, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.object_store import ObjectStore
     from tests.unit.log_builder import LogBuilder
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ObjectStore]]:
-    found = install_stores(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    yield found
-    found.clear()
 
 
 def values(watched: Watched) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -70,7 +54,7 @@ def test_a_replica_that_has_all_of_its_log_is_told_so(tmp_path: Path, log: LogBu
 def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
-    url = "serving://hanging"
+    url = "testing://hanging"
     store = stores[url] = HangingStore(MemoryStore(url), url)
     with Watched(tmp_path, [(log, [url, f"file://{tmp_path}/well"])], {"max_lag": 0.5}) as watched:
         watched.wait_until_ready()
@@ -98,7 +82,7 @@ def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
 def test_it_is_not_ready_before_the_first_sync_of_every_replica(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
-    url = "serving://late"
+    url = "testing://late"
     store = stores[url] = HangingStore(MemoryStore(url), url)
     store.hang()
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/early", url])]) as watched:
@@ -136,7 +120,7 @@ def test_a_frozen_log_fails_the_health_and_is_counted(tmp_path: Path, log: LogBu
 def test_a_store_that_only_fails_is_told_with_its_errors(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
-    url = "serving://failing"
+    url = "testing://failing"
     store = MemoryStore(url)
     stores[url] = faulty = FaultyStore(store, rates={"put": ((Fault.BEFORE,), 1.0)})
     faulty.url = url
@@ -158,7 +142,7 @@ def test_a_store_that_only_fails_is_told_with_its_errors(
 def test_sync_returns_once_what_was_there_is_durable(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
-    url = "serving://slow"
+    url = "testing://slow"
     store = stores[url] = HangingStore(MemoryStore(url), url)
     well = f"file://{tmp_path}/well"
     with Watched(tmp_path, [(log, [url, well])]) as watched:

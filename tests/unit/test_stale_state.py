@@ -10,30 +10,21 @@ import pytest
 
 from litelog.errors import FencedError
 from litelog.layout import parse_wal
-from litelog.object_store import ObjectReplicaClient
-from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
+from tests.unit.daemon_builder import Daemon, restored
 from tests.unit.verify_helper import found, verified
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.unit.log_builder import LogBuilder
+
 SETTINGS = Settings(max_segment_bytes=1 << 20, snapshot_segments=2)
 
 BOTH_FORMATS = pytest.mark.parametrize("log", ["litelog", "lines"], indirect=True)
-
-
-@pytest.fixture
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log", getattr(request, "param", "litelog"))
-    made.roll(3)
-    return made
 
 
 @pytest.fixture
@@ -77,18 +68,13 @@ def delete_covered(daemon: Daemon, keep: int) -> None:
     daemon.store.delete(wal[:-keep])
 
 
-def restored(daemon: Daemon, target: Path) -> bytes:
-    client = ObjectReplicaClient(daemon.store)
-    restore(client, find_plan(client, Target(), daemon.log.format), str(target), log_format=daemon.log.format)
-    return b"".join(path.read_bytes() for path in sorted(target.iterdir()))
-
-
 def go_on(daemon: Daemon, tmp_path: Path, generation: str) -> None:
     """Ship more, and see that the generation went on and holds everything."""
     daemon.sync()
     ship(daemon, 3)
     assert daemon.generation == generation
-    assert restored(daemon, tmp_path / "out") == b"".join(daemon.log.texts.values())
+    whole = b"".join(restored(daemon.store, tmp_path / "out", daemon.log.format).values())
+    assert whole == b"".join(daemon.log.texts.values())
     assert found(verified(daemon.store, daemon.log.format)) == []
 
 

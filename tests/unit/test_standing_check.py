@@ -20,7 +20,6 @@ from tests.independent_reader import objects
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,13 +28,7 @@ if TYPE_CHECKING:
 
     from litelog.object_store import ByteRange, ObjectInfo
     from litelog.verify.scrubbing import Found
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
+    from tests.unit.log_builder import LogBuilder
 
 
 @pytest.fixture

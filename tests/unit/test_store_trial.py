@@ -37,13 +37,6 @@ PUTS = RACERS * ROUNDS
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    log = make_log(tmp_path / "log")
-    log.roll(3)
-    return log
-
-
-@pytest.fixture
 def trials() -> StoreTrials:
     return StoreTrials(Random(7))
 

@@ -17,13 +17,10 @@ from litelog.clock import SystemClock
 from litelog.config import LogConfig, ReplicaConfig
 from litelog.destination_threads import DestinationThreads
 from litelog.errors import FencedError, ForeignClaimError, StoreError
-from litelog.formats.litelog import LitelogFormat
 from litelog.layout import Fencing
 from litelog.object_store import ObjectReplicaClient
 from litelog.opening import Tools, open_log
 from litelog.reading.generation_choice import find_latest
-from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import LostRaceError, SucceededError
 from litelog.shipping.replica_state import StateError
 from litelog.store_trial import StoreTrials
@@ -31,7 +28,7 @@ from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CarelessStore, CountingStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
+from tests.unit.daemon_builder import Daemon, restored
 from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
@@ -44,23 +41,6 @@ if TYPE_CHECKING:
     from litelog.claim import Claim
     from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    made = make_log(tmp_path / "log")
-    made.roll(3)
-    return made
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("test")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
 
 
 class HookedStore(CountingStore):
@@ -118,13 +98,6 @@ class FullDisk:
 
     def free(self) -> None:
         os.rmdir(self._blocked)
-
-
-def restored(store: ObjectStore, target: Path) -> dict[str, bytes]:
-    """What a default restore gives."""
-    client, log_format = ObjectReplicaClient(store), LitelogFormat()
-    restore(client, find_plan(client, Target(), log_format), str(target), log_format=log_format)
-    return {path.name: path.read_bytes() for path in target.iterdir()}
 
 
 def rewrite(log: LogBuilder) -> None:

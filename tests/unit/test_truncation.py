@@ -88,11 +88,6 @@ def log(tmp_path: Path) -> str:
     return folder
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
-
-
 def replica(log: str, state: str, name: str = "r", **changes: dict[str, object]) -> None:
     """A replica that holds all of the log; ``changes``: what its note of a file says instead."""
     folder = log_state_folder(state, log)
