@@ -19,6 +19,8 @@ from tests.warm import Warm
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.servers import S3Server
+
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests start would compile everything, each time
 
 # Under nohup, and in the background of a shell, these are ignored, and every program that a test starts would inherit
@@ -97,6 +99,33 @@ def warm() -> Iterator[Warm]:
     started = Warm(("litelog", "replica_clients", "litelog_cli"))
     yield started
     started.close()
+
+
+# --- S3
+
+
+@pytest.fixture(scope="session")
+def _s3() -> Iterator[S3Server]:
+    pytest.importorskip("boto3")
+    pytest.importorskip("moto.server")
+    from tests.servers import s3_server
+
+    with s3_server() as started:
+        yield started
+
+
+@pytest.fixture
+def server(_s3: S3Server) -> Iterator[S3Server]:
+    """A process's one S3 server, for a test that makes its own buckets."""
+    with _s3.emptied():
+        yield _s3
+
+
+@pytest.fixture(scope="module")
+def module_server(_s3: S3Server) -> Iterator[S3Server]:
+    """The same, for buckets that the tests of a module share."""
+    with _s3.emptied():
+        yield _s3
 
 
 # --- what is printed of a run

@@ -40,11 +40,10 @@ def find_python() -> str | None:
 
 @contextmanager
 def localstack_server(folder: Path) -> Iterator[S3Server]:
-    """Its S3 over TLS, with a certificate of this run's own. Skips where there is none, or it does not start."""
+    """Its S3 over TLS, with a certificate of this run's own. Skips where it does not start."""
     trustme = pytest.importorskip("trustme")
     python = find_python()
-    if python is None:
-        pytest.skip(f"LocalStack is not installed: {VARIABLE} names no Python that has localstack-core")
+    assert python is not None
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))

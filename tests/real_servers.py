@@ -1,7 +1,8 @@
 """Real servers for tests: found by their binaries, started on a free port, killed, paused and started again.
 
 How to get them: tests/README.md. Binaries are looked for in the folders that ``LITELOG_TEST_SERVERS`` names, in their
-``bin`` and ``node_modules/.bin``, and on the path; what is not there is skipped.
+``bin`` and ``node_modules/.bin``, and on the path; a test that is skipped names
+each that is missing.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-
-import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,12 +140,17 @@ def descendants(parent: int) -> list[int]:
     return found
 
 
-def started(kind: Kind, folder: Path) -> RealServer:
-    """The server, running. Skips where it, or the client's package, is not here."""
+def find_lacking(kind: Kind) -> str | None:
+    """Why the server cannot be started here: its binary or its client's package is missing. None if it can."""
     if find_binary(kind.binary) is None:
-        pytest.skip(f"{kind.binary} is neither on the path nor in ${VARIABLE} (tests/README.md says how to get it)")
+        return f"{kind.binary} is neither on the path nor in ${VARIABLE} (tests/README.md says how to get it)"
     if importlib.util.find_spec(kind.needs) is None:
-        pytest.skip(f"the package {kind.needs} is not installed")
+        return f"the package {kind.needs} is not installed"
+    return None
+
+
+def started(kind: Kind, folder: Path) -> RealServer:
+    """The server, running."""
     server = RealServer(kind, folder)
     server.start()
     return server

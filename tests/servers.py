@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import boto3
@@ -51,10 +51,25 @@ class S3Server:
         return self._admin
 
     def make_bucket(self) -> str:
-        """A new, empty bucket's name: of no other server either, as those in one process share what they keep."""
+        """A new, empty bucket's name."""
         name = f"bucket-{uuid4().hex}"
         self.admin.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         return name
+
+    @contextmanager
+    def emptied(self) -> Iterator[Self]:
+        """Have moto forget at the end what it was given meanwhile. Until then it keeps every object, even those that
+        were overwritten or deleted, and until no bucket is left those that were deleted."""
+        from moto.s3.models import s3_backends
+
+        held = set(s3_backends.bucket_accounts)
+        yield self
+        if not held:
+            s3_backends.reset()
+        for name in set(s3_backends.bucket_accounts) - held:
+            partition, account = s3_backends.bucket_accounts.pop(name)
+            for key in s3_backends[account][partition].buckets.pop(name).keys.values():
+                key.dispose()
 
     def make_user(self, actions: Iterable[str], bucket: str) -> dict[str, str]:
         """A user who may do just that in the bucket: the credentials, as a replica's options."""
@@ -97,30 +112,6 @@ class OneConditionAtATime:
             return self._inner(environ, start_response)
 
 
-def _buckets() -> dict[str, dict[str, Any]]:
-    """What moto's servers of this process hold, which they share: each backend's buckets."""
-    from moto.s3.models import s3_backends
-
-    return {
-        f"{account}/{region}": backend.buckets
-        for account, regions in s3_backends.items()
-        for region, backend in regions.items()
-    }
-
-
-def _forget_buckets(kept: dict[str, set[str]]) -> None:
-    """Drop all buckets except those ``kept``. moto keeps a list of all objects that it ever made, too."""
-    from moto.core.model_instances import reset_model_data
-    from moto.s3.models import s3_backends
-
-    for backend, buckets in _buckets().items():
-        for name in set(buckets) - kept.get(backend, set()):
-            for key in buckets.pop(name).keys.values():
-                key.dispose()
-            s3_backends.bucket_accounts.pop(name, None)
-    reset_model_data()
-
-
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """moto's S3 in a thread of this process, on a free port. It checks no digests, signatures or permissions."""
@@ -132,14 +123,12 @@ def s3_server() -> Iterator[S3Server]:
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    held = {backend: set(buckets) for backend, buckets in _buckets().items()}
     try:
         yield S3Server(f"http://127.0.0.1:{server.server_port}")
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-        _forget_buckets(held)
 
 
 @contextmanager

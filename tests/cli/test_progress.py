@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from conftest import Command
 
+    from tests.servers import S3Server
+
 MIB = 1 << 20
 
 ON_A_TERMINAL = """
@@ -112,29 +114,27 @@ SLOW_SECONDS = WORTH_SECONDS + 0.5
 
 
 @pytest.mark.parametrize("how", [[], ["--quiet"], ["--json"]])
-def test_a_slow_store_is_told_of_unless_it_is_to_be_quiet(litelog: Command, how: list[str]) -> None:
-    pytest.importorskip("moto.server")
-    from tests.servers import REGION, Request, ScriptedServer, forwarded, s3_server
+def test_a_slow_store_is_told_of_unless_it_is_to_be_quiet(litelog: Command, server: S3Server, how: list[str]) -> None:
+    from tests.servers import REGION, Request, ScriptedServer, forwarded
 
-    with s3_server() as server:
-        bucket = server.make_bucket()
-        url = f"s3://{bucket}/log"
+    bucket = server.make_bucket()
+    url = f"s3://{bucket}/log"
 
-        def answer(request: Request) -> object:
-            if request.method in ("GET", "PUT") and ".wal" in request.path and "list-type" not in request.path:
-                time.sleep(SLOW_SECONDS)  # a slow store
-            return forwarded(server.endpoint, request)
+    def answer(request: Request) -> object:
+        if request.method in ("GET", "PUT") and ".wal" in request.path and "list-type" not in request.path:
+            time.sleep(SLOW_SECONDS)  # a slow store
+        return forwarded(server.endpoint, request)
 
-        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": REGION}
-        litelog.lines(100)
-        with ScriptedServer(answer) as slow:  # type: ignore[arg-type]
-            slowly = {**keys, "AWS_ENDPOINT_URL": slow.endpoint}
-            shipped = litelog("replicate", "--once", "log", f"s3://{bucket}/first", *how, **slowly)
-        assert shipped.code == 0, shipped.err
-        assert ("replicate: " in shipped.err and " of " in shipped.err) is not bool(how)
-        there = {**keys, "AWS_ENDPOINT_URL": server.endpoint}
-        assert litelog("replicate", "--once", "log", url, **there).code == 0
-        with ScriptedServer(answer) as slow:  # type: ignore[arg-type]
-            done = litelog("restore", url, "-o", "out", *how, **{**keys, "AWS_ENDPOINT_URL": slow.endpoint})
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": REGION}
+    litelog.lines(100)
+    with ScriptedServer(answer) as slow:  # type: ignore[arg-type]
+        slowly = {**keys, "AWS_ENDPOINT_URL": slow.endpoint}
+        shipped = litelog("replicate", "--once", "log", f"s3://{bucket}/first", *how, **slowly)
+    assert shipped.code == 0, shipped.err
+    assert ("replicate: " in shipped.err and " of " in shipped.err) is not bool(how)
+    there = {**keys, "AWS_ENDPOINT_URL": server.endpoint}
+    assert litelog("replicate", "--once", "log", url, **there).code == 0
+    with ScriptedServer(answer) as slow:  # type: ignore[arg-type]
+        done = litelog("restore", url, "-o", "out", *how, **{**keys, "AWS_ENDPOINT_URL": slow.endpoint})
     assert done.code == 0, done.err
     assert ("\nrestore: " in done.err and " of " in done.err) is not bool(how)

@@ -10,10 +10,9 @@ import pytest
 
 from litelog.errors import ExitCode
 from replica_clients.s3 import open_store
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, s3_server
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from conftest import Command
@@ -198,12 +197,6 @@ def test_a_configuration_that_nobody_gave_does_not_change_what_a_replicas_path_i
 
 
 # --- S3
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as served:
-        yield served
 
 
 @pytest.fixture

@@ -33,11 +33,9 @@ from tests.servers import (
     error_answer,
     forwarded,
     permissions_checked,
-    s3_server,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from conftest import Command
@@ -56,12 +54,6 @@ LASTING_ANSWERS = [
     (error_answer(301, "PermanentRedirect", "m", x_amz_bucket_region="sa-east-1"), "set region: sa-east-1"),
 ]
 """What no waiting helps against, and what is said of it."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)

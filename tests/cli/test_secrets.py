@@ -25,11 +25,9 @@ pytest.importorskip("fsspec")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
-from tests.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded, s3_server
+from tests.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from conftest import Outcome
 
     from tests.warm import Warm
@@ -60,12 +58,6 @@ def assert_kept(*texts: str | bytes) -> None:
         for canary in CANARIES:
             for spelled in (canary, quote(canary, safe=""), json.dumps(canary)[1:-1], repr(canary)[1:-1]):
                 assert spelled.encode() not in data, f"{canary} is in {data[:2000]!r}"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
 
 
 class Indiscreet:
@@ -183,10 +175,12 @@ def named(verb: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(warm: Warm, server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Outcome, Outcome]]:
+def runs(
+    warm: Warm, module_server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Outcome, Outcome]]:
     """Each verb while all is well, and while all fails. The latter at the same time: they try again for as long as a
     server takes to come back."""
-    indiscreet = Indiscreet(server)
+    indiscreet = Indiscreet(module_server)
     made = tmp_path_factory.mktemp("key") / "customer-key"
     made.write_bytes(CUSTOMER_KEY)
     good, failing = {}, {}
@@ -196,7 +190,7 @@ def runs(warm: Warm, server: S3Server, tmp_path_factory: pytest.TempPathFactory)
             litelog.environment |= SIGNED_IN
             litelog.lines(10)
             options = f"endpoint={scripted.endpoint}&region={REGION}&sse-customer-key-file={made}"
-            url = f"s3://{server.make_bucket()}/logs?{options}"
+            url = f"s3://{module_server.make_bucket()}/logs?{options}"
             assert litelog("replicate", "--once", "--state-dir", "other", "log", url).code == ExitCode.DONE
             arguments = ["-v", *(url if word == "URL" else word for word in verb)]
             if verb[0] == "replicate":

@@ -12,10 +12,9 @@ from litelog.errors import ExitCode
 from litelog.layout import parse_wal
 from litelog_cli.owner_state import normal_place
 from replica_clients.s3 import open_store
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, s3_server
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from conftest import Command
@@ -129,12 +128,6 @@ def test_what_is_masked_is_not_guessed() -> None:
 
 
 # --- S3
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as served:
-        yield served
 
 
 def test_a_bucket_is_one_place_however_it_is_spelled(litelog: Command, server: S3Server) -> None:

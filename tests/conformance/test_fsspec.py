@@ -13,17 +13,10 @@ from litelog.errors import StoreError
 from litelog.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.fsspec import FsspecStore, open_store
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ from replica_clients.s3 import S3Store
 from replica_clients.s3_settings import read_settings
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, segments, shipped
-from tests.real_servers import KINDS, RealServer, started
+from tests.real_servers import KINDS, RealServer, find_lacking, started
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,11 +42,21 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),  # aiohttp's, of what gcsfs puts
 ]
 
-WAIT_SECONDS = 120
 PAUSE_SECONDS = 3
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=[kind.name for kind in KINDS])
+LACKING = {kind.name: find_lacking(kind) for kind in KINDS}
+HERE = [kind for kind in KINDS if LACKING[kind.name] is None]
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_the_server_and_its_client_are_installed(name: str) -> None:
+    """Skipped instead of all tests of a server that is not here."""
+    if reason := LACKING[name]:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module", params=HERE, ids=[kind.name for kind in HERE])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     running = started(request.param, tmp_path_factory.mktemp("server"))
     yield running

@@ -13,16 +13,11 @@ from litelog.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_settings import read_settings
-from tests.servers import S3Server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
+    from tests.servers import S3Server
 
 
 class TestS3Store(ObjectStoreConformance):

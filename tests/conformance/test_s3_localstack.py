@@ -16,8 +16,11 @@ from litelog.probe import Outcome, run_probe
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_settings import CHECKSUMS, read_settings
-from tests.localstack import localstack_server
+from tests.localstack import VARIABLE, find_python, localstack_server
 from tests.servers import Answer, Request, ScriptedServer, forwarded
+
+if find_python() is None:
+    pytest.skip(f"LocalStack is not installed: {VARIABLE} names no Python that has it", allow_module_level=True)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the fault tests over S3 share: a server for each module, and a bench with the credentials in the environment."""
+"""What the fault tests over S3 share: a bench with the credentials in the environment."""
 
 from __future__ import annotations
 
@@ -12,16 +12,6 @@ if TYPE_CHECKING:
 
     from tests.faults.s3_replicas import Bench
     from tests.servers import S3Server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    pytest.importorskip("boto3")
-    pytest.importorskip("moto.server")
-    from tests.servers import s3_server
-
-    with s3_server() as started:
-        yield started
 
 
 @pytest.fixture

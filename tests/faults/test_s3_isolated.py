@@ -18,7 +18,7 @@ from tests.faults.figures import report
 from tests.faults.processes import Spoken, segments, shipped
 from tests.faults.s3_replicas import Bench, s3_bench
 from tests.independent_reader import read_replica
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server, s3_server
+from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECORDS = 400
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
 
 
 @pytest.fixture

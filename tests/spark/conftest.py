@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,13 +9,11 @@ import pytest
 from litelog.errors import ConfigError
 from litelog.spark.java import java_home
 from litelog.spark.session import require_spark, session
-from tests.servers import s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.servers import S3Server
 
 JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """What a test asks a JVM for is short: half of its processor time went into optimizing."""
@@ -72,10 +69,3 @@ def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield started
     finally:
         started.stop()
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    """An S3 server over real HTTP, for the driver and its workers."""
-    with ExitStack() as stack:
-        yield stack.enter_context(s3_server())

@@ -245,10 +245,10 @@ def test_the_command_tells_of_corruption_in_a_task_and_of_nothing_else(
 
 
 @pytest.fixture(scope="module")
-def bucket(s3: S3Server, replica: Replica) -> str:
+def bucket(module_server: S3Server, replica: Replica) -> str:
     """A bucket with the replica under ``log``."""
-    name = s3.make_bucket()
-    store = open_store(f"s3://{name}/log", s3.options())
+    name = module_server.make_bucket()
+    store = open_store(f"s3://{name}/log", module_server.options())
     source = FileStore(replica.url)
     for info in source.list(""):
         with source.open(info.key) as stream:
@@ -257,11 +257,13 @@ def bucket(s3: S3Server, replica: Replica) -> str:
     return name
 
 
-def test_s3_by_its_own_and_by_hadoops_options(spark: Any, s3: S3Server, bucket: str, replica: Replica) -> None:
-    ours = {"s3.endpoint": s3.endpoint, "s3.region": REGION}
+def test_s3_by_its_own_and_by_hadoops_options(
+    spark: Any, module_server: S3Server, bucket: str, replica: Replica
+) -> None:
+    ours = {"s3.endpoint": module_server.endpoint, "s3.region": REGION}
     ours |= {f"s3.{name}": value for name, value in CREDENTIALS.items()}
     theirs = {
-        "fs.s3a.endpoint": s3.endpoint.removeprefix("http://"),
+        "fs.s3a.endpoint": module_server.endpoint.removeprefix("http://"),
         "fs.s3a.connection.ssl.enabled": "false",
         "fs.s3a.access.key": ACCESS_KEY_ID,
         "fs.s3a.secret.key": SECRET_ACCESS_KEY,
@@ -271,9 +273,9 @@ def test_s3_by_its_own_and_by_hadoops_options(spark: Any, s3: S3Server, bucket: 
         assert facts(read(spark, f"{scheme}://{bucket}/log", **options, numPartitions="3")) == expected(replica.rows)
 
 
-def test_no_plan_and_no_error_shows_a_secret(spark: Any, s3: S3Server, bucket: str, event_log: Path) -> None:
+def test_no_plan_and_no_error_shows_a_secret(spark: Any, module_server: S3Server, bucket: str, event_log: Path) -> None:
     secret = "not-to-be-shown-anywhere"
-    options = {"s3.endpoint": s3.endpoint, "s3.access-key-id": ACCESS_KEY_ID, "s3.secret-access-key": secret}
+    options = {"s3.endpoint": module_server.endpoint, "s3.access-key-id": ACCESS_KEY_ID, "s3.secret-access-key": secret}
     frame = spark.read.format("litelog").options(**options).load(f"s3://{bucket}/log")
     plans = frame._jdf.queryExecution()
     frame.count()

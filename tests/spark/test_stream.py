@@ -20,7 +20,7 @@ from litelog.shipping.settings import Settings
 from replica_clients.file import FileStore
 from tests.fault_proxy import Fault, When, fault_proxy
 from tests.sampling import times
-from tests.servers import REGION, s3_server
+from tests.servers import REGION
 from tests.spark.test_batch import _iso, _micros, _shipping, _value, read
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LogBuilder, make_log
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.fault_proxy import FaultProxy
+    from tests.servers import S3Server
 
 RECORDS = 120
 QUICK = {"pollInterval": "50ms"}
@@ -205,9 +206,9 @@ def test_retention_that_overtook_it_is_an_error_or_a_warning(spark: Any, tmp_pat
 
 
 @contextmanager
-def _bucket() -> Iterator[tuple[FaultProxy, str, dict[str, str]]]:
+def _bucket(server: S3Server) -> Iterator[tuple[FaultProxy, str, dict[str, str]]]:
     """A replica of 60 records behind a proxy, and the options for it, with a secret that is one."""
-    with s3_server() as server, fault_proxy(server.endpoint) as proxy:
+    with fault_proxy(server.endpoint) as proxy:
         name = server.make_bucket()
         secrets = {"access-key-id": "canary-key", "secret-access-key": "canary-secret"}
         options = {"endpoint": proxy.endpoint, "region": REGION, **secrets}
@@ -215,8 +216,10 @@ def _bucket() -> Iterator[tuple[FaultProxy, str, dict[str, str]]]:
 
 
 @pytest.mark.timeout(600)
-def test_an_idle_stream_lists_nothing_fails_not_with_its_store_and_writes_no_secret(spark: Any, tmp_path: Path) -> None:
-    with _bucket() as (proxy, url, options):
+def test_an_idle_stream_lists_nothing_fails_not_with_its_store_and_writes_no_secret(
+    spark: Any, server: S3Server, tmp_path: Path
+) -> None:
+    with _bucket(server) as (proxy, url, options):
         store = open_store(url, {name.removeprefix("s3."): value for name, value in options.items()})
         log = make_log(tmp_path / "log")
         daemon = Daemon(log, store, str(tmp_path / "state"))

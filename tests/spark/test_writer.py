@@ -18,13 +18,13 @@ from litelog.spark import write
 from litelog.spark.writer import make_writer
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
-from tests.servers import s3_server
 from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.formats.columns import Record
+    from tests.servers import S3Server
 
 START = 1_700_000_000_000_000
 
@@ -291,30 +291,29 @@ def test_types_that_say_less_are_a_record_as_well(spark: Any, tmp_path: Path) ->
     assert read_replica(url) == [(0, 2_000_000, None, b"v0")]
 
 
-def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, event_log: Path) -> None:
+def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, server: S3Server, event_log: Path) -> None:
     """As Spark is told of S3: written and read back; neither explain nor the event log shows what must not be seen."""
     from litelog.spark import read, s3_options
 
-    with s3_server() as server:
-        bucket = server.make_bucket()
-        settings = {
-            "fs.s3a.access.key": "AKIDOFTHETESTS",
-            "fs.s3a.secret.key": "hidden-in-the-settings",
-            "fs.s3a.endpoint": server.endpoint,
-            "fs.s3a.endpoint.region": "eu-west-1",
-            "fs.s3a.path.style.access": "true",
-        }
-        for name, value in settings.items():
-            spark.sparkContext._jsc.hadoopConfiguration().set(name, value)
-        options = s3_options(spark)
-        url = f"s3a://{bucket}/events"
-        rows(spark, 100, 2).write.format("litelog").mode("append").options(**options).save(url)
-        frames = [spark.read.format("litelog").options(**options).load(url), read(spark, url, options=options)]
-        plans = []
-        for frame in frames:
-            assert sorted(row.sequence for row in frame.collect()) == list(range(100))
-            plans.append(frame._jdf.queryExecution().toString())
-        stored = _bodies(server, bucket)
+    bucket = server.make_bucket()
+    settings = {
+        "fs.s3a.access.key": "AKIDOFTHETESTS",
+        "fs.s3a.secret.key": "hidden-in-the-settings",
+        "fs.s3a.endpoint": server.endpoint,
+        "fs.s3a.endpoint.region": "eu-west-1",
+        "fs.s3a.path.style.access": "true",
+    }
+    for name, value in settings.items():
+        spark.sparkContext._jsc.hadoopConfiguration().set(name, value)
+    options = s3_options(spark)
+    url = f"s3a://{bucket}/events"
+    rows(spark, 100, 2).write.format("litelog").mode("append").options(**options).save(url)
+    frames = [spark.read.format("litelog").options(**options).load(url), read(spark, url, options=options)]
+    plans = []
+    for frame in frames:
+        assert sorted(row.sequence for row in frame.collect()) == list(range(100))
+        plans.append(frame._jdf.queryExecution().toString())
+    stored = _bodies(server, bucket)
     logs = [path.read_bytes() for path in event_log.rglob("*") if path.is_file()]
     assert b"litelog" in b"".join(logs)
     assert b"hidden-in-the-settings" not in b"".join([*logs, *stored])

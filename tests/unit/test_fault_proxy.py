@@ -13,10 +13,11 @@ pytest.importorskip("moto.server")
 from litelog.errors import ExistsError, NotFoundError, StoreError
 from replica_clients.s3 import S3Store, open_store
 from tests.fault_proxy import EVERY_FAULT, Fault, FaultProxy, When, fault_proxy
-from tests.servers import S3Server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.servers import S3Server
 
 ANSWERS = {
     Fault.SLOW_DOWN: "SlowDown",
@@ -27,12 +28,6 @@ ANSWERS = {
     Fault.HANG: "imeout",
 }
 BODY = bytes(range(256)) * 16
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as started:
-        yield started
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from litelog.spark.partitions import LocalPiece, WalPiece
 from litelog.spark.places import find_places
 from litelog.spark.planning import has_timestamps, plan
 from tests.fault_proxy import fault_proxy
-from tests.servers import CREDENTIALS, REGION, s3_server
+from tests.servers import CREDENTIALS, REGION
 from tests.unit.log_builder import make_log as make_folder
 from tests.unit.replica_builder import ReplicaBuilder, make_log
 from tests.unit.spark_reading import planned, rows, stored, values
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.fault_proxy import FaultProxy
+    from tests.servers import S3Server
 
 
 @pytest.fixture(scope="module")
-def proxied() -> Iterator[FaultProxy]:
+def proxied(module_server: S3Server) -> Iterator[FaultProxy]:
     """A proxy before an S3 server, which counts requests."""
-    with s3_server() as server, fault_proxy(server.endpoint) as proxy:
-        proxy.bucket = server.make_bucket()  # type: ignore[attr-defined]
+    with fault_proxy(module_server.endpoint) as proxy:
+        proxy.bucket = module_server.make_bucket()  # type: ignore[attr-defined]
         yield proxy
 
 
