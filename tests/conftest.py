@@ -18,6 +18,7 @@ from tests.warm import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.servers import S3Server
 
@@ -62,6 +63,21 @@ MARKED = {
     "tests/unit/test_s3_": "slow",
 }
 """Markers of folders and modules, by the beginning of their paths."""
+
+
+def find_left_out(expression: str) -> frozenset[str]:
+    """The markers that ``-m`` leaves out wherever they stand, if it is ``not ONE and not ANOTHER``; else none."""
+    terms = [term.split() for term in expression.split(" and ")]
+    return frozenset(name for term in terms if len(term) == 2 and term[0] == "not" for name in term[1:])
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not import a place whose tests are all left out: half of a fast loop went into that."""
+    left_out = find_left_out(config.option.markexpr)
+    if "process" in left_out:
+        left_out |= {"crash"}
+    place = collection_path.relative_to(config.rootpath).as_posix() + "/" * collection_path.is_dir()
+    return any(place.startswith(marked) and marker in left_out for marked, marker in MARKED.items()) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -164,7 +180,5 @@ class Peaks:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: what a test starts would ignore it, too
-        signal.signal(signal.SIGHUP, lambda *_: None)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Peaks())

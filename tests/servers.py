@@ -58,8 +58,8 @@ class S3Server:
 
     @contextmanager
     def emptied(self) -> Iterator[Self]:
-        """Have moto forget at the end what it was given meanwhile. Until then it keeps every object, even those that
-        were overwritten or deleted, and until no bucket is left those that were deleted."""
+        """Have moto forget at the end what it was given meanwhile. It keeps even the objects that were overwritten or
+        deleted; those it forgets only if there were no buckets before."""
         from moto.s3.models import s3_backends
 
         held = set(s3_backends.bucket_accounts)

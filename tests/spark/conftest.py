@@ -35,6 +35,7 @@ IGNORED = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A JVM takes seconds to start and most of a GiB: with ``-n`` there is one, as ``--dist loadgroup`` has it."""
     for item in items:
