@@ -93,6 +93,8 @@ class Progress:
 
     def snapped(self, event: object) -> None: ...
 
+    def scrubbed(self, event: object) -> None: ...
+
     def wait_for(self, log: str, replica: str, sequence: int) -> None:
         """Wait until every record before ``sequence`` is acknowledged there."""
         with self.changed:
