@@ -91,6 +91,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fails where pytest-xdist does not heed groups: all of them would be made, and computed, in each worker."""
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError(f"{item.nodeid}: this pytest-xdist does not send a group to one worker")
+
+
 @pytest.fixture(autouse=True)
 def _logging_stays_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
