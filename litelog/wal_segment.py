@@ -248,9 +248,11 @@ _HEADER_CRC = b',"header_crc":'
 
 
 def _check_crc(text: bytes) -> None:
-    """A header without its CRC is taken at its word; the chain and its other fields check it all the same."""
+    """ValueError where the header's CRC is not that of its other fields, and where it has none."""
     fields, found, stated = text.rpartition(_HEADER_CRC)
-    if found and stated != b"%d}" % (crc := crc32c(fields + b"}")):
+    if not found:
+        raise ValueError("has no CRC-32C")
+    if stated != b"%d}" % (crc := crc32c(fields + b"}")):
         raise ValueError(f"CRC-32C is {crc}, expected {stated[:-1].decode(errors='replace')}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
@@ -160,12 +161,20 @@ def test_what_is_wrong_in_the_store_is_reported_by_name(tmp_path: Path, bit: int
     assert store.reads[damaged] <= 3 * READS
 
 
-def test_a_header_without_its_crc_is_taken_at_its_word() -> None:
+@pytest.mark.parametrize("index", [None, 3])
+def test_a_header_without_its_crc_is_damaged(index: int | None) -> None:
+    """Whoever drops the checksum may change what it covers."""
     built = build()
     position = built.generations[0].positions[0]
     segment = decode_checked(wal_key(position), built.client.read_wal_segment(position))
-    body = b"".join(wal_segment.encode(segment.header, segment.data()))
+    header = segment.header if index is None else replace(segment.header, next=index)
+    body = b"".join(wal_segment.encode(header, segment.data()))
     size = int.from_bytes(body[4:8], "little")
     text = body[8 : 8 + size].rpartition(b',"header_crc":')[0] + b"}"
-    older = body[:4] + len(text).to_bytes(4, "little") + text + body[8 + size :]
-    assert decode_checked(wal_key(position), older).header == segment.header
+    without = body[:4] + len(text).to_bytes(4, "little") + text + body[8 + size :]
+    with pytest.raises(CorruptObjectError, match="header: has no CRC-32C") as caught:
+        decode_checked(wal_key(position), without)
+    assert caught.value.key == wal_key(position)
+    built.store.put(wal_key(position), [without], create_only=False)
+    with ReplicaReader(built.client) as reader, pytest.raises(CorruptObjectError, match="has no CRC-32C"):
+        list(reader.batches())
