@@ -117,14 +117,7 @@ def verify(
     from litelog.verify.findings import Watch
     from litelog.verify.scope import Scope
 
-    if state_dir is not None and against is None:
-        raise click.UsageError("--state-dir goes with --against")
-    if temp_dir is not None and not restore_drill:
-        raise click.UsageError("--temp-dir goes with --restore-drill")
-    if temp_dir is not None and not os.path.isdir(temp_dir):
-        raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
-    if against is not None and not os.path.isdir(against):
-        raise click.UsageError(f"--against {against}: no such folder")
+    _require_folders(against, state_dir, temp_dir, restore_drill=restore_drill)
     keep_freed_memory()
     scope = Scope(share, SystemRandom().getrandbits(SEED_BITS) if seed is None else seed)
     replica = find_replica(replica_url, config_file)
@@ -153,6 +146,18 @@ def verify(
     else:
         _print(report, scope, drill)
     return _exit_code(report, drill, strict=strict)
+
+
+def _require_folders(against: str | None, state_dir: str | None, temp_dir: str | None, *, restore_drill: bool) -> None:
+    """Raise UsageError for a folder that nothing uses, and UsageError or ConfigError for one that is not there."""
+    if state_dir is not None and against is None:
+        raise click.UsageError("--state-dir goes with --against")
+    if temp_dir is not None and not restore_drill:
+        raise click.UsageError("--temp-dir goes with --restore-drill")
+    if temp_dir is not None and not os.path.isdir(temp_dir):
+        raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
+    if against is not None and not os.path.isdir(against):
+        raise click.UsageError(f"--against {against}: no such folder")
 
 
 def _state_dir(given: str | None, config_file: str | None) -> str:

@@ -16,6 +16,8 @@ from litelog.spark.spelling import spell_options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from litelog.spark.arrow_query import Aggregate
+    from litelog.spark.options import ReadOptions
     from litelog.spark.partitions import Partition
 
 
@@ -50,13 +52,10 @@ def read(
     aggregates = parse_aggregates(aggregate or {}, group_by)
     if group_by and not aggregates:
         raise ConfigError("group_by goes with aggregate")
-    if aggregates and expression is None and not group_by and all(one.column == "*" for one in aggregates):
-        from litelog.spark.counting import count_records  # noqa: PLC0415
-
-        counted = count_records(parsed)
+    if aggregates and expression is None and not group_by:
+        counted = _count(spark, parsed, aggregates)
         if counted is not None:
-            literals = [f"CAST({counted} AS BIGINT) AS {_quoted(one.name)}" for one in aggregates]
-            return spark.range(1).selectExpr(*literals)
+            return counted
     from litelog.spark.places import find_places  # noqa: PLC0415
     from litelog.spark.planning import has_timestamps, plan  # noqa: PLC0415
     from litelog.spark.time_bounds import time_bounds  # noqa: PLC0415
@@ -82,6 +81,19 @@ def read(
     query = Query(known, expression, projection, tuple(group_by), aggregates)
     partitions = plan(parsed, count_slots(spark)).partitions
     return _finish(spark, _scan(spark, partitions, query), len(partitions), query)
+
+
+def _count(spark: Any, parsed: ReadOptions, aggregates: Sequence[Aggregate]) -> Any:
+    """The aggregates, if all of them count all rows, and the replica's footers and headers say how many there are; else
+    None."""
+    from litelog.spark.counting import count_records  # noqa: PLC0415
+
+    if any(one.column != "*" for one in aggregates):
+        return None
+    counted = count_records(parsed)
+    if counted is None:
+        return None
+    return spark.range(1).selectExpr(*(f"CAST({counted} AS BIGINT) AS {_quoted(one.name)}" for one in aggregates))
 
 
 def _scan(spark: Any, partitions: Sequence[Partition], query: Query) -> Any:
