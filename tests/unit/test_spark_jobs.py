@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.errors import ConfigError, TruncatedError
+from litelog.errors import ConfigError, CorruptObjectError, TruncatedError
 from litelog.object_store import ObjectReplicaClient
 from litelog.registry import open_store
 from litelog.spark.jobs import export, exported, hybrid, stats, verify
+from litelog.spark.jobs import manifest as manifests
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from litelog.spark.session import _explained
@@ -193,6 +194,97 @@ def test_an_option_that_is_not_known_is_named(replica: Replica, target: str) -> 
 def test_a_target_in_a_folder_takes_none_of_the_options_of_the_replicas_store(replica: Replica, target: str) -> None:
     replica.grow(5)
     assert export(Tasks(), replica.url, target, options={"s3.endpoint": "http://localhost:1"}).rows == 5
+
+
+# --- what a target's documents may hold
+
+
+def nested(depth: int) -> bytes:
+    return b'{"version": 1, "plan": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+HOSTILE = {
+    "deep": (nested(100_000), "nested more than 4 deep"),
+    "many lists": (b'{"version": 1, "files": [' + b"[]," * (1 << 20) + b"[]]}", "lists and objects"),
+    "many values": (b'{"version": 1, "files": [' + b"1," * (4 << 20) + b"1]}", "values"),
+    "no JSON": (b"\xff\xfe", "codec"),
+    "a list": (b"[]", "no JSON object"),
+    "NaN": (b'{"version": NaN}', "no number"),
+    "another version": (b'{"version": 2}', "version of the export is 2, expected 1"),
+    "a boolean": (b'{"version": true}', "version of the export is True, expected 1"),
+    "no plan": (b'{"version": 1, "files": []}', "no JSON object"),
+}
+
+
+@pytest.mark.parametrize("kind", ["", ".plan"])
+@pytest.mark.parametrize(("body", "what"), HOSTILE.values(), ids=HOSTILE)
+def test_a_document_of_an_export_is_measured_before_it_is_parsed(
+    replica: Replica, target: str, kind: str, body: bytes, what: str
+) -> None:
+    replica.grow(2)
+    store = open_store(target)
+    key = f"_litelog/00000001{kind}.json"
+    store.put(key, [body])
+    with pytest.raises(CorruptObjectError, match=what) as caught:
+        export(Tasks(), replica.url, target)
+    assert caught.value.key == key
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("plan", "run"), 2),
+        (("plan", "run"), True),
+        (("plan", "bounds"), []),
+        (("plan", "bounds"), [3, 1]),
+        (("plan", "bounds"), [-1, 1]),
+        (("plan", "bounds"), [0, 1 << 64]),
+        (("plan", "bounds"), {"0": 1}),
+        (("plan", "log"), 7),
+        (("plan", "generation"), "../x"),
+        (("plan", "shape"), []),
+        (("plan", "shape", "table"), {}),
+        (("plan", "more"), 1),
+        (("files",), {}),
+        (("files", 0), "a"),
+        (("files", 0, "path"), "/etc/passwd"),
+        (("files", 0, "path"), "../other/00000001-000000.parquet"),
+        (("files", 0, "path"), "a\ud800"),
+        (("files", 0, "rows"), -1),
+        (("files", 0, "bytes"), 1.5),
+        (("files", 0, "first"), 1 << 64),
+        (("files", 0, "partition"), {"date": 1}),
+        (("files", 0, "more"), 1),
+    ],
+)
+def test_each_field_of_an_exports_documents_has_one_type_and_range(
+    replica: Replica, target: str, path: tuple[str | int, ...], value: object
+) -> None:
+    replica.grow(2)
+    export(Tasks(), replica.url, target)
+    store = open_store(target)
+    key = "_litelog/00000001.json"
+    with store.open(key) as stream:
+        document = json.load(stream)
+    held = document
+    for name in path[:-1]:
+        held = held[name]
+    held[path[-1]] = value
+    store.put(key, [json.dumps(document).encode()], create_only=False)
+    with pytest.raises(CorruptObjectError) as caught:
+        read_manifest(store, 1)
+    assert caught.value.key == key
+
+
+def test_a_run_that_could_not_be_read_again_is_not_committed(
+    replica: Replica, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica.grow(2)
+    monkeypatch.setattr(manifests, "MAX_FILES", 1)
+    with pytest.raises(ConfigError, match="needs more than 1 files or ranges"):
+        export(Tasks(), replica.url, target)
+    assert list_runs(open_store(target)) == ([], [])
 
 
 # --- what failed

@@ -14,14 +14,30 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from litelog.errors import CorruptObjectError, ExistsError
+from litelog.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text, shown
+from litelog.deltas import LIMIT
+from litelog.errors import ConfigError, CorruptObjectError, ExistsError
+from litelog.position import generation
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from litelog.object_store import ObjectStore
 
 VERSION = 1
 FOLDER = "_litelog/"
-MAX_BYTES = 64 << 20
+
+MAX_FILES = 1 << 18
+"""How many files one run writes at most, and into how many ranges it is cut."""
+
+LIMITS = JsonLimits(
+    size=64 << 20,
+    values=10 * MAX_FILES,  # of a file six fields, one of them an object with one more; and a bound
+    texts=12 * MAX_FILES,
+    containers=2 * MAX_FILES + 100,
+    depth=4,
+)
+"""What a document holds at most."""
 
 _NAME = re.compile(r"_litelog/([0-9a-f]{8})(\.plan)?\.json")
 
@@ -84,28 +100,31 @@ def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:
 
 def read_plan(store: ObjectStore, run: int) -> ExportPlan:
     """The plan of a run. CorruptObjectError, NotFoundError."""
-    return _plan(_key(run, ".plan"), _read(store, _key(run, ".plan")))
+    key = _key(run, ".plan")
+    body = _read(store, key)
+    with naming(key, "export"):
+        return _plan(run, _fields(key, body).get("plan"))
 
 
 def read_manifest(store: ObjectStore, run: int) -> Manifest:
     """What a run has covered. CorruptObjectError, NotFoundError."""
     key = _key(run)
-    document = _read(store, key)
-    try:
-        files = tuple(ExportedFile(**fields) for fields in document["files"])
-    except (KeyError, TypeError) as error:
-        raise CorruptObjectError(key, f"export: {error}") from error
-    return Manifest(_plan(key, document), files)
+    body = _read(store, key)
+    with naming(key, "export"):
+        fields = _fields(key, body)
+        files = tuple(_file(each) for each in _require_list("files", fields.get("files")))
+        return Manifest(_plan(run, fields.get("plan")), files)
 
 
 def create_plan(store: ObjectStore, plan: ExportPlan) -> ExportPlan:
-    """Put a plan there; the one that is there already, where another process was faster."""
+    """Put a plan there; the one that is there already, where another process was faster. ConfigError for one that is
+    too large to be read again."""
     return plan if _create(store, _key(plan.run, ".plan"), {"plan": asdict(plan)}) else read_plan(store, plan.run)
 
 
 def commit(store: ObjectStore, manifest: Manifest) -> bool:
     """Put a manifest there: from then on its files count. False where that was done before: by a process that did the
-    same run, whose files have the same names and rows."""
+    same run, whose files have the same names and rows. ConfigError for one that is too large to be read again."""
     document = {"plan": asdict(manifest.plan), "files": [asdict(file) for file in manifest.files]}
     return _create(store, _key(manifest.plan.run), document)
 
@@ -115,28 +134,66 @@ def _key(run: int, kind: str = "") -> str:
 
 
 def _create(store: ObjectStore, key: str, document: dict[str, Any]) -> bool:
+    body = json.dumps({"version": VERSION, **document}, indent=1).encode()
+    if len(body) > LIMITS.size or max(len(document.get("files", ())), len(document["plan"]["bounds"])) > MAX_FILES:
+        most = f"{MAX_FILES:,} files or ranges, and {LIMITS.size >> 20} MiB in {key}"
+        raise ConfigError(f"this run of the export needs more than {most}: partition by date, or by nothing")
     try:
-        store.put(key, [json.dumps({"version": VERSION, **document}, indent=1).encode()])
+        store.put(key, [body])
     except ExistsError:
         return False
     return True
 
 
-def _read(store: ObjectStore, key: str) -> dict[str, Any]:
+def _read(store: ObjectStore, key: str) -> bytes:
     with store.open(key) as stream:
-        body = stream.read(MAX_BYTES)
-    try:
-        document = json.loads(body)
-        if document["version"] != VERSION:
-            raise CorruptObjectError(key, "version of the export", VERSION, document["version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptObjectError(key, f"export: {error}") from error
-    return dict(document)
+        return stream.read(LIMITS.size + 1)
 
 
-def _plan(key: str, document: dict[str, Any]) -> ExportPlan:
-    try:
-        fields = document["plan"]
-        return ExportPlan(**{**fields, "bounds": tuple(fields["bounds"])})
-    except (KeyError, TypeError) as error:
-        raise CorruptObjectError(key, f"export: {error}") from error
+def _fields(key: str, body: bytes) -> dict[str, Any]:
+    """The fields of a document. CorruptObjectError for another version, ValueError for what is no such document."""
+    fields = require_fields(parse_json(body, LIMITS))
+    version = fields.get("version")
+    if type(version) is not int or version != VERSION:
+        raise CorruptObjectError(key, "version of the export", VERSION, shown(version))
+    return fields
+
+
+def _plan(run: int, value: object) -> ExportPlan:
+    fields = _require_names(value, ExportPlan.__slots__)
+    bounds = [require_number("bounds", bound, below=LIMIT) for bound in _require_list("bounds", fields["bounds"])]
+    if not bounds or bounds != sorted(bounds):
+        refuse("bounds", bounds)
+    if type(fields["run"]) is not int or fields["run"] != run:
+        refuse("run", fields["run"])
+    shape = require_fields(fields["shape"])
+    for name, held in shape.items():
+        if held is not None and not isinstance(held, bool):
+            require_text(name, held)
+    log, name = require_text("log", fields["log"]), require_text("generation", fields["generation"])
+    return ExportPlan(run, log, generation(name), tuple(bounds), shape)
+
+
+def _file(value: object) -> ExportedFile:
+    fields = _require_names(value, ExportedFile.__slots__)
+    path = require_text("path", fields["path"])
+    if any(part in {"", ".", ".."} for part in path.split("/")):  # it would lie elsewhere
+        refuse("path", path)
+    partition = {name: require_text(name, held) for name, held in require_fields(fields["partition"]).items()}
+    rows, size = require_number("rows", fields["rows"]), require_number("bytes", fields["bytes"])
+    first, last = (require_number(name, fields[name], below=LIMIT) for name in ("first", "last"))
+    return ExportedFile(path, rows, size, first, last, partition)
+
+
+def _require_list(name: str, value: object) -> list[Any]:
+    if not isinstance(value, list) or len(value) > MAX_FILES:
+        refuse(name, value)
+    return value
+
+
+def _require_names(value: object, names: Collection[str]) -> dict[str, Any]:
+    """The object of JSON, if it has all of those fields and no other."""
+    fields = require_fields(value)
+    if fields.keys() != set(names):
+        refuse("fields", sorted(fields))
+    return fields
