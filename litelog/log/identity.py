@@ -55,6 +55,16 @@ def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: Shippe
     return None
 
 
+def find_checksum(folder: str, log_format: LogFormat, clock: Clock, file: str, end: int) -> int:
+    """CRC-32C of the first ``end`` bytes of a log segment, or of fewer if it has fewer; 0 where there is none of that
+    name."""
+    try:
+        with SegmentNames(folder, log_format, clock, reports=False).open(file) as segment:
+            return segment.checksum(end)
+    except FileNotFoundError:
+        return 0
+
+
 def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) -> bool:
     end, start = shipped.end, shipped.check_start
     if segment.size() < end or segment.checksum(end) != shipped.crc_total:

@@ -111,16 +111,19 @@ def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
     return older
 
 
-def find_latest(client: ReplicaClient, *, even_lost: bool = False) -> Claim:
+def find_latest(
+    client: ReplicaClient, *, even_lost: bool = False, known: Callable[[Claim], Extent | None] | None = None
+) -> Claim:
     """The claim of a replica's latest generation. NothingToRestoreError if it holds none; ReplicaGapError if it was
     ended for a successor whose claim is missing. ``even_lost``: rather than an earlier one, that of a generation of
-    which nothing but sealed segments is left, for who says so.
+    which nothing but sealed segments is left, for who says so. ``known``: how far a generation has come, where the
+    caller knows; None for all others.
 
     Requests: a listing of claims, a GET for each claim; then a listing and a ranged GET for the newest generation and
     for each that it continues.
     """
     by_generation = read_claims(client)
-    lookups = _Lookups(client, by_generation)
+    lookups = _Lookups(client, by_generation, known=known)
     if even_lost and (lost := _find_lost(by_generation, lookups)) is not None:
         return lost
     claim = _choose(client, by_generation, lookups)
@@ -235,9 +238,16 @@ def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
 class _Lookups:
     """What is looked up of each generation, when it is first asked for."""
 
-    def __init__(self, client: ReplicaClient, by_generation: Mapping[str, Claim], keep: int | None = PAGE) -> None:
+    def __init__(
+        self,
+        client: ReplicaClient,
+        by_generation: Mapping[str, Claim],
+        keep: int | None = PAGE,
+        known: Callable[[Claim], Extent | None] | None = None,
+    ) -> None:
         self._client = client
         self._keep = keep
+        self._known = known
         self._by_generation = by_generation
         self._listings: dict[str, Listing] = {}
         self._pieces: dict[str, Pieces] = {}
@@ -276,7 +286,10 @@ class _Lookups:
     def extent(self, claim: Claim) -> Extent:
         if claim.generation not in self._extents:
             listing = self._listings.get(claim.generation)
-            if listing is None:
+            known = None if self._known is None else self._known(claim)
+            if known is not None:
+                extent = known
+            elif listing is None:
                 extent = find_extent(self._client, claim, self._seen.get(generation(claim.generation)))
             else:
                 extent = _extent_of(self._client, claim, listing)

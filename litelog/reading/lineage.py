@@ -88,14 +88,25 @@ def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
 def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
     """How far a generation has come: a listing, its last two objects, and what came behind them since.
 
+    CorruptObjectError where the last one cannot be read, or the one before a terminal that does not say the same.
     A snapshot is read, too, where no WAL segment tells what was shipped: there is none yet, or they were pruned.
     """
     listing = list_generation(client, generation(claim.generation), keep=2)
     start = Position(generation(claim.generation), claim.first, 0)
     tip = Tip(start, None, "" if listing.wal else _snapshot_digest(client, claim))
+    damage: CorruptObjectError | None = None
     for info in listing.wal:
-        tip = _step(tip, _read(client, info.position))
+        try:
+            segment = _read(client, info.position)
+        except CorruptObjectError as error:
+            if info is listing.wal[-1]:
+                raise
+            damage = error
+        else:
+            tip = _step(tip, segment)
     tip = read_forward(client, tip)
+    if damage is not None and tip.last is None:
+        tip = _take_from_terminal(tip, damage)
     ended_unbegun = tip.terminal is not None and never_began(claim.first, tip.terminal)
     if tip.last is None and listing.newest is not None and tip.slot.index > 0 and not ended_unbegun:
         tip = replace(tip, sealed=_last_sealed(client, claim, listing.snapshots))
@@ -138,6 +149,13 @@ def _step(tip: Tip, segment: WalSegment) -> Tip:
         began = tip.last is not None or bool(header.previous)  # else a snapshot that is there came too late
         return Tip(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
     return Tip(header.next_slot, header, segment.digest)
+
+
+def _take_from_terminal(tip: Tip, damage: CorruptObjectError) -> Tip:
+    """``tip`` with what its terminal repeats of the WAL segment before it, which cannot be read."""
+    if tip.terminal is None or not tip.terminal.file:
+        raise damage
+    return replace(tip, last=replace(tip.terminal, successor=None), digest=tip.terminal.previous)
 
 
 def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:

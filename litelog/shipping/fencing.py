@@ -12,6 +12,7 @@ looks for one, and until then both write, each its own.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
@@ -26,7 +27,7 @@ from litelog.store_trial import NotCreateOnlyError
 from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from litelog.claim import Claim
     from litelog.clock import Clock
@@ -100,8 +101,16 @@ def create_claim(client: ReplicaClient, claim: Claim) -> None:
         raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")
 
 
-def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim], clock: Clock) -> dict[str, Tip]:
+def close_below(
+    client: ReplicaClient,
+    successor: Claim,
+    below: Iterable[Claim],
+    clock: Clock,
+    read_tip: Callable[[Claim], Tip] | None = None,
+) -> dict[str, Tip]:
     """End every open generation in ``below`` (newest first); their tips by generation. Idempotent.
+
+    ``read_tip``: how far a generation has come; None: as the replica says.
 
     It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
     (Stopping at one that is ended already would not do: whoever ended it may have died before it came to the next.)
@@ -111,7 +120,7 @@ def close_below(client: ReplicaClient, successor: Claim, below: Iterable[Claim],
     for claim in below:
         if claim.is_isolated and successor.is_isolated and claim.owner != successor.owner:
             continue
-        tip = _close(client, claim, successor, clock)
+        tip = _close(client, claim, successor, clock, read_tip or partial(find_tip, client))
         tips[claim.generation] = tip
         if tip.started and not claim.is_isolated:
             break
@@ -171,9 +180,11 @@ def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
         return False
 
 
-def _close(client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock) -> Tip:
+def _close(
+    client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock, read_tip: Callable[[Claim], Tip]
+) -> Tip:
     looked = clock.monotonic()
-    tip = find_tip(client, claim)
+    tip = read_tip(claim)
     for _ in range(MAX_SLOTS_LOST):
         if tip.terminal is not None:
             return tip
@@ -181,7 +192,7 @@ def _close(client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock) 
         if clock.monotonic() - looked > GRACE_SECONDS / 2:
             # The owner may have gone on meanwhile, and deleted what it put there: the slot may be free again.
             looked = clock.monotonic()
-            tip = find_tip(client, claim)
+            tip = read_tip(claim)
             continue
         with suppress(ExistsError):  # its owner was faster, or this is our own put whose answer was lost
             client.write_wal_segment(tip.slot, body)
@@ -192,7 +203,7 @@ def _close(client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock) 
 
 def _terminal(claim: Claim, successor: Claim, tip: Tip, now: int) -> WalHeader:
     last = tip.last
-    same_index = last is not None and not last.final
+    same_index = last is not None and not last.final and last.index == tip.slot.index
     return WalHeader(
         log=claim.log,
         format=claim.format,

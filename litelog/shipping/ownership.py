@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
 from litelog.claim import Claim, Relation
-from litelog.errors import ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
+from litelog.errors import CorruptObjectError, ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
 from litelog.event_fields import fields
 from litelog.layout import CLAIMS, Fencing, claim_key
 from litelog.log.place import Place
@@ -39,6 +40,7 @@ from litelog.shipping.first_snapshot import (
     write_first_snapshot,
 )
 from litelog.shipping.log_identity import LogIdentity
+from litelog.shipping.own_end import extent_of, find_own_end, is_end_of, read_own_tip
 from litelog.shipping.proof import describe_lost, find_lost
 from litelog.shipping.replica_state import ReplicaState
 from litelog.shipping.sealer import TakenError
@@ -52,11 +54,12 @@ if TYPE_CHECKING:
     from litelog.clock import Clock
     from litelog.log.identity import ShippedEnd
     from litelog.object_store import Root, Rooted
+    from litelog.reading.generation_choice import Extent
     from litelog.reading.lineage import Tip
     from litelog.replica_client import ReplicaClient
     from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.pair import Source
-    from litelog.shipping.replica_state import StateFolder
+    from litelog.shipping.replica_state import OwnEnd, StateFolder
     from litelog.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
@@ -229,7 +232,7 @@ class Owner:
         if names:
             self._keep_to_root(root, claim_key(*names[-1]))
         newest = [read_claim(self._client, name) for name in names if name.epoch == names[-1].epoch]
-        latest = self._find_latest()
+        latest, ended = self._find_latest(state)
         known = state.log if state is not None else ""
         log = self._identity.choose_log(newest[-1] if newest else None, latest, known)
         self._takeover.look(names)
@@ -260,6 +263,7 @@ class Owner:
             epoch=epoch - 1,
             salvaged=salvaged,
             lost=lost,
+            ended=ended,
             place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
@@ -299,13 +303,35 @@ class Owner:
         )
         return replace(claim, relation=Relation.DIVERGED, reason=why, shift=0), kept, first_here - kept, why
 
-    def _find_latest(self) -> tuple[Claim, Tip] | None:
-        """What a reader would read now: that is what a new generation continues, or diverges from."""
+    def _find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, Tip] | None, OwnEnd | None]:
+        """What a reader would read now: that is what a new generation continues, or diverges from. And where the
+        owner's own generation ended, if the replica does not say that any more."""
+        ended = state.ended if state is not None else None
         try:
-            claim = find_latest(self._client)
+            return self._look_up_latest(ended), ended
+        except CorruptObjectError:
+            if state is None or ended is not None:
+                raise
+            ended = find_own_end(self._source, self._client, self._clock, state)
+            if ended is None:
+                raise
+        return self._look_up_latest(ended), ended
+
+    def _look_up_latest(self, ended: OwnEnd | None) -> tuple[Claim, Tip] | None:
+        def find_extent(claim: Claim) -> Extent | None:
+            return extent_of(claim, self._read_tip(ended, claim)) if is_end_of(ended, claim) else None
+
+        try:
+            claim = find_latest(self._client, known=find_extent)
         except NothingToRestoreError:
             return None
-        return claim, find_tip(self._client, claim)
+        return claim, self._read_tip(ended, claim)
+
+    def _read_tip(self, ended: OwnEnd | None, claim: Claim) -> Tip:
+        """How far a generation has come, by the replica or, for the one that ``ended`` describes, by the state."""
+        if ended is not None and is_end_of(ended, claim):
+            return read_own_tip(self._client, claim, ended)
+        return find_tip(self._client, claim)
 
     def _settle(
         self, state: ReplicaState, reason: str | None = None, begin_file: str = "", *, forked: bool = False
@@ -348,7 +374,7 @@ class Owner:
         self.on_snapshot(claim, entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive, epoch=claim.epoch)
-        state = replace(state, promised=self._find_promised(opened))
+        state = replace(state, promised=self._find_promised(opened), ended=None)
         self._folder.save(state)
         self._unsettled = None
         self._tell(claim)
@@ -375,14 +401,14 @@ class Owner:
         if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refusal said that it is late
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
-        tips = close_below(self._client, claim, below, self._clock)
+        tips = close_below(self._client, claim, below, self._clock, partial(self._read_tip, state.ended))
         self._require_predecessor(claim, tips)
         wanted = self.contact is not None and claim.first > 0 and claim.predecessor is not None
         below_it = generation(claim.predecessor) if wanted and claim.predecessor is not None else None
         known = find_known(self._client, below_it, self.damaged).entries
         is_told = self._source.format.self_numbered or state.place.sequence is not None
         number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
-        return Opened(state, claim, self._predecessor_tip(claim, tips), known, number)
+        return Opened(state, claim, self._predecessor_tip(claim, tips, state.ended), known, number)
 
     def _tell_lost(self, why: str) -> None:
         log, replica = self._source.folder, self._client.url
@@ -408,12 +434,12 @@ class Owner:
         extra = fields("generation-begins", log=log, replica=replica, generation=name, reason=claim.reason)
         _logger.info("%s: generation %s begins (%s)", replica, name, _describe(claim), extra=extra)
 
-    def _predecessor_tip(self, claim: Claim, tips: dict[str, Tip]) -> Tip | None:
+    def _predecessor_tip(self, claim: Claim, tips: dict[str, Tip], ended: OwnEnd | None) -> Tip | None:
         if claim.predecessor is None:
             return None
         tip = tips.get(claim.predecessor)
         if tip is None:
-            tip = find_tip(self._client, read_claim_of(self._client, generation(claim.predecessor), claim))
+            tip = self._read_tip(ended, read_claim_of(self._client, generation(claim.predecessor), claim))
         return tip
 
     def _require_predecessor(self, claim: Claim, tips: dict[str, Tip]) -> None:

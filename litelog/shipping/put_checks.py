@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from litelog.errors import DivergedError, LitelogError
 from litelog.shipping.fencing import GRACE_SECONDS
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from litelog.claim import Claim
     from litelog.clock import Clock
+    from litelog.errors import CorruptObjectError
     from litelog.replica_client import ReplicaClient
     from litelog.shipping.ownership import Owner
     from litelog.shipping.preparation import Prepared
@@ -71,6 +72,20 @@ class PutChecks:
     def succeeded(self) -> None:
         """A put has succeeded, which proves whose generation it is."""
         self._proved_at = self._clock.monotonic()
+
+    def prove(self) -> None:
+        """Prove at once that the replica holds what was acknowledged. FencedError, DivergedError, StoreError."""
+        self._in_doubt = True
+        self._prove_if_due()
+
+    def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
+        """The next slot holds an object that cannot be read, which this owner put before its state was saved, or a
+        successor. FencedError for a newer claim, else LostObjectsError: nobody can continue this generation."""
+        state = self._keeper.state
+        assert state is not None
+        self._owner.look_for_newer(state)
+        reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
+        raise LostObjectsError(self._folder, reason)
 
     def _prove_if_due(self) -> None:
         if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:

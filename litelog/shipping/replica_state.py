@@ -44,6 +44,22 @@ class LostStateError(StateError):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnEnd:
+    """Where an owner's generation ended whose newest WAL segment cannot be read (``own_end``)."""
+
+    slot: str
+    """Its next slot, a position: the terminal goes there."""
+    digest: str
+    """SHA-256, hex, of the object before the slot."""
+    shipped: int
+    """When something was shipped last, microseconds since 1970."""
+    sequence: int | None
+    """The sequence that follows."""
+    end: ShippedEnd | None
+    """What was acknowledged last; None where that is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaState:
     """One owner's memory. It may be older than the replica: what it lags behind is adopted from there."""
 
@@ -79,7 +95,8 @@ class ReplicaState:
     """An epoch that the replica has a claim of, the newest that is known: claims are never deleted."""
     tallies: tuple[IndexTally, ...] = ()
     """The WAL segments that were acknowledged since the newest snapshot, counted."""
-
+    ended: OwnEnd | None = None
+    """While a generation begins: where the one before it ended, if its newest WAL segment cannot be read."""
     salvaged: int | None = None
     """In a generation that diverged as the replica had lost something that the log does not hold: the index in the
     predecessor of the first log segment that is still whole there."""
@@ -178,6 +195,8 @@ def _check(state: ReplicaState) -> None:
         claims.parse(state.claim)
     if state.last is not None:
         Position.parse(state.last)
+    if state.ended is not None:
+        Position.parse(state.ended.slot)
     place = state.place
     if min(place.index, state.base) < 0:
         raise ValueError("an index is negative")
@@ -192,10 +211,11 @@ def _check(state: ReplicaState) -> None:
 def _fields_of(state: ReplicaState) -> dict[str, Any]:
     """All fields, without a copy of what they hold: it is written at once, once a second."""
     promised = None if state.promised is None else asdict(state.promised)
+    ended = None if state.ended is None else asdict(state.ended)
     place = {name: getattr(state.place, name) for name in Place.__slots__}
     tallies = [{"index": tally.index, "count": tally.count, "crc": tally.crc} for tally in state.tallies]
     fields = {name: getattr(state, name) for name in ReplicaState.__slots__}
-    return {**fields, "place": place, "promised": promised, "tallies": tallies}
+    return {**fields, "place": place, "promised": promised, "ended": ended, "tallies": tallies}
 
 
 def _text(fields: dict[str, Any]) -> str:

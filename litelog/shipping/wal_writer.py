@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.errors import ExistsError, LitelogError
+from litelog.errors import CorruptObjectError, ExistsError, LitelogError
 from litelog.log.follower import Follower
 from litelog.position import Position, generation
 from litelog.replica_client import WalSegmentInfo
@@ -200,7 +200,10 @@ class WalWriter:
 
     def _resolve_refusal(self, prepared: Prepared) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
-        own = adopt_own(self._pair.client, self.follower, self._files, prepared)
+        try:
+            own = adopt_own(self._pair.client, self.follower, self._files, prepared)
+        except CorruptObjectError as error:
+            self._checks.leave_slot(error)
         self._queue.clear()
         self._preparation.rewind(own.after)
         self._skipped = False

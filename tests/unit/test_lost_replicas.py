@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.config import make_config
-from litelog.errors import StoreError
-from litelog.layout import parse_snapshot, parse_wal
+from litelog.errors import CorruptObjectError, FencedError, StoreError
+from litelog.layout import parse_snapshot, parse_wal, wal_key
 from litelog.replicator import Replicator
 from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
 from litelog.shipping.fencing import ReplicaUnavailableError
@@ -360,6 +361,190 @@ def test_the_newest_snapshots_are_lost_and_the_log_is_restored(
         clock.advance(5)
         daemon.sync()
     assert restored(store, tmp_path / "out", log.format) == log.files()
+
+
+# --- a newest WAL segment whose header cannot be read
+
+
+def damage(store: ObjectStore, key: str, kind: str) -> None:
+    """Damage an object's first bytes, or all of them."""
+    body = objects(store)[key]
+    changed = {"header": body[:40] + bytes([body[40] ^ 1]) + body[41:], "cut": body[:20], "emptied": b""}[kind]
+    store.put(key, [changed], create_only=False)
+
+
+def newest_wal(store: ObjectStore) -> str:
+    return [key for key in objects(store) if parse_wal(key) is not None][-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("header", "failure"),
+        ("header", "restart"),
+        ("header", "crash"),
+        ("header", "crash with an older state"),
+        ("header", "check"),
+        ("cut", "restart"),
+        ("emptied", "crash with an older state"),
+    ],
+)
+@pytest.mark.parametrize("last", ["open", "first", "final"])
+@pytest.mark.parametrize("contact", [False, True])
+def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
+    log: LogBuilder,
+    state: str,
+    tmp_path: Path,
+    kind: str,
+    how: str,
+    last: str,
+    contact: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The owner knows where its generation ended, which nobody else can tell any more."""
+    store = FaultyStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state, contact=contact, settings=Settings(snapshot_segments=99))
+    for number in range(6):
+        log.append(1) if number % 3 else log.roll(1)
+        daemon.sync()
+    daemon.replica._keeper.save()
+    log.append(1) if last == "open" else log.roll(1)
+    if last == "final":
+        store._script["put"] = [Fault.NONE, Fault.BEFORE]
+        with pytest.raises(StoreError):
+            daemon.sync()
+        assert daemon.acknowledged[-1].header.final
+    else:
+        daemon.sync()
+    name = daemon.generation
+    caplog.clear()
+    damage(store.inner, newest_wal(store), kind)
+    if how == "failure":
+        store._script["put"] = [Fault.BEFORE]
+        log.append(1)
+        with pytest.raises(StoreError):
+            daemon.sync()
+    elif how == "restart":
+        daemon.close()
+        daemon.start()
+    elif how == "check":
+        daemon.replica.repair([newest_wal(store)])
+    else:
+        if how == "crash":
+            daemon.replica._keeper.save()
+        daemon.restart()
+    for _ in range(3):
+        log.append(1)
+        daemon.sync()
+    assert daemon.generation != name
+    assert [claim.relation for claim in daemon.claims][-1] == "continues"
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+    said = [record.event for record in caplog.records if record.levelno >= logging.WARNING]  # type: ignore[attr-defined]
+    assert said == ["objects-lost"]
+
+
+@pytest.mark.parametrize("last", ["open", "final"])
+@pytest.mark.parametrize("puts", range(8))
+def test_a_generation_that_begins_after_one_without_a_readable_end_begins_after_a_crash_too(
+    log: LogBuilder, state: str, tmp_path: Path, last: str, puts: int
+) -> None:
+    store = FaultyStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state, contact=True)
+    daemon.sync()
+    log.append(1)
+    daemon.sync()
+    if last == "final":
+        log.roll(1)
+        store._script["put"] = [Fault.NONE, Fault.BEFORE]
+        with pytest.raises(StoreError):
+            daemon.sync()
+    name = daemon.generation
+    damage(store.inner, newest_wal(store), "header")
+    log.roll(2)
+    store._script["put"] = [*[Fault.NONE] * puts, Fault.AFTER if puts % 2 else Fault.BEFORE]
+    with suppress(StoreError):
+        daemon.replica.repair([newest_wal(store)])
+        daemon.sync()
+    store._script.clear()
+    daemon.restart()
+    while daemon.sync():
+        pass
+    assert daemon.generation != name
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+
+
+def test_whoever_takes_over_from_one_without_a_readable_end_says_which_object_it_is(
+    log: LogBuilder, state: str, tmp_path: Path
+) -> None:
+    """Only its owner knows its next slot. After a person removed the object, all is as after any other loss."""
+    store = MemoryStore("test")
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    log.append(1)
+    daemon.sync()
+    key = newest_wal(store)
+    damage(store, key, "header")
+    daemon.lose_state()
+    daemon.start(takeover=True)
+    with pytest.raises(CorruptObjectError, match=key):
+        daemon.sync()
+    store.delete([key])
+    daemon.restart(takeover=True)
+    daemon.sync()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_damaged_header_of_the_wal_segment_before_the_newest_object_is_passed_over(
+    log: LogBuilder, state: str, tmp_path: Path, ended: bool
+) -> None:
+    """The newest one says where the generation ends, or the terminal that a daemon put there before it crashed."""
+    store = FaultyStore(MemoryStore("test"))
+    daemon = Daemon(log, store, state)
+    for _ in range(3):
+        daemon.sync()
+        log.append(1)
+    daemon.sync()
+    name = daemon.generation
+    if ended:
+        store._script["put"] = [*[Fault.NONE] * 3, Fault.BEFORE]  # the claim twice, the terminal, the snapshot
+        daemon.lose_state()
+        daemon.start(takeover=True)
+        with pytest.raises(StoreError):
+            daemon.sync()
+    wal = [key for key in objects(store) if f"/{name}/wal/" in key]
+    damage(store.inner, wal[-2], "header")
+    daemon.replica.repair([wal[-2]])
+    if ended:
+        daemon.lose_state()
+        daemon.start(takeover=True)
+    daemon.sync()
+    assert daemon.generation != name
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+
+
+@pytest.mark.parametrize("succeeded", [False, True])
+def test_an_object_that_cannot_be_read_in_the_next_slot_may_be_a_successors(
+    log: LogBuilder, state: str, tmp_path: Path, succeeded: bool
+) -> None:
+    store = MemoryStore("test")
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    name = daemon.generation
+    if succeeded:
+        Daemon(log, store, str(tmp_path / "other"), takeover=True, seed=1).sync()
+        slot = [key for key in objects(store) if f"/{name}/wal/" in key][-1]
+    else:
+        slot = wal_key(daemon.replica.position)
+        store.put(slot, [b"junk" * 20])
+    damage(store, slot, "emptied")
+    log.append(1)
+    if succeeded:
+        with pytest.raises(FencedError, match="was succeeded by"):
+            daemon.sync()
+    else:
+        daemon.sync()
+        assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
 # --- what the log does not hold any more

@@ -1,0 +1,115 @@
+"""Where an owner's generation ended whose newest WAL segment cannot be read any more: its state knows.
+
+The header of a WAL segment says where the next one goes. If the newest one's header is damaged, the replica no longer
+says which of two slots is the next one. The generation's own owner has that slot in its state, and the place in the log
+that the slot stands for. With these it ends the generation, and continues it in a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from litelog import claim as claims
+from litelog import wal_segment
+from litelog.errors import CorruptObjectError
+from litelog.log.identity import ShippedEnd, find_checksum
+from litelog.position import Position, generation
+from litelog.reading.generation_choice import Extent
+from litelog.reading.lineage import Tip, find_tip, read_forward
+from litelog.shipping.replica_state import OwnEnd
+from litelog.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from litelog.claim import Claim
+    from litelog.clock import Clock
+    from litelog.log.place import Place
+    from litelog.replica_client import ReplicaClient
+    from litelog.shipping.pair import Source
+    from litelog.shipping.replica_state import ReplicaState
+
+
+def find_own_end(source: Source, client: ReplicaClient, clock: Clock, state: ReplicaState) -> OwnEnd | None:
+    """Where the generation of ``state`` ended, if its newest WAL segment cannot be read; else None.
+
+    None also if the state does not hold the end, as this owner had not begun the generation. StoreError, SourceError.
+    """
+    if state.ended is not None or not state.closed or state.claim is None:
+        return state.ended
+    claim = claims.parse(state.claim)
+    try:
+        find_tip(client, claim)
+    except CorruptObjectError:
+        end = _find_shipped(source, clock, state.place)
+    else:
+        return None
+    if end is None and state.base:  # nothing says which log segment has which index
+        return None
+    name = generation(claim.generation)
+    slot, digest = Position(name, state.place.index, state.place.offset), state.digest
+    later = deque(client.wal_segments(name, slot), maxlen=1)  # which this owner put after it saved the state
+    if later:
+        at = later[0].position
+        slot = Position(name, at.index, at.offset + 1)  # how many bytes it held is not known, and no longer matters
+        digest = wal_segment.digest([client.read_wal_segment(at)])
+    return OwnEnd(str(slot), digest, state.shipped, state.place.sequence, end)
+
+
+def is_end_of(ended: OwnEnd | None, claim: Claim) -> bool:
+    """Whether ``ended`` describes the generation of that claim."""
+    return ended is not None and Position.parse(ended.slot).generation == claim.generation
+
+
+def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> Tip:
+    """How far the generation has come that ``ended`` describes: to its slot, or past the terminal in it."""
+    slot = Position.parse(ended.slot)
+    return read_forward(client, Tip(slot, _stand_in(claim, ended), ended.digest))
+
+
+def extent_of(claim: Claim, tip: Tip) -> Extent:
+    """What readers of the generation would find, if they could read its newest WAL segment."""
+    start = Position(tip.slot.generation, claim.first, 0)
+    successor = tip.terminal.successor if tip.terminal is not None else None
+    return Extent(start, tip.slot, successor, last=tip.terminal)
+
+
+def _find_shipped(source: Source, clock: Clock, place: Place) -> ShippedEnd | None:
+    """The end of what the owner shipped last, by the place after it; None if it shipped nothing."""
+    if place.offset:
+        checked = (place.check_start, place.check_digest)
+        return ShippedEnd(place.file, place.index, place.offset, place.crc_total, *checked, final=False)
+    if place.behind_end is None:
+        return None
+    # The state has a digest of its last bytes, and not the CRC-32C of all: what the log holds stands in for that.
+    crc = find_checksum(source.folder, source.format, clock, place.behind, place.behind_end)
+    checked = (place.behind_start, place.behind_digest)
+    return ShippedEnd(place.behind, place.index - 1, place.behind_end, crc, *checked, final=True)
+
+
+def _stand_in(claim: Claim, ended: OwnEnd) -> WalHeader | None:
+    """A header that says of the generation's end what that of its newest WAL segment said."""
+    end = ended.end
+    if end is None:
+        return None
+    return WalHeader(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=claim.owner,
+        index=end.index,
+        offset=end.end,
+        length=0,
+        file=end.file,
+        first=None,
+        next=ended.sequence,
+        records=0,
+        lowest=None,
+        highest=None,
+        crc=0,
+        crc_total=end.crc_total,
+        previous=ended.digest,
+        shipped=ended.shipped,
+        final=end.final,
+        check_start=end.check_start,
+        check_digest=end.check_digest,
+    )
