@@ -21,6 +21,7 @@ from litelog.metered_store import MeteredStore
 from litelog.object_store import ObjectReplicaClient, Rooted
 from litelog.registry import local_folder, open_format, open_store, redact
 from litelog.retrying_store import RetryingStore, RetryPolicy
+from litelog.shipping.fencing import ReplicaUnavailableError
 from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
@@ -206,7 +207,11 @@ def _make_scrub(
 
     def check(throttled: ObjectStore, number: int, may_go_on: Callable[[], bool]) -> Found | None:
         client = ObjectReplicaClient(throttled)
-        return check_replica(throttled, client, lambda: replica.known, number, formats=formats, may_go_on=may_go_on)
+        try:
+            return check_replica(throttled, client, lambda: replica.known, number, formats=formats, may_go_on=may_go_on)
+        except ReplicaUnavailableError:
+            replica.suspect()
+            raise
 
     def formats(name: str) -> LogFormat:
         return source.format if name == source.format.name else open_format(name)

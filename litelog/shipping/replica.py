@@ -84,6 +84,7 @@ class Replica:
         self._fenced: FencedError | None = None
         self._damage: tuple[str, Sequence[str]] | None = None
         """The generation that a check found something lost or damaged of, and what."""
+        self._suspected = False
         self._began_sealing = False
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when the archive's ``due`` may have changed."""
@@ -174,7 +175,7 @@ class Replica:
         """Whether there may be something to ship: cheap, and no request."""
         if self.waiting and self.sealing:
             return False
-        blocked = self._fork is not None or self._damage is not None
+        blocked = self._fork is not None or self._damage is not None or self._suspected
         blocked = blocked or (self._archive is not None and self._archive.blocked is not None)
         return self._writer is None or blocked or self._writer.changed()
 
@@ -215,6 +216,11 @@ class Replica:
         """Have it proved before the next put that the replica holds what was acknowledged. From any thread."""
         if self._checks is not None:
             self._checks.doubt()
+
+    def suspect(self) -> None:
+        """Have it proved by the next sync, whether there is anything to ship or not: a check did not find our claim, so
+        that the replica counts as unavailable until the proof succeeds. From any thread."""
+        self._suspected = True
 
     @property
     def known(self) -> Expected | None:
@@ -406,6 +412,9 @@ class Replica:
             raise LostObjectsError(self._source.folder, blocked.reason)
         if blocked is not None:
             raise LostSegmentError(self._source.folder, str(blocked))
+        if self._suspected and self._checks is not None:
+            self._checks.prove()
+            self._suspected = False
         before = self._writer.index
         try:
             shipped = self._writer.ship(going_on)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from litelog.config import make_config
 from litelog.layout import parse_sealed, parse_snapshot, parse_wal
 from litelog.object_store import ObjectReplicaClient
+from litelog.registry import open_store
 from litelog.replicator import Replicator
 from litelog.shipping.fencing import ReplicaUnavailableError
+from litelog.shipping.replica_task import Phase
 from litelog.shipping.settings import Settings
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, ROUNDS, check_replica
 from litelog.verify.findings import VerifyStoppedError
@@ -168,6 +171,50 @@ def test_it_ends_when_it_is_told_to_and_says_nothing_of_another_replica(daemon: 
         store.delete([key])
     with pytest.raises(ReplicaUnavailableError):
         check(daemon)
+
+
+def test_an_idle_owner_whose_check_finds_no_claim_is_unavailable_until_that_is_back(
+    daemon: Daemon, store: CountingStore
+) -> None:
+    held = objects(store)
+    store.delete(list(held))
+    daemon.replica.suspect()
+    for _ in range(2):
+        assert daemon.replica.changed()
+        with pytest.raises(ReplicaUnavailableError):
+            daemon.sync()
+    for key, body in held.items():
+        store.put(key, [body])
+    store.requests.clear()
+    assert not daemon.sync()
+    assert store.requests == {"list": 2, "open": 1}, "the proof"
+    assert not daemon.replica.changed()
+
+
+def test_a_standing_check_of_an_emptied_replica_has_its_owner_look(tmp_path: Path, log: LogBuilder) -> None:
+    url = f"memory://{tmp_path.name}-emptied"
+    config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": url}]}]})
+    replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here")
+    store, found = open_store(url), []
+
+    def turn() -> None:
+        (task,) = replicator._turns.tasks
+        if task.replica is None or not task.replica.started or task.phase is not Phase.IDLE:
+            return
+        held = objects(store)
+        store.delete(list(held))
+        assert task.scrub is not None
+        found.append(task.scrub.run(threading.Event()))
+        found.append(task.replica.changed())
+        for key, body in held.items():
+            store.put(key, [body])
+        replicator.stop()
+
+    replicator._on_turn = turn
+    replicator.run()
+    (verified, _), changed = found[:2]
+    assert "is not the replica that this daemon ships to" in verified.error
+    assert changed
 
 
 def test_an_owner_that_has_not_begun_has_nothing_to_check(
