@@ -39,7 +39,14 @@ LISTED = 1001
 """Objects in a long listing: one more than S3 gives in a page, and than some stores can list at all."""
 
 PAGED, PAGE_KEYS = 5, 2
-"""Objects in a short listing, and in each of its pages, where a page's size can be chosen: there are three."""
+"""Objects in a short listing, and in each of its pages, where a page's size can be chosen: there are three.
+
+The owner tries this one before its first claim, and not the long one. To list 1,001 objects takes a thousand puts in
+each new process: 3.0 to 3.5 s of this process's CPU time with boto3, and 10 to 16 s against moto's server on two busy
+cores, with 16 threads as with 64. (A folder takes 1.1 s, a store in memory 0.1 s.) An owner may not delete what it puts
+there. The one server known to fail after 1,000 objects fails at its second page, and so with two keys in a page. What
+this does not find, the standing check does: it lists the whole replica once a day.
+"""
 
 LISTING_TRIES = 4
 """Listings that may fail: several requests in a row are few where one in three fails, and many to begin again with."""
