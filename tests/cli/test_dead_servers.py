@@ -1,0 +1,51 @@
+"""A server that is down ends a command after the same few tries whatever store it is, with one line that says where."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExitCode
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+KEY = "c2VjcmV0LWtleS1vZi10aGUtdGVzdHM="
+
+STORES = {
+    "boto3": (
+        "s3://the-bucket/p",
+        "{{endpoint: 'http://{address}', region: eu-west-1, access-key-id: AK, secret-access-key: secret-key}}",
+    ),
+    "adlfs": (
+        "az://the-bucket/p",
+        "{{connection-string: 'AccountName=me;AccountKey=" + KEY + ";BlobEndpoint=http://{address}/me'}}",
+    ),
+    "gcsfs": ("gs://the-bucket/p", "{{token: anon, endpoint-url: 'http://{address}'}}"),
+}
+"""By the package that speaks to it: a replica's URL and options."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", STORES)
+def test_a_server_that_is_down_ends_a_command_with_one_line(litelog: Command, package: str) -> None:
+    """Without the SDKs' own retries, which would take a minute and more."""
+    pytest.importorskip(package)
+    url, options = STORES[package]
+    litelog.lines(3)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    (litelog.folder / "litelog.yml").write_text(
+        f"logs:\n  - path: log\n    replicas:\n      - {{url: '{url}', options: {options.format(address=address)}}}\n"
+    )
+    done = litelog("replicate", "--once", "--config", "litelog.yml", "--quiet")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    (said,) = done.err.splitlines()
+    assert "list epochs/" in said
+    assert address in said
+    assert "the-bucket" in said
+    assert "Traceback" not in said
+    assert "secret-key" not in said
+    assert KEY not in said
