@@ -127,7 +127,11 @@ class Mixed:
             (f"fsspec+memory:/{bench.folder}/replica", {}),
         ]
         replicas = [{"url": url, "options": options} for url, options in self.places]
-        values = {"max_segment_bytes": LIMIT_BYTES, "logs": [{"path": bench.log.folder, "replicas": replicas}]}
+        values = {
+            "max_segment_bytes": LIMIT_BYTES,
+            "shutdown_timeout": "1h",  # of the fast clock
+            "logs": [{"path": bench.log.folder, "replicas": replicas}],
+        }
         self.replicator = Replicator(
             make_config("test", values),
             state_dir=str(bench.folder / "states"),
