@@ -36,6 +36,8 @@ _ISOLATED_ONLY = (
     "the store cannot keep two daemons apart: with fencing: required (the default) such a replica is refused; "
     "fencing: isolated takes it, and gives up that only one writes at a time"
 )
+_NO_PARTS = "no matter: each object goes up in one request"
+_NOT_LISTED = "whether the store lists them is not known"
 _NO_CONDITIONAL_DELETE = "no matter: nothing in litelog needs it, as no key is written twice"
 
 
@@ -92,7 +94,7 @@ def run_probe(
         try:
             act()
         except _NotThereError as error:
-            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, False, str(error), meaning)
+            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, False, error.reason, error.meaning)
         except (LitelogError, OSError, TrialError, _WrongAnswerError) as error:
             failed.add(name)
             yield Step(name, Outcome.FAILED, clock.monotonic() - started, required, str(error), meaning)
@@ -101,7 +103,12 @@ def run_probe(
 
 
 class _NotThereError(Exception):
-    """There is no such thing, and that is no failure."""
+    """The store or its client has no such thing, and that is no failure."""
+
+    def __init__(self, reason: str, meaning: str) -> None:
+        self.reason = reason
+        self.meaning = meaning
+        super().__init__(reason)
 
 
 class _Probe:
@@ -170,28 +177,30 @@ class _Probe:
 
     def _race_in_parts(self) -> None:
         if not isinstance(self._store, PartsAndPages):
-            raise _NotThereError("this client has no uploads in parts")
+            raise _NotThereError("this client has no uploads in parts", _NO_PARTS)
         try_race(self._store, race_keys(f"{self._prefix}parts-"), in_parts(self._store))
 
     def _list_long(self) -> None:
         if not self._deletes:
-            raise _NotThereError(f"not tried, as {self._listed:,} objects would stay")
+            raise _NotThereError(f"not tried, as {self._listed:,} objects would stay", _NOT_LISTED)
         try_listing(self._store, f"{self._prefix}listed-", self._listed)
 
     def _delete_unchanged(self) -> None:
         """An object of its own is not deleted under another one's tag, and is under its own."""
         store, key = self._store, f"{self._key}-unchanged"
         if not isinstance(store, DeletesUnchanged):
-            raise _NotThereError("this client has no conditional delete")
+            raise _NotThereError("this client has no conditional delete", _NO_CONDITIONAL_DELETE)
         store.put(key, [b"another object's"], create_only=self._lacks is None)
         try:
             if store.delete_unchanged(key, store.tag(self._key)):
-                raise _NotThereError("the store accepts the condition (If-Match) and ignores it")
+                raise _NotThereError(
+                    "the store accepts the condition (If-Match) and ignores it", _NO_CONDITIONAL_DELETE
+                )
             store.open(key).close()
             _require(store.delete_unchanged(key, store.tag(key)), "the object is what it was, and was not deleted")
             self._require_gone(key)
         except NotOfferedError as error:
-            raise _NotThereError(error.reason) from error
+            raise _NotThereError(error.reason, _NO_CONDITIONAL_DELETE) from error
         finally:
             with suppress(StoreError):
                 store.delete([key])

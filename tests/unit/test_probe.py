@@ -112,6 +112,16 @@ def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_p
     assert left(tmp_path) == []
 
 
+def test_a_step_that_a_good_store_does_not_offer_is_no_matter(tmp_path: Path) -> None:
+    """What the step's failure would mean is not said of it."""
+    steps = probe(folder(tmp_path))
+    meanings = {name: steps[name].meaning for name in NOT_BY_A_FOLDER}
+    assert meanings == {
+        RACE_IN_PARTS: "no matter: each object goes up in one request",
+        "conditional delete": "no matter: nothing in litelog needs it, as no key is written twice",
+    }
+
+
 @pytest.mark.parametrize(
     ("lacks", "also"),
     [
@@ -211,6 +221,7 @@ def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:
     step = steps[LONG_LISTING]
     assert (step.outcome, step.required) == (Outcome.NOT_OFFERED, False)
     assert "1,001 objects would stay" in step.reason
+    assert step.meaning == "whether the store lists them is not known"
     assert len(list(inner.list(""))) < 10
 
 
