@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sampling import MORE_AT_NIGHT, PROFILE, describe, examples
+from tests import sampling
+from tests.sampling import FEWER_IN_A_LOOP, MORE_AT_NIGHT, describe, make_fewer_examples
 from tests.warm import Warm
 
 if TYPE_CHECKING:
@@ -35,9 +36,8 @@ DEFAULT_EXAMPLES = 100
 
 # How long an example takes, or to make one, is the machine's affair, and no assertion.
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", settings.get_profile("ci"), max_examples=examples(DEFAULT_EXAMPLES))
+settings.register_profile("dev", settings.get_profile("ci"), max_examples=DEFAULT_EXAMPLES // FEWER_IN_A_LOOP)
 settings.register_profile("nightly", settings.get_profile("ci"), max_examples=DEFAULT_EXAMPLES * MORE_AT_NIGHT)
-settings.load_profile(PROFILE)
 
 PEAK = "peak resident mebibytes"
 MAX_RESIDENT_MEBIBYTES = 500
@@ -188,5 +188,8 @@ class Peaks:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "slow" in find_left_out(config.option.markexpr):
+        make_fewer_examples()
+    settings.load_profile(sampling.PROFILE)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Peaks())

@@ -32,8 +32,17 @@ MORE_AT_NIGHT = 10
 FEWER_IN_A_LOOP = 4
 """What a fast loop divides the number of examples by."""
 
-PROFILE = "nightly" if NIGHTLY else os.environ.get("LITELOG_TEST_PROFILE", "ci")
+PROFILE_VARIABLE = "LITELOG_TEST_PROFILE"
+
+PROFILE = "nightly" if NIGHTLY else os.environ.get(PROFILE_VARIABLE, "ci")
 """Hypothesis's: ``ci``, ``nightly`` with more examples, ``dev`` with fewer."""
+
+
+def make_fewer_examples() -> None:
+    """Take the profile ``dev``, in this process and in workers that it starts, unless another one was asked for."""
+    global PROFILE  # noqa: PLW0603 - it is decided before any test module is imported
+    if not NIGHTLY and PROFILE_VARIABLE not in os.environ:
+        PROFILE = os.environ[PROFILE_VARIABLE] = "dev"
 
 
 def describe() -> str:

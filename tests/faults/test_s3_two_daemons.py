@@ -19,6 +19,7 @@ from litelog.position import Position
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, anything, shipped
 from tests.independent_reader import Generation, read_replica
+from tests.sampling import sampled_cases, times
 from tests.servers import REGION
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.faults.s3_replicas import Bench
 
-TAKEOVERS = 6
+TAKEOVERS = times(3, at_night=6)
 """In each run: each daemon is stopped at a seeded moment, taken over from, and continued at another one."""
 
 MAX_PAUSE_SECONDS = 0.25
@@ -139,7 +140,7 @@ def test_a_daemon_that_was_stopped_and_taken_over_from_ends_fenced(contest: Cont
     )
 
 
-@pytest.mark.parametrize("number", range(BEGINNING_REQUESTS + 2))
+@pytest.mark.parametrize("number", sampled_cases(range(BEGINNING_REQUESTS + 2), 3, "requests of a daemon that begins"))
 def test_a_takeover_while_the_old_daemon_is_stopped_at_each_of_its_requests(contest: Contest, number: int) -> None:
     """The ``number``-th request of the old daemon is held on its way while the new one takes over."""
     bench = contest.bench

@@ -256,12 +256,14 @@ HOURS = times(6, at_night=24)
     ("hours", "settings", "wal_hours"),
     [
         pytest.param(
-            times(6, at_night=24),
+            times(4, at_night=24),
             Settings(),
             2,
             id="defaults: an hour until a snapshot covers them, and an hour's grace",
         ),
-        pytest.param(4, Settings(snapshot_segments=1), 1, id="a snapshot at each seal: an hour's grace"),
+        pytest.param(
+            times(3, at_night=4), Settings(snapshot_segments=1), 1, id="a snapshot at each seal: an hour's grace"
+        ),
     ],
 )
 def test_objects_kept_of_a_commit_a_second(

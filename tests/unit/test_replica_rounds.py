@@ -179,6 +179,7 @@ class Rounds:
         self.daemon.sync()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled_cases(range(SEEDS), SEEDS // 2, "rounds of a replica that goes away"))
 @pytest.mark.parametrize("loses", [False, True])
 def test_whatever_was_acknowledged_is_restored_after_each_round(tmp_path: Path, seed: int, loses: bool) -> None:

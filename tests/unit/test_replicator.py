@@ -346,6 +346,7 @@ class UnsealingStore(CountingStore):
         super().put(key, body, create_only=create_only)
 
 
+@pytest.mark.slow
 def test_a_first_contact_that_fails_backs_off_and_is_told(
     log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore], caplog: pytest.LogCaptureFixture
 ) -> None:
