@@ -213,10 +213,10 @@ class FirstContact:
         try:
             with self.files.open(task.file) as opened:
                 opened.sync(path)
-                entry = self._find(task, opened)
+                expect = task.expect if before is None else before.after.expectation
+                entry = self._find(task, opened, expect)
                 last = None
                 if entry is None:
-                    expect = task.expect if before is None else before.after.expectation
                     entry, last = self._put(task, opened, expect, path)
         except TakenError:
             raise
@@ -229,10 +229,13 @@ class FirstContact:
         self._listener.sealed(Sealed(self._folder, self._client.url, entry, left))
         return sealed
 
-    def _find(self, task: _Task, opened: OpenSegment) -> SnapshotEntry | None:
-        """The entry of a sealed segment that holds the same bytes, if there is one."""
+    def _find(self, task: _Task, opened: OpenSegment, expect: Expectation) -> SnapshotEntry | None:
+        """The entry of a sealed segment that holds the same bytes, and the same records by their numbers, if there is
+        one. Records that do not carry their numbers have other ones where more or fewer come before them now."""
         assert self._job is not None
         known, going_on = task.known, self._job.check_going_on
+        if known is not None and not self._is_numbered_on(known, expect):
+            known = None
         if known is not None and holds(opened, known.length, known.digest, going_on):
             return replace(known, index=task.index)
         if task.there:
@@ -241,6 +244,9 @@ class FirstContact:
                 return make_entry(footer, size)
             raise TakenError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
         return None
+
+    def _is_numbered_on(self, known: SnapshotEntry, expect: Expectation) -> bool:
+        return self._format.self_numbered or expect.sequence is None or known.first in {None, expect.sequence}
 
     def _put(
         self, task: _Task, opened: OpenSegment, expect: Expectation, path: str
@@ -272,7 +278,7 @@ class FirstContact:
         try:
             self._client.write_sealed_segment(generation(claim.generation), task.index, sealing)
         except ExistsError:  # our own put, whose answer was lost
-            found = self._find(replace(task, known=None, there=True), opened)
+            found = self._find(replace(task, known=None, there=True), opened, expect)
             assert found is not None
             return found, watched.last
         if not sealing.footer.records:

@@ -70,6 +70,10 @@ NOT_HELD = "the log does not hold what the predecessor ended with"
 """Why a generation diverges where nothing else says so."""
 
 
+RENUMBERED = "the log begins with log segments that the predecessor did not have: its records are numbered anew"
+"""Why a generation diverges in a format whose records do not carry their numbers."""
+
+
 class _OutrunError(Exception):
     """The predecessor or the log has changed since the claim was made: its end is not at the index that the claim says.
 
@@ -502,6 +506,8 @@ class Owner:
         predecessor, tip = latest
         claim = replace(claim, predecessor=predecessor.generation, predecessor_end=str(tip.slot))
         shift = None if start_file or forked else self._identity.find_shift(tip)
+        if shift is not None and shift > 0 and not self._source.format.self_numbered:
+            return replace(claim, relation=Relation.DIVERGED, reason=RENUMBERED), 0
         if shift is not None:
             base = max(0, -shift)
             return replace(claim, relation=Relation.CONTINUES, shift=shift + base), base

@@ -80,6 +80,46 @@ def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
     assert found(verified(daemon.store, daemon.log.format, against=daemon.log.folder)) == []
 
 
+@BOTH_FORMATS
+@pytest.mark.parametrize("takeover", [False, True])
+def test_log_segments_before_the_first_that_a_replica_had_are_shipped(
+    log: LogBuilder, tmp_path: Path, takeover: bool
+) -> None:
+    """The replica began without them, and numbered the records that came after them from 0 on if the log does not."""
+    store = MemoryStore("test")
+    shutil.copytree(log.folder, tmp_path / "copy")
+    log.delete(next(iter(log.files())))
+    daemon = Daemon(log, store, str(tmp_path / "state"), contact=True, settings=SETTINGS)
+    daemon.sync()
+    replace_folder(log, tmp_path / "copy")
+    if takeover:
+        daemon.close()
+        daemon = Daemon(log, store, str(tmp_path / "other"), takeover=True, contact=True, settings=SETTINGS, seed=1)
+    daemon.sync()
+    assert len(log.files()) == 4
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+    numbered = log.format.self_numbered
+    assert daemon.claims[-1].relation is (Relation.CONTINUES if numbered else Relation.DIVERGED)
+    assert ("numbered anew" in (daemon.claims[-1].reason or "")) is not numbered
+    assert found(verified(store, log.format, against=log.folder)) == []
+
+
+def test_a_sealed_segment_whose_records_have_other_numbers_now_is_sealed_again(tmp_path: Path) -> None:
+    """Its bytes are the same, and the log segment before it was replaced by one with more records."""
+    log = make_log(tmp_path / "log", "lines")
+    for _ in range(4):
+        log.roll(3)
+    store = MemoryStore("test")
+    daemon = Daemon(log, store, str(tmp_path / "state"), contact=True, settings=SETTINGS)
+    daemon.sync()
+    first = next(iter(log.files()))
+    log.replace(log.files()[first] + b"more\n", first)
+    replace_folder(log, shutil.copytree(log.folder, tmp_path / "copy"))
+    daemon.sync()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+    assert found(verified(store, log.format, against=log.folder)) == []
+
+
 @pytest.mark.parametrize("while_down", [False, True])
 def test_log_segments_that_come_back_into_the_same_folder_are_shipped_again(
     daemon: Daemon, tmp_path: Path, while_down: bool
