@@ -31,8 +31,8 @@ Without a token the Host header must name this machine's loopback, the configure
 unasked. With a token it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. Without one, programs of
 this machine may send it (`curl -X POST`), and so may a page of this very address. A browser that asks for any other
 page gets 403, also for a page from another port of localhost: an `Origin` header must have the host and port of the
-`Host` header, and `Sec-Fetch-Site` must be `same-origin` or `none`. A malformed `Origin`, `Accept` or `Content-Length`
-is 400.
+`Host` header, and `Sec-Fetch-Site` must be `same-origin` or `none`. A malformed `Origin` or
+`Content-Length`, and an `Accept` that asks for a version which is no number, is 400.
 
 | request | answer |
 |---|---|
