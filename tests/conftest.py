@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import resource
@@ -30,6 +31,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests star
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+# Of glibc: buffers of a MiB and more go back when they are freed, and threads have few heaps.
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+if hasattr(_libc := ctypes.CDLL(None), "mallopt"):
+    _libc.mallopt(M_MMAP_THRESHOLD, 1 << 20)
+    _libc.mallopt(M_ARENA_MAX, 2)
 
 DEFAULT_EXAMPLES = 100
 """Hypothesis's own; a test that names another number multiplies it with ``examples`` of tests/sampling.py."""
@@ -112,6 +119,7 @@ def _logging_stays_as_it_was() -> Iterator[None]:
 def _memory_is_given_back() -> Iterator[None]:
     """fsspec's file system in memory is one for the process, and glibc keeps what threads have freed."""
     yield
+    gc.collect()  # what the module's fixtures made
     if "fsspec.implementations.memory" in sys.modules:
         sys.modules["fsspec.implementations.memory"].MemoryFileSystem.store.clear()
     ctypes.CDLL(None).malloc_trim(0)
