@@ -130,11 +130,15 @@ class CatchingUp:
 def _count(
     state: ReplicaState, ahead: ReplicaState, newest: int | None, wal: Sequence[WalSegmentInfo]
 ) -> tuple[IndexTally, ...]:
-    """The tallies of ``ahead``: those of log segments that both states know, and the WAL segments listed since."""
-    first = max(newest or 0, state.place.index)
-    tallies = tuple(tally for tally in state.tallies if (newest or 0) <= tally.index < first)
+    """The tallies of ``ahead``: what ``state`` counted, and the WAL segments after its place, each of which was read.
+
+    What is listed before that place is not counted anew: the tally would be of what the replica has not lost.
+    """
+    slot = (state.place.index, state.place.offset)
+    tallies = tuple(tally for tally in state.tallies if tally.index >= (newest or 0))
     last = Position.parse(ahead.last) if ahead.last else None
     for info in wal:
-        if info.position.index >= first and last is not None and info.position <= last:
-            tallies = add_to_tallies(tallies, info.position, info.size, newest)
+        position = info.position
+        if (position.index, position.offset) >= slot and last is not None and position <= last:
+            tallies = add_to_tallies(tallies, position, info.size, newest)
     return tallies

@@ -156,3 +156,28 @@ def test_a_log_segment_that_was_never_shipped_is_still_missed(daemon: Daemon) ->
     assert "vanished before all of it was shipped" in str(daemon.claims[-1].reason) or "jumps" in str(
         daemon.claims[-1].reason
     )
+
+
+@BOTH_FORMATS
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_what_the_replica_lost_before_the_place_of_an_older_state_is_missed(
+    daemon: Daemon, tmp_path: Path, lost: int
+) -> None:
+    for _ in range(3):
+        daemon.log.append(1)
+        daemon.sync()
+    backup = back_up(daemon, tmp_path)
+    daemon.sync()
+    generation = daemon.generation
+    for _ in range(2):
+        daemon.log.append(1)
+        daemon.sync()
+    wal = [info.key for info in daemon.store.list("") if parse_wal(info.key) is not None]
+    daemon.store.delete([wal[lost]])
+    go_back(daemon, backup)
+    daemon.sync()
+    assert daemon.generation != generation
+    daemon.log.append(1)
+    daemon.sync()
+    whole = b"".join(restored(daemon.store, tmp_path / "out", daemon.log.format).values())
+    assert whole == b"".join(daemon.log.texts.values())
