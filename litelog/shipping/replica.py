@@ -6,7 +6,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
-from litelog.errors import DivergedError, FencedError, GenerationMismatchError, NotYetAvailableError, StoreError
+from litelog.errors import (
+    DivergedError,
+    FencedError,
+    GenerationMismatchError,
+    NotYetAvailableError,
+    ReplicaGapError,
+    StoreError,
+)
 from litelog.event_fields import fields
 from litelog.layout import snapshot_key
 from litelog.log.follower import FolderReplacedError, GapError
@@ -86,6 +93,8 @@ class Replica:
         """The generation that a check found something lost or damaged of, and what."""
         self._suspected = False
         self._began_sealing = False
+        self._gap = ""
+        """What was missing from the replica at the last try, and has not been looked for again."""
         self.on_change: Callable[[], None] = _do_nothing
         """Called, from any thread, when the archive's ``due`` may have changed."""
         self.on_replicated: Callable[[], None] = _do_nothing
@@ -204,13 +213,25 @@ class Replica:
             if self._archive is not None:
                 self._archive.stop()
             raise
+        except ReplicaGapError as error:
+            self._believe(error)
+            raise
         except StoreError:
             self.doubt()
             raise
         finally:
             if self._archive is not None:
                 self._archive.poke()
+        self._gap = ""
         return shipped
+
+    def _believe(self, gap: ReplicaGapError) -> None:
+        """Raise StoreError for a gap that was not there at the last try: a replica that goes away between a listing and
+        a read looks like one that lost an object. A gap that is found again is one."""
+        if gap.position != self._gap:
+            self._gap = gap.position
+            self.doubt()
+            raise StoreError("read", gap.position, "is missing from the replica, or the replica is away") from gap
 
     def doubt(self) -> None:
         """Have it proved before the next put that the replica holds what was acknowledged. From any thread."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import make_config
-from litelog.errors import CorruptObjectError, FencedError, StoreError
+from litelog.errors import CorruptObjectError, FencedError, NotFoundError, ReplicaGapError, StoreError
 from litelog.layout import parse_snapshot, parse_wal, wal_key
 from litelog.replicator import Replicator
 from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
@@ -28,8 +28,9 @@ from tests.unit.daemon_builder import Daemon, restored
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
-    from litelog.object_store import ObjectInfo, ObjectStore
+    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 
@@ -611,3 +612,36 @@ def test_what_only_the_replica_holds_stays_in_what_is_restored_after_another_los
     log.append(1)
     daemon.sync()
     assert restored(store, tmp_path / "out", log.format) == {**dropped, **log.files()}
+
+
+class HidingStore(CountingStore):
+    """Lists an object, and does not give it out, as a folder that is unmounted between the two requests."""
+
+    def __init__(self, inner: ObjectStore, key: str) -> None:
+        super().__init__(inner)
+        self.hidden = key
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        if key == self.hidden:
+            raise NotFoundError(key)
+        return super().open(key, byte_range)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_object_that_is_missing_in_the_middle_of_a_look_is_looked_for_again_before_it_counts_as_lost(
+    log: LogBuilder, tmp_path: Path, lost: bool
+) -> None:
+    store = MemoryStore("test")
+    Daemon(log, store, str(tmp_path / "one")).sync()
+    last = max(info.key for info in store.list("") if parse_wal(info.key) is not None)
+    hiding = HidingStore(store, last)
+    second = Daemon(log, hiding, str(tmp_path / "two"), takeover=True, seed=1)
+    with pytest.raises(StoreError, match="is missing from the replica"):
+        second.sync()
+    if lost:
+        with pytest.raises(ReplicaGapError):
+            second.sync()
+        return
+    hiding.hidden = ""
+    second.sync()
+    assert restored(store, tmp_path / "out", log.format) == log.files()
