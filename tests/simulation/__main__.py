@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,7 +28,11 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.simulation.scheduler import Scheduler
+
 HASHING = "PYTHONHASHSEED"
+ENDLESS_SECONDS = 10.0
+"""Of a processor's time: no task takes a hundredth of it before it waits."""
 
 
 def main() -> int:
@@ -120,11 +125,13 @@ def simulate(plan: Plan, substitution: Substitution, counts: Counter[str]) -> tu
     world = World(plan, folder, substitution)
     violation: BaseException | None = None
     gc.disable()
+    _watch(world.scheduler)
     try:
         world.run()
     except ViolationError as error:
         violation = error
     finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         counts.update(world.counts)
         elapsed = world.scheduler.now
         world.scheduler.discard()
@@ -134,6 +141,23 @@ def simulate(plan: Plan, substitution: Substitution, counts: Counter[str]) -> tu
         _close_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
     return violation, elapsed
+
+
+def _watch(scheduler: Scheduler) -> None:
+    """Have a task that computes for so long, and never waits, end the simulation."""
+    turns = -1
+
+    def look(_signal: int, _frame: object) -> None:
+        nonlocal turns
+        task = scheduler.current
+        if task is not None and scheduler.turns == turns:
+            violation = ViolationError(f"P10: {task.process.name}/{task.name} computes without end")
+            scheduler.fail(violation)
+            raise violation
+        turns = scheduler.turns
+
+    signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS_SECONDS, ENDLESS_SECONDS)
 
 
 def _close_all(folder: str) -> None:

@@ -75,6 +75,14 @@ class Disks:
         for name, call in _REAL.items():
             setattr(os, name, call)
 
+    @staticmethod
+    def make_durable(disk: Disk, folder: str) -> None:
+        """Have all that a folder holds outlast a power cut."""
+        disk.names[folder] = _files(folder)
+        for name, inode in disk.names[folder].items():
+            with open(os.path.join(folder, name), "rb") as file:
+                disk.contents[inode] = file.read()
+
     def lose_power(self, disk: Disk, random: Random) -> None:
         """Leave what a power cut may leave. Nobody has anything open there."""
         for folder, _, _ in list(os.walk(disk.root)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.plan import Plan, Step, When
+from tests.simulation.plan import CLAIM, SNAPSHOT, WAL, Plan, Step, When
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +31,11 @@ USUAL: dict[str, Any] = {
     "fsync": "always",
     "scheme": "memory",
     "rest": (5.0,),
+    "settling": 360.0,
+    "quiet": 60.0,
 }
 
 LAST_SECONDS = 60.0
-
-CLAIM, SNAPSHOT, WAL, SEALED = "put epochs/", "put .*/snapshots/", "put .*/wal/", "put .*/segments/"
 
 
 def _plan(steps: Sequence[Step], seed: int = 0, end: float | None = None, **settings: Any) -> Plan:
@@ -58,6 +58,18 @@ def _kill(at: float, who: str, restart: float, when: When | None = None) -> Step
 def _fail(at: float, who: str, request: str, kind: str, count: int = 1, retry_after: float | None = None) -> Step:
     arguments = {"who": who, "request": request, "kind": kind, "count": count, "retry_after": retry_after}
     return Step(at, "fail_requests", arguments)
+
+
+def _stop(at: float, who: str) -> Step:
+    return Step(at, "stop", {"who": who})
+
+
+def _verify(at: float, seconds: float, request: str, when: When | None = None) -> tuple[Step, Step]:
+    """Somebody verifies, and stands still before the first of these requests."""
+    return (
+        Step(at, "verify", {}, when),
+        Step(at, "pause", {"who": "verifier", "calls": 0, "seconds": seconds}, When("verifier", request)),
+    )
 
 
 def _lose(at: float, request: str, which: int = -1, when: When | None = None) -> Step:
@@ -179,5 +191,56 @@ GUARDS: dict[str, Plan] = {
     "lost only snapshot": _plan(
         [_lose(25, ".*/snapshots/")], write_pause=0.4, snapshot_segments=1000, snapshot_interval=30.0, end=300.0
     ),
+    "failed start with the flag": _plan(
+        [_take_over(40, "B"), _fail(40, "B", "open ", "before", 4), _take_over(40.5, "C")]
+    ),
+    "truncated between look and claim": _plan(
+        [_take_over(60, "B"), _pause(60, "B", 60, When("B", "open .*/wal/", "done", 4))],
+        truncate=9000,
+        write_pause=0.4,
+    ),
+    "diverged generation that never began": _plan(
+        [
+            Step(60, "take_segments_away", {"segments": 1}),
+            _pause(60, "A", 60, When("A", SNAPSHOT)),
+            Step(90, "bring_segments_back"),
+            _take_over(95, "B"),
+        ],
+    ),
+    "diverged generation with a late snapshot": _plan(
+        [
+            Step(60, "take_segments_away", {"segments": 1}),
+            _pause(60, "A", 60, When("A", SNAPSHOT)),
+            Step(90, "bring_segments_back"),
+            _take_over(95, "B"),
+            _pause(95, "B", 60, When("B", WAL)),
+        ],
+    ),
+    "store that accepts each put": _plan([_take_over(40, "B")], creation="overwrites"),
+    "store that lets several win": _plan([_take_over(40, "B")], creation="races", scheme="simulated"),
+    "isolated takeover": _plan([_take_over(40, "B")], fencing="isolated"),
+    "isolated takeover, restart": _plan([_kill(40, "A", 60), _take_over(45, "B")], fencing="isolated"),
+    "lost, pause": _plan([_pause(60, "A", 120), _lose(100, ".*/wal/")], segment_bytes=1_000_000),
+    "lost, failure, not the newest": _plan(
+        [_lose(60, ".*/wal/", -3), Step(60.5, "outage", {"seconds": 5.0})], segment_bytes=1_000_000
+    ),
+    "lost, check": _plan([_kill(10, "A", 60), _lose(100, ".*/segments/", 10)], write_pause=0.4, scrub_interval=120.0),
+    "lost sealed segment that the log dropped": _plan(
+        [_lose(100, ".*/segments/", 0), _take_over(110, "B")], truncate=9000, write_pause=0.4
+    ),
+    "lost sealed segment": _plan(
+        [_kill(10, "A", 60), _lose(100, ".*/segments/", 10), _take_over(110, "B")], write_pause=0.4
+    ),
+    "stop": _plan([_stop(60, "A"), Step(90, "start", {"who": "A"})], seed=1, write_pause=0.4, sync_interval=5.0),
+    "owner that goes on while it is closed": _plan(
+        [_take_over(60, "B"), _pause(60, "B", 60, When("B", WAL))], write_pause=0.4, end=130.0
+    ),
+    "log rewound while its daemon was away": _plan(
+        [_kill(120, "A", 90), Step(121, "rewind_log", {"segments": 8})], write_pause=0.4
+    ),
+    "verify while a generation begins": _plan(
+        [_take_over(40, "B"), *_verify(40, 30, "open ", When("B", CLAIM, "done"))]
+    ),
+    "verify while an owner seals what it missed": _plan([_kill(60, "A", 60), *_verify(115, 40, "list .*/wal/")]),
 }
 """By name, for a rule's ``plan``."""

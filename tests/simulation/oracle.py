@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog import claim as claims
-from litelog import layout
+from litelog import layout, wal_segment
 from litelog.claim import Relation
 from litelog.errors import (
     CorruptionError,
@@ -23,12 +22,15 @@ from litelog.errors import (
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.object_store import ObjectReplicaClient
+from litelog.position import Position, generation
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.replica_state import StateError
+from litelog.store_trial import UnfitStoreError
 from litelog.verify.execution import verify
 from tests.simulation.scheduler import ViolationError
 from tests.simulation.store import SimulatedStore
+from tests.simulation.truth import Truth, end_of_commits, find_flaw, read_log
 
 if TYPE_CHECKING:
     from litelog.claim import Claim
@@ -36,19 +38,19 @@ if TYPE_CHECKING:
     from litelog.shipping.listener import Shipped
     from litelog.verify.anomaly import Anomaly
     from tests.simulation.scheduler import Process
-    from tests.simulation.world import Slot, World
+    from tests.simulation.world import Run, Slot, World
 
 FORMAT = LitelogFormat()
 LOOK_SECONDS = 1.0
 """How soon after a step the replica is restored; at most once in so long."""
 
-QUIET_REQUESTS = 5000
-"""More in five minutes are a loop."""
+MAX_REQUESTS_PER_SECOND = 17
+"""More of daemons that have nothing left to do are a loop."""
 
 POINTS = 40
 """How many points are remembered, to be restored to later."""
 
-LOUD = ("anomaly", "sync-failed", "sealing-failed", "lost", "diverged", "frozen", "refused", "gap")
+LOUD = ("anomaly", "sync-failed", "sealing-failed", "lost", "unrecoverable", "diverged", "frozen", "refused", "gap")
 """What the log says, in part, where something was found to be lost."""
 
 
@@ -66,10 +68,7 @@ class Oracle:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.truth: dict[str, bytes] = {}
-        """All that the log held, by log segment: those that were truncated as they were."""
-        self.promised: dict[str, int] = {}
-        """By log segment, where what was acknowledged ends."""
+        self.truth = Truth(world.log)
         self.lost: set[str] = set()
         """What the store has lost."""
         self._must_notice = False
@@ -80,6 +79,10 @@ class Oracle:
         self._owed: dict[str, int] = {}
         self._catching_up: list[Process] = []
         self._claims: dict[str, Claim] = {}
+        self._claimed_at: dict[str, float] = {}
+        """When each of them was put."""
+        self._begun: set[str] = set()
+        """The generations whose first snapshot was put while there was no newer claim."""
         self._points: list[Point] = []
         self._looking = False
         self._there: set[str] = set()
@@ -89,13 +92,10 @@ class Oracle:
 
     def acknowledged(self, slot: Slot, event: Shipped) -> None:
         """A daemon says that a WAL segment is durable."""
-        header = event.header
         self._world.counts["acknowledged"] += 1
-        self._read(header.file)
-        end = len(self.truth.get(header.file, b"")) if header.sealed is not None else header.end
-        if end > len(self.truth.get(header.file, b"")):
-            self.fail(f"P1: {slot.name} acknowledged {header.file} up to {end}, beyond what was written")
-        self.promised[header.file] = max(end, self.promised.get(header.file, 0))
+        wrong = self.truth.acknowledge(event.header)
+        if wrong:
+            self.fail(f"P1: {slot.name} acknowledged {wrong}")
 
     def sealed(self, file: str) -> None:
         """A log segment is in the replica, sealed."""
@@ -103,30 +103,45 @@ class Oracle:
 
     def put(self, key: str, body: bytes) -> None:
         """The store has taken an object."""
-        if layout.parse_claim(key) is None:
-            return
-        claim = claims.parse(body.decode())
+        if (snapshot := layout.parse_snapshot(key)) is not None:
+            name = str(snapshot[0])
+            epochs = {claim.generation: claim.epoch for claim in self._claims.values()}
+            if name in epochs and epochs[name] == max(epochs.values()):
+                self._begun.add(name)
+        if layout.parse_claim(key) is not None:
+            self._judge_claim(key, claims.parse(body.decode()))
+
+    def _judge_claim(self, key: str, claim: Claim) -> None:
         slot = self._world.slots[claim.host]
         if self._world.bucket.is_away:
             self.fail(f"P2: {slot.name} claimed {key} in the empty folder in the replica's place")
         slot.has_claimed = True
-        below = [each for each in self._claims.values() if each.epoch < claim.epoch]
-        newest = max(below, key=lambda each: each.epoch, default=None)
+        newest = max(
+            (each for each in self._claims.values() if each.epoch < claim.epoch),
+            key=lambda each: each.epoch,
+            default=None,
+        )
         if key not in self._claims and newest is not None and newest.owner != claim.owner:
             run = next(run for run in reversed(slot.runs) if run.began <= claim.time)
-            run.foreign_claims += 1
-            self._world.counts["claim above another owner's"] += 1
-            if not run.takeover:
-                self.fail(f"P6: {slot.name} claimed {key} above another owner's, and was not told to take over")
-            if run.foreign_claims > 1:
-                self.fail(f"takeover: {slot.name} claimed {key} above another owner's a second time by one flag")
+            self._judge_takeover(slot, run, key, newest.key)
         self._claims[key] = claim
+        self._claimed_at.setdefault(key, self._world.scheduler.now)
+
+    def _judge_takeover(self, slot: Slot, run: Run, key: str, below: str) -> None:
+        run.foreign_claims += 1
+        self._world.counts["claim above another owner's"] += 1
+        if not run.takeover:
+            self.fail(f"P6: {slot.name} claimed {key} above another owner's, and was not told to take over")
+        if run.foreign_claims > 1:
+            self.fail(f"takeover: {slot.name} claimed {key} above another owner's a second time by one flag")
+        if run.looked is not None and self._claimed_at[below] > run.looked:
+            self.fail(f"takeover: {slot.name} claimed {key} above {below}, which came after its first look")
 
     def unlinked(self, path: str) -> None:
         """A file is about to be removed."""
         folder, name = os.path.split(path)
         if folder == self._world.log and FORMAT.segment_order(name) is not None:
-            self._read(name)
+            self.truth.read(name)
 
     def lose(self, key: str, *, is_looked_for: bool = False) -> None:
         """The store has lost an object. ``is_looked_for``: somebody has a reason to notice before the end."""
@@ -139,20 +154,63 @@ class Oracle:
         """A copy took the place of the log's folder: until then, its daemon may not have seen that."""
         self._replaced_until = until
 
+    def stopping(self, slot: Slot) -> None:
+        """A daemon is asked to end: what the log holds now is what its last sync has to reach."""
+        self.truth.read_all()
+        slot.owed = {name: end_of_commits(name, body) for name, body in self.truth.here().items()}
+
     def exited(self, slot: Slot, error: LitelogError | None) -> None:
-        """A daemon has ended by itself."""
-        if error is None or isinstance(error, (FencedError, FinalSyncError)):
-            return
-        if isinstance(error, (SourceSyncError, StateError)) and self._world.counts["fault: disk full"]:
-            return
-        if not (self.lost and isinstance(error, CorruptionError)):
+        """A daemon has ended by itself: for a reason that is documented, which is counted by name."""
+        reason = self._find_reason(slot, error)
+        self._world.counts[f"exit: {reason or type(error).__name__}"] += 1
+        if not reason:
             self.fail(f"P10: {slot.name} ended with {type(error).__name__}: {error}")
+
+    def _find_reason(self, slot: Slot, error: LitelogError | None) -> str:
+        if error is None:
+            short = "" if self.lost or self.truth.gone else self._find_owed(slot.owed)
+            if short:
+                self.fail(f"P10: {slot.name} was stopped, and its last sync has shipped {short}")
+            return "done"
+        if isinstance(error, FencedError):
+            newest = max(self._claims.values(), key=lambda claim: claim.epoch)
+            if newest.host == slot.name and not self._world.counts["fault: older state"]:
+                self.fail(f"P10: {slot.name} was fenced, and its own claim is the newest: {error}")
+            return "fenced"
+        if isinstance(error, FinalSyncError):
+            return "the last sync did not reach the replica"
+        if isinstance(error, (SourceSyncError, StateError)) and self._world.disk_was_full:
+            return f"{type(error).__name__} on a full disk"
+        if isinstance(error, UnfitStoreError) and not self._world.bucket.keeps_writers_apart:
+            return "refused: the store does not keep writers apart"
+        return "frozen by what was lost" if self.lost and isinstance(error, CorruptionError) else ""
+
+    def _find_owed(self, owed: dict[str, int]) -> str:
+        """What is not shipped of that, if anything."""
+        promised = self.truth.promised
+        for name, end in owed.items():
+            if promised.get(name, 0) < end and name not in self._sealed:
+                return f"{name} up to {promised.get(name, 0)} of {end}"
+        return ""
 
     def reader_failed(self, what: str, error: LitelogError) -> None:
         """A reader has met what it should not meet, unless there is a reason."""
-        forked = any(claim.relation is Relation.DIVERGED for claim in self._claims.values())
-        if not (self.lost or (forked and isinstance(error, DivergedError))):
+        forked = isinstance(error, DivergedError) and any(map(self._has_diverged, self._claims.values()))
+        if not (self.lost or forked):
             self.fail(f"P1: a reader ({what}) ended with {type(error).__name__}: {error}")
+
+    def _has_diverged(self, claim: Claim) -> bool:
+        """Whether a generation that diverges has begun, so that readers may come to it."""
+        if claim.relation is not Relation.DIVERGED:
+            return False
+        if claim.generation in self._begun:
+            return True
+        key = layout.wal_key(Position(generation(claim.generation), claim.first, 0))
+        there = () if self._world.bucket.is_away else self._world.bucket.keys()
+        if key not in there:
+            return False
+        header = wal_segment.decode(key, self._world.bucket.connect().get(key, None)).header
+        return header.successor is None or bool(header.previous)
 
     def recovered(self, following: int) -> None:
         """The writer has opened the log."""
@@ -161,32 +219,29 @@ class Oracle:
 
     def before_power_loss(self) -> None:
         """All processes have ended."""
-        self.read_truth()
-        self._there = set(self._log())
+        self.truth.read_all()
+        self._there = set(self.truth.here())
 
     def after_power_loss(self) -> None:
         """What the disk holds now is what the log holds (P4)."""
+        promised = self.truth.promised
         for name in self._there:
             path = os.path.join(self._world.log, name)
             held = os.path.getsize(path) if os.path.exists(path) else 0
-            if held < self.promised.get(name, 0):
-                self.fail(f"P4: {name} has {held} bytes left, and {self.promised[name]} were acknowledged")
+            if held < promised.get(name, 0):
+                self.fail(f"P4: {name} has {held} bytes left, and {promised[name]} were acknowledged")
             if not os.path.exists(path):
-                del self.truth[name]
-        self.read_truth()
+                del self.truth.files[name]
+        self.truth.read_all()
+
+    def rewound(self) -> None:
+        """The log holds something else now: nothing is promised of what it held before alone."""
+        self.truth.change_history()
+        self._points.clear()
+        self._sealed.clear()
+        self.look_soon()
 
     # --- what is looked at
-
-    def read_truth(self) -> None:
-        """Look at the log's folder."""
-        with suppress(FileNotFoundError):
-            for name in os.listdir(self._world.log):
-                if FORMAT.segment_order(name) is not None:
-                    self._read(name)
-
-    def _read(self, name: str) -> None:
-        with suppress(FileNotFoundError), open(os.path.join(self._world.log, name), "rb") as file:
-            self.truth[name] = file.read()
 
     def look_soon(self) -> None:
         """Restore the replica before long."""
@@ -204,9 +259,9 @@ class Oracle:
 
     def check_restore(self, *, whole: bool = False) -> None:
         """A default restore gives a run of the log that holds all that was acknowledged (P1, P2, P3)."""
-        self.read_truth()
+        self.truth.read_all()
         if not self._restore(Target()):
-            if self.promised or whole:
+            if self.truth.promised or whole:
                 self.fail("P2: there is nothing to restore")
             return
         try:
@@ -237,32 +292,29 @@ class Oracle:
         return True
 
     def _compare(self, *, whole: bool) -> None:
-        restored = _read_log(self._output)
-        names, known = sorted(restored), sorted(self.truth)
-        self._check_bytes(restored, "restored")
+        restored = read_log(self._output)
+        truth, promised = self.truth, self.truth.promised
+        self._check_bytes(restored, "restored", now=whole)
+        if truth.gone and find_flaw(restored, truth.files, "restored"):
+            return  # the owner has not come to begin another generation yet
+        names, known = sorted(restored), sorted(truth.files)
         for name in names:
-            if len(restored[name]) < self.promised.get(name, 0) and self._keeps_promises:
-                ends = f"{len(restored[name])}; {self.promised[name]} bytes were acknowledged"
-                self.fail(f"P2: {name} was restored up to {ends}")
+            if len(restored[name]) < promised.get(name, 0) and self._keeps_promises:
+                self.fail(f"P2: {name} was restored up to {len(restored[name])}; {promised[name]} were acknowledged")
         for name in known[known.index(names[-1]) + 1 :]:
-            if self.promised.get(name, 0) and self._keeps_promises:
+            if promised.get(name, 0) and self._keeps_promises:
                 self.fail(f"P2: {name} was acknowledged, and a default restore ends with {names[-1]}")
         self._check_beginning(names[0], known)
         if whole and names[-1] != known[-1]:
             self.fail(f"P10: {known[-1]} was not shipped; the replica ends with {names[-1]}")
 
-    def _check_bytes(self, copy: dict[str, bytes], what: str) -> None:
-        """It is a run of the log: no byte is another one, and there is no hole."""
-        names, known = sorted(copy), sorted(self.truth)
-        for name in names:
-            written = self.truth.get(name, b"")
-            if not written.startswith(copy[name]):
-                lengths = f"{len(copy[name])} bytes, and {len(written)} were written"
-                self.fail(f"P1: {name} was {what} with other bytes than were written: {lengths}")
-            if name != names[-1] and len(copy[name]) < len(written.rstrip(b"\0")):
-                self.fail(f"P1: {name} was {what} up to {len(copy[name])}, and a later log segment, too")
-        if names != known[known.index(names[0]) : known.index(names[0]) + len(names)]:
-            self.fail(f"P1: a hole between {names[0]} and {names[-1]}: {len(names)} log segments were {what}")
+    def _check_bytes(self, copy: dict[str, bytes], what: str, *, now: bool = False) -> None:
+        """It is a run of the log: no byte is another one, and there is no hole. ``now``: of what the log holds now, and
+        not of what it was rewound from."""
+        flaw = find_flaw(copy, self.truth.files, what)
+        before = () if now else self.truth.gone
+        if flaw and all(find_flaw(copy, history, what) for history in before):
+            self.fail(f"P1: {flaw}")
 
     @property
     def _keeps_promises(self) -> bool:
@@ -274,7 +326,7 @@ class Oracle:
         """What a replica no longer holds is what its retention, or the policy ``mirror``, lets go."""
         settings = self._world.settings
         gone = known[: known.index(first)]
-        if not (gone and self._keeps_promises):
+        if not (gone and self._keeps_promises) or self.truth.gone:
             return
         still = [name for name in gone if os.path.exists(os.path.join(self._world.log, name))]
         if self._world.scheduler.now < self._replaced_until:
@@ -288,35 +340,27 @@ class Oracle:
         """The copy that a reader keeps up to date is a run of the log (P1, P3)."""
         readers = self._world.readers
         if readers.is_following:
-            self._check_bytes(_read_log(readers.copy), "followed")
+            self._check_bytes(read_log(readers.copy), "followed")
 
     # --- points in time (P8)
 
     def _remember(self) -> None:
         """The state that the replica is in now is one that can be restored later."""
-        following = self._shipped_next()
+        following = self.truth.next_shipped()
         if following and (not self._points or self._points[-1].next < following):
             self._points.append(Point(self._world.scheduler.now, following))
             del self._points[:-POINTS]
 
-    def _shipped_next(self) -> int:
-        """The record after the last one that was acknowledged."""
-        newest = max(self.promised, default=None)
-        if newest is None:
-            return 0
-        held = memoryview(self.truth[newest])[: self.promised[newest]]
-        return FORMAT.scan(newest, held, 0, Expectation()).next or 0
-
     def _check_points(self) -> None:
         settings = self._world.settings
-        if settings["snapshot_policy"] != "keep" or not self._keeps_promises:
+        if settings["snapshot_policy"] != "keep" or not self._keeps_promises or self.truth.gone:
             return
         since = self._world.scheduler.now - (settings["retention"] or self._world.scheduler.now)
         for point in [point for point in self._points if point.at >= since][::7]:
             what = f"a restore up to record {point.next - 1}, shipped at {point.at:.1f} s,"
             if not self._restore(Target(sequence=point.next - 1), what):
                 self.fail(f"P8: {what} finds nothing")
-            copy = _read_log(self._output)
+            copy = read_log(self._output)
             shutil.rmtree(self._output)
             self._check_bytes(copy, "restored")
             newest = max(copy)
@@ -329,36 +373,42 @@ class Oracle:
 
     def begin_catching_up(self) -> None:
         """The last fault is over: what is written by now is owed by whoever runs."""
-        self.read_truth()
-        self._owed = {name: _end_of_commits(name, body) for name, body in self._log().items()}
+        self.truth.read_all()
+        self._owed = {name: end_of_commits(name, body) for name, body in self.truth.here().items()}
         self._catching_up = self._running()
 
     def check_caught_up(self) -> None:
         """One that has run since has shipped what was owed (P10)."""
         same = [process for process in self._running() if process in self._catching_up]
-        if not same or self.lost:
-            return
-        for name, owed in self._owed.items():
-            if self.promised.get(name, 0) < owed and name not in self._sealed:
-                self.fail(f"P10: {same[0].name} has shipped {name} up to {self.promised.get(name, 0)} of {owed}")
+        short = self._find_owed(self._owed)
+        if same and short and not self.lost:
+            self.fail(f"P10: {same[0].name} has shipped {short}")
 
-    def check_quiet(self, requests: int) -> None:
+    def check_quiet(self, requests: int, seconds: float) -> None:
         """Daemons that have nothing left to do send few requests (P10)."""
-        if requests > QUIET_REQUESTS:
+        if requests > MAX_REQUESTS_PER_SECOND * seconds:
             self.fail(f"P10: the daemons sent {requests} requests, and had nothing left to do")
 
     def check_end(self) -> None:
         """Everything is shipped, and nothing is wrong with the replica (P5, P10)."""
+        if self._world.settings["fencing"] == "required" and not self._world.bucket.keeps_writers_apart:
+            if self.truth.promised:
+                self.fail("P6: something was acknowledged by a store that does not keep writers apart")
+            return
         if not self._running():
             self.fail(f"P10: no daemon is left: {[str(slot.exit) for slot in self._world.slots.values()]}")
-        self.read_truth()
+        claimed = max(self._claimed_at.values(), default=0.0)
+        if len(self._running()) > 1 and self._world.written_at > claimed and not self.lost:
+            self.fail(f"P6: {[process.name for process in self._running()]} all believe that the replica is theirs")
+        self.truth.read_all()
         looks = self._must_notice or self._world.settings["scrub_interval"]
         if self.lost and not (looks and self._may_be_whole()):
             if self._must_notice:
                 self._restore(Target())  # what is whole after what was lost
             return  # nobody looks where nobody reads
-        for name, body in self._log().items():
-            self.promised[name] = max(self.promised.get(name, 0), _end_of_commits(name, body))
+        promised = self.truth.promised
+        for name, body in self.truth.here().items():
+            promised[name] = max(promised.get(name, 0), end_of_commits(name, body))
         self.check_restore(whole=True)
         self._check_points()
         self._check_readers()
@@ -385,7 +435,7 @@ class Oracle:
 
     def _may_be_whole(self) -> bool:
         """Whether what the store lost can be shipped again; where it cannot, that was said."""
-        if set(self._log()) == set(self.truth):
+        if set(self.truth.here()) == set(self.truth.files):
             return True
         if self._loudness() == self._loud_before and self._find_harm():
             self.fail(f"P2: nobody has noticed that {', '.join(sorted(self.lost))} was lost")
@@ -394,24 +444,19 @@ class Oracle:
     def _check_readers(self) -> None:
         """Those who follow have everything."""
         readers = self._world.readers
-        following = self._shipped_next()
+        following = self.truth.next_shipped()
         if self.lost:
             return
         if readers.next is not None and readers.next != following:
             self.fail(f"P10: the reader waits for record {readers.next}, and {following - 1} is the last one")
         if readers.is_following:
-            copy, newest = _read_log(readers.copy), max(self.promised)
-            self._check_bytes(copy, "followed")
-            if len(copy.get(newest, b"")) < self.promised[newest]:
+            copy, newest = read_log(readers.copy), max(self.truth.promised)
+            self._check_bytes(copy, "followed", now=True)
+            if len(copy.get(newest, b"")) < self.truth.promised[newest]:
                 self.fail(f"P10: the copy has {len(copy.get(newest, b''))} bytes of {newest}, not all that is there")
 
     def _running(self) -> list[Process]:
         return [slot.process for slot in self._world.slots.values() if slot.process is not None and slot.is_running]
-
-    def _log(self) -> dict[str, bytes]:
-        """What the log holds now."""
-        there = os.listdir(self._world.log) if os.path.isdir(self._world.log) else []
-        return {name: body for name, body in self.truth.items() if name in there}
 
     def _loudness(self) -> int:
         counts = self._world.counts.items()
@@ -423,17 +468,3 @@ class Oracle:
         self._world.scheduler.fail(violation)
         if self._world.scheduler.current is None:
             raise violation
-
-
-def _read_log(folder: str) -> dict[str, bytes]:
-    """The log segments in a folder."""
-    found = {}
-    for name in os.listdir(folder):
-        if FORMAT.segment_order(name) is not None:
-            with open(os.path.join(folder, name), "rb") as file:
-                found[name] = file.read()
-    return found
-
-
-def _end_of_commits(name: str, body: bytes) -> int:
-    return FORMAT.scan(name, memoryview(body), 0, Expectation()).end

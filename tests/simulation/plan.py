@@ -23,7 +23,8 @@ class When:
     request: str
     """A regular expression for the operation and the key: ``put epochs/``, ``put .*/snapshots/``."""
     moment: str = "before"
-    """``before``: the request is about to be sent; ``done``: it was carried out, and its sender does not know yet."""
+    """``before``: the request is about to be sent; ``done``: it was carried out, and its sender does not know yet;
+    ``answered``: its sender knows."""
     count: int = 1
     """The how-manieth of them, from the time of the plan's step on."""
 
@@ -178,6 +179,80 @@ def _disk_full(now: float, random: Random) -> list[Step]:
     return [Step(now, "disk_full", {"seconds": random.choice((5.0, 100.0))})]
 
 
+def _transition(now: float, random: Random) -> list[Step]:
+    """Something happens between two requests of the protocol, or a few calls of the disk after one."""
+    who = _who(random)
+    request = random.choice(TRANSITIONS)
+    takes_over = random.random() < 0.6
+    when = When(who, request, random.choice(("before", "done", "answered")), random.choice((1, 1, 1, 2, 3)))
+    steps = [Step(now, "take_over", {"who": who})] if takes_over else []
+    calls = random.choice((0, 0, 0, random.randint(1, 30)))
+    seconds = _pause_seconds(random)
+    do = random.choices(
+        ("pause", "kill", "take_over", "outage", "lose_power", "fail", "root_away"), (6, 4, 2, 2, 1, 3, 1)
+    )
+    match do[0]:
+        case "pause":
+            steps.append(Step(now, "pause", {"who": who, "calls": calls, "seconds": seconds}, when))
+            if random.random() < 0.7:
+                later = now + min(seconds, 60.0) * random.random()
+                steps.append(Step(later, "take_over", {"who": _other(who, random)}))
+        case "kill":
+            restart = random.choice((0.5, 5.0, 100.0))
+            steps.append(Step(now, "kill", {"who": who, "calls": calls, "restart": restart}, when))
+        case "take_over":
+            steps.append(Step(now, "take_over", {"who": _other(who, random)}, when))
+        case "outage":
+            steps.append(Step(now, "outage", {"seconds": random.choice((3.0, 40.0))}, when))
+        case "lose_power":
+            steps.append(Step(now, "lose_power", {}, when))
+        case "fail":
+            kind, count = random.choice(("before", "after", "throttled")), random.choice((1, 1, 3))
+            steps.append(Step(now, "fail_requests", {"who": who, "request": request, "kind": kind, "count": count}))
+        case _:
+            steps.append(Step(now, "root_away", {"seconds": random.choice((2.0, 40.0))}, when))
+    return steps
+
+
+def _rewind(now: float, random: Random) -> list[Step]:
+    """An older state takes the place of the log, beside a daemon at work or while it is away."""
+    steps = [Step(now, "rewind_log", {"segments": random.choice((0, 0, 1, 3))})]
+    if random.random() < 0.5:
+        steps.insert(
+            0, Step(now - 1.0, "kill", {"who": _who(random), "calls": 0, "restart": random.choice((5.0, 60.0))})
+        )
+    return steps
+
+
+def _replace_log(now: float, _random: Random) -> list[Step]:
+    return [Step(now, "replace_log")]
+
+
+def _older_state(now: float, random: Random) -> list[Step]:
+    """A backup of a state folder takes its place."""
+    who, later = _who(random), now + random.choice((20.0, 300.0)) * random.random()
+    return [
+        Step(now, "keep_state", {"who": who}),
+        Step(later, "kill", {"who": who, "calls": 0, "restart": 5.0}),
+        Step(later + 2.0, "put_back_state", {"who": who}),
+    ]
+
+
+def _verify(now: float, random: Random) -> list[Step]:
+    """Somebody verifies beside the owner at work, and may be slow."""
+    steps = [Step(now, "verify")]
+    if random.random() < 0.5:
+        when = When("verifier", random.choice(("open ", "list ")), "before", random.choice((1, 2, 5)))
+        steps.append(Step(now, "pause", {"who": "verifier", "calls": 0, "seconds": _pause_seconds(random)}, when))
+    return steps
+
+
+CLAIM, SNAPSHOT, WAL, SEALED = "put epochs/", "put .*/snapshots/", "put .*/wal/", "put .*/segments/"
+
+TRANSITIONS = (CLAIM, SNAPSHOT, WAL, WAL, SEALED, "delete ", "list epochs/", "open epochs/", "open .*/wal/", "list ")
+"""The requests at which something may happen: each is a step of the protocol, as the whole of the owner's state is in
+the replica and in its state folder."""
+
 _KINDS: dict[Callable[[float, Random], list[Step]], int] = {
     _kill: 5,
     _pause: 5,
@@ -191,6 +266,11 @@ _KINDS: dict[Callable[[float, Random], list[Step]], int] = {
     _kill_writer: 2,
     _lose_power: 2,
     _disk_full: 1,
+    _transition: 12,
+    _rewind: 1,
+    _replace_log: 1,
+    _older_state: 1,
+    _verify: 2,
 }
 """How often each happens, among all."""
 

@@ -78,6 +78,10 @@ class Creation(StrEnum):
     """Looks, and then writes: two may do so at once."""
     NONE = "none"
     """Has none."""
+    OVERWRITES = "overwrites"
+    """Accepts it, and heeds it not."""
+    RACES = "races"
+    """Looks, and then writes, and calls that one step."""
 
 
 @dataclass(slots=True)
@@ -91,9 +95,15 @@ class Bucket:
     weather: Weather = field(default_factory=Weather)
     on_put: Callable[[str, bytes], None] = lambda _key, _body: None
     on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
-    """Called before a request is sent, and once it was carried out: who sent it, the moment, operation and key."""
+    """Called before a request is sent, once it was carried out, and once its sender knows that: who sent it, the
+    moment, operation and key."""
     mishaps: list[Mishap] = field(default_factory=list)
     is_away = False
+
+    @property
+    def keeps_writers_apart(self) -> bool:
+        """Whether of several create-only puts of one key one wins."""
+        return self.creation is Creation.REFUSES
 
     def keys(self) -> list[str]:
         """All that is there, in order."""
@@ -119,7 +129,7 @@ class Bucket:
     def put(self, key: str, body: bytes, *, create_only: bool) -> None:
         if create_only and self.creation is Creation.NONE:
             raise NotOfferedError("put", key, "no create-only puts here")
-        if create_only and key in self.objects:
+        if create_only and key in self.objects and self.creation is not Creation.OVERWRITES:
             self.counts[f"put refused: {_kind(key)}"] += 1
             raise ExistsError(key)
         if self.objects.get(key, body) != body and self.creation is Creation.REFUSES:
@@ -171,6 +181,7 @@ class Folder:
     """A bucket that is a folder on a disk that may be unmounted, behind the real file store."""
 
     creation = Creation.REFUSES
+    keeps_writers_apart = True
 
     def __init__(self, path: str, counts: Counter[str]) -> None:
         self.url = f"file://{path}"
@@ -273,7 +284,7 @@ class SimulatedStore:
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
         whole = b"".join(bytes(piece) for piece in body)
-        if create_only and self.bucket.creation is Creation.LOOKS:
+        if create_only and self.bucket.creation in {Creation.LOOKS, Creation.RACES}:
             if self._request("list", key, lambda: self._there.page(key, None, 1)):
                 raise ExistsError(key)
             create_only = False
@@ -337,6 +348,7 @@ class SimulatedStore:
         result, error = outcome[0]
         if error is not None:
             raise error
+        self.bucket.on_request(who, "answered", request)
         return result
 
     def _find_mishap(self, who: str, request: str) -> Mishap | None:

@@ -15,7 +15,6 @@ from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from litelog import layout
 from litelog.config import Config
 from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.config.logs import LogConfig, ReplicaConfig
@@ -23,12 +22,14 @@ from litelog.errors import FencedError, LitelogError
 from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
 from tests.simulation.disk import Disk, Disks
+from tests.simulation.log_changes import LogChanges
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import DAEMONS, Plan, Step
 from tests.simulation.readers import Readers
 from tests.simulation.records import record
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.store import Bucket, Creation, Folder, Mishap, RootedStore, SimulatedStore, Weather
+from tests.simulation.store import Bucket, Creation, Folder, RootedStore, SimulatedStore
+from tests.simulation.store_faults import StoreFaults
 from tests.simulation.threads import EPOCH
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ LATER_FACTOR = 20
 QUIET_SECONDS = 300.0
 """How long the daemons are watched at the end: they have nothing left to do."""
 
+FULL_SECONDS = 30.0
+"""How long after a disk was full its processes may still end with that."""
+
+LISTING_OF_CLAIMS = "list epochs/"
+
 REST_SECONDS = (5.0, 100.0, 1200.0)
 
 
@@ -68,6 +74,8 @@ class Run:
     """Microseconds since 1970."""
     takeover: bool
     """Whether it was told to take over."""
+    looked: float | None = None
+    """When it was first given a listing of claims, virtual seconds."""
     foreign_claims: int = 0
     """How often it decided to claim above another owner's claim. A later run may be the one that puts the claim."""
 
@@ -92,6 +100,8 @@ class Slot:
         self.runs: list[Run] = []
         self.has_claimed = False
         """Whether it has ever claimed the replica."""
+        self.owed: dict[str, int] = {}
+        """What the log held when it was last asked to end."""
 
     @property
     def is_running(self) -> bool:
@@ -99,7 +109,7 @@ class Slot:
 
 
 class World:
-    """Everything. The steps of a plan are its methods."""
+    """Everything. The steps of a plan are its methods, and those of ``log_changes`` and ``store_faults``."""
 
     talks = talks_of_requests = False
 
@@ -123,10 +133,14 @@ class World:
             self.bucket = Bucket(url, self.counts, Creation(self.settings["creation"]))
         self.slots = {name: Slot(name) for name in DAEMONS}
         self.writer: Process | None = None
+        self.verifier: Process | None = None
         self.writing = True
         self.written = 0
         """Records that the writer was told are durable."""
+        self.written_at = 0.0
+        """When it last wrote."""
         self.boots = 0
+        self._full_until = -FULL_SECONDS
         self.awaited: list[_Awaited] = []
         self.requests = 0
         """That daemons have sent."""
@@ -136,6 +150,8 @@ class World:
         self._numbers = Random(f"daemons {plan.seed}")
         substitution.install(self.scheduler, plan.seed, self.open_store, lambda: f"boot {self.boots}")
         self.oracle = Oracle(self)
+        self.log_changes = LogChanges(self, CATCHING_UP_SECONDS)
+        self.store_faults = StoreFaults(self)
         self.bucket.on_put = self.oracle.put
         self.bucket.on_request = self._notice
         self.disks.on_open = self._note_opened
@@ -150,7 +166,7 @@ class World:
         logger.propagate = False
         self.disks.install()
         try:
-            self._begin_writer()
+            self.begin_writer()
             self.start("A")
             self.readers = Readers(self)
             for step in self.plan.steps:
@@ -181,6 +197,9 @@ class World:
     def _notice(self, who: str, moment: str, request: str) -> None:
         """A request is about to be sent, or was carried out: do what waited for that."""
         self.requests += moment == "before" and who in self.slots
+        if moment == "answered" and request == LISTING_OF_CLAIMS and who in self.slots:
+            run = self.slots[who].runs[-1]
+            run.looked = self.scheduler.now if run.looked is None else run.looked
         for awaited in list(self.awaited):
             when = awaited.step.when
             assert when is not None
@@ -192,19 +211,24 @@ class World:
 
     def _carry_out(self, step: Step) -> None:
         self.say(f"--- {step.do} {step.arguments}")
-        getattr(self, step.do)(**step.arguments)
+        place = next(each for each in (self, self.log_changes, self.store_faults) if hasattr(each, step.do))
+        getattr(place, step.do)(**step.arguments)
         self.oracle.look_soon()
 
     def _settle(self) -> None:
-        self.clear_weather()
+        self.store_faults.clear_weather()
         self.awaited.clear()
         self.bucket.mishaps.clear()
         self.bucket.come_back()
         self.room.full = self.room.broken = False
+        self.log_changes.bring_segments_back()
         for slot in self.slots.values():
             if slot.process is not None:
                 slot.process.triggers.clear()
                 self.scheduler.resume(slot.process)
+        for process in (self.readers.process, self.verifier):
+            if process is not None:
+                self.scheduler.resume(process)
         if self.writer is not None:
             self.writer.triggers.clear()
         self.oracle.begin_catching_up()
@@ -215,10 +239,11 @@ class World:
             self.counts["nobody was left: an operator takes over"] += 1
         self.scheduler.run(self.scheduler.now + 60.0)
         self.writing = False
-        self.scheduler.run(self.scheduler.now + SETTLING_SECONDS - QUIET_SECONDS)
+        quiet = self.settings.get("quiet", QUIET_SECONDS)
+        self.scheduler.run(self.scheduler.now + self.settings.get("settling", SETTLING_SECONDS) - quiet)
         before = self.requests
-        self.scheduler.run(self.scheduler.now + QUIET_SECONDS)
-        self.oracle.check_quiet(self.requests - before)
+        self.scheduler.run(self.scheduler.now + quiet)
+        self.oracle.check_quiet(self.requests - before, quiet)
 
     # --- steps
 
@@ -228,7 +253,7 @@ class World:
         if slot.is_running or (self.bucket.is_away and not slot.has_claimed):
             return
         slot.process = process = Process(who, ROOM)
-        slot.exit = None
+        slot.exit, slot.owed = None, {}
         slot.runs.append(Run(round((EPOCH + self.scheduler.now) * 1e6), takeover))
         self.scheduler.spawn(process, "main", lambda: self._run_daemon(slot, process, takeover))
         self.counts["start with takeover" if takeover else "start"] += 1
@@ -242,6 +267,7 @@ class World:
         slot = self.slots[who]
         if slot.is_running and slot.replicator is not None:
             assert slot.process is not None
+            self.oracle.stopping(slot)
             self.scheduler.spawn(slot.process, "signal", slot.replicator.stop)
             self.counts["stop"] += 1
 
@@ -263,7 +289,8 @@ class World:
 
     def pause(self, who: str, calls: int, seconds: float) -> None:
         """SIGSTOP at that call, and SIGCONT so many seconds later."""
-        process = self.slots[who].process
+        others = {"verifier": self.verifier, "reader": self.readers.process}
+        process = self.slots[who].process if who in self.slots else others[who]
         if process is None or process.dead:
             return
 
@@ -276,86 +303,26 @@ class World:
 
         self._trigger(process, calls, stand_still)
 
-    def set_weather(self, **weather: float) -> None:
-        """Have requests meet that from now on."""
-        self.bucket.weather = Weather(**weather)  # type: ignore[arg-type]
-
-    def clear_weather(self) -> None:
-        """Have all go well again."""
-        self.bucket.weather = Weather()
-
-    def outage(self, seconds: float) -> None:
-        """Nothing is answered for so long."""
-        self.bucket.weather.down = True
-        weather = self.bucket.weather
-        self.scheduler.after(seconds, lambda: setattr(weather, "down", False))
-        self.counts["fault: outage"] += 1
-
-    def root_away(self, seconds: float) -> None:
-        """The disk of a folder replica is unmounted for so long. A daemon that never saw the replica would begin one in
-        the folder that is left: only whoever mounts the disk can tell that this is wrong."""
-        strangers = [slot for slot in self.slots.values() if slot.is_running and not slot.has_claimed]
-        if self.settings["store"] == "folder" and not (self.bucket.is_away or strangers):
-            self.bucket.leave()
-            self.scheduler.after(seconds, self.bucket.come_back)
-            self.scheduler.after(seconds, self.oracle.look_soon)
-
-    def lose_objects(self, choice: int, count: int) -> None:
-        """The store loses some objects."""
-        keys = self.bucket.keys() if not self.bucket.is_away else []
-        keys = [key for key in keys if layout.parse_claim(key) is None and layout.parse_generation(key) is not None]
-        for number in range(min(count, len(keys))):
-            key = keys.pop((choice * 7919 + number * 104729) % len(keys))
-            self.bucket.lose(key)
-            self.oracle.lose(key)
-
-    def lose_object(self, request: str, which: int) -> None:
-        """The store loses one of those whose keys match: 0 the first, -1 the last. Somebody has a reason to look: the
-        plan sees to it that the owner fails, restarts, or checks."""
-        keys = list(filter(re.compile(request).match, self.bucket.keys()))
-        if keys:
-            self.bucket.lose(keys[which])
-            self.oracle.lose(keys[which], is_looked_for=True)
-
-    def fail_requests(self, who: str, request: str, kind: str, count: int, retry_after: float | None = None) -> None:
-        """The next of these requests meet that."""
-        self.bucket.mishaps.append(Mishap(who, request, kind, count, retry_after))
-
     def keep_state(self, who: str) -> None:
         """A backup of a daemon's state folder is made."""
         folder = os.path.join(self.room.root, f"state-{who}")
-        shutil.copytree(folder, os.path.join(self.desk.root, f"backup-{who}"))
+        backup = os.path.join(self.desk.root, f"backup-{who}")
+        if os.path.isdir(folder):
+            shutil.rmtree(backup, ignore_errors=True)
+            shutil.copytree(folder, backup)
 
     def put_back_state(self, who: str) -> None:
         """The backup takes the place of the state folder of a daemon that does not run."""
         folder = os.path.join(self.room.root, f"state-{who}")
-        if not self.slots[who].is_running:
+        backup = os.path.join(self.desk.root, f"backup-{who}")
+        if not self.slots[who].is_running and os.path.isdir(backup):
             shutil.rmtree(folder)
-            shutil.copytree(os.path.join(self.desk.root, f"backup-{who}"), folder)
+            shutil.copytree(backup, folder)
             self.counts["fault: older state"] += 1
-
-    def replace_log(self) -> None:
-        """A copy takes the place of the log's folder, with all that the log has ever held; the writer is started again
-        above it."""
-        if self.writer is not None:
-            self._end(self.writer)
-        self.oracle.read_truth()
-        copy = f"{self.log}.copy"
-        shutil.copytree(self.log, copy)
-        for name, body in self.oracle.truth.items():
-            with open(os.path.join(copy, name), "wb") as file:
-                file.write(body)
-        os.rename(self.log, f"{self.log}.before")
-        os.rename(copy, self.log)
-        shutil.rmtree(f"{self.log}.before")
-        self.oracle.log_replaced(self.scheduler.now + CATCHING_UP_SECONDS)
-        self.counts["fault: log replaced"] += 1
-        self._changed(self.log)
-        self.scheduler.after(1.0, self._begin_writer)
 
     def verify(self) -> None:
         """Somebody verifies the replica beside its owner at work, from elsewhere."""
-        process = Process("verifier", "elsewhere")
+        process = self.verifier = Process("verifier", "elsewhere")
         self.scheduler.spawn(process, "verify", lambda: self.oracle.verify(self.open_store()))
 
     def kill_writer(self, calls: int) -> None:
@@ -369,7 +336,7 @@ class World:
                 return
             self._end(process)
             self.counts["kill of the writer"] += 1
-            self.scheduler.after(1.0, self._begin_writer)
+            self.scheduler.after(1.0, self.begin_writer)
 
         self._trigger(process, calls, die)
 
@@ -379,22 +346,27 @@ class World:
         for slot in self.slots.values():
             if slot.process is not None:
                 self._end(slot.process)
-        if self.writer is not None:
-            self._end(self.writer)
+        self.end_writer()
         self.oracle.before_power_loss()
         self.disks.lose_power(self.room, self.random)
         self.oracle.after_power_loss()
         self.boots += 1
         self.counts["power loss"] += 1
-        self.scheduler.after(2.0, self._begin_writer)
+        self.scheduler.after(2.0, self.begin_writer)
         for name in running:
             self.scheduler.after(2.0 + self.random.random(), partial(self.start, name))
 
     def disk_full(self, seconds: float) -> None:
         """Nothing can be written to the room's disk for so long."""
         self.room.full = True
+        self._full_until = self.scheduler.now + seconds
         self.counts["fault: disk full"] += 1
         self.scheduler.after(seconds, lambda: setattr(self.room, "full", False))
+
+    @property
+    def disk_was_full(self) -> bool:
+        """Whether the room's disk is full, or was a moment ago."""
+        return self.room.full or self.scheduler.now < self._full_until + FULL_SECONDS
 
     # --- processes
 
@@ -416,7 +388,6 @@ class World:
         slot.exit = error
         slot.replicator = None
         self._end(process)
-        self.counts[f"exit: {type(error).__name__ if error is not None else 'done'}"] += 1
         self.oracle.exited(slot, error)
         if error is not None and not isinstance(error, FencedError):
             self._start_again(slot, process, 5.0)
@@ -452,11 +423,17 @@ class World:
         )
         return Config(logs=(log,))
 
-    def _begin_writer(self) -> None:
+    def begin_writer(self) -> None:
+        """Start the log's writer, unless it runs."""
         if self.writer is not None and not self.writer.dead:
             return
         self.writer = process = Process("writer", ROOM)
         self.scheduler.spawn(process, "main", lambda: self._write(process))
+
+    def end_writer(self) -> None:
+        """End it, if it runs."""
+        if self.writer is not None:
+            self._end(self.writer)
 
     def _write(self, process: Process) -> None:
         try:
@@ -464,8 +441,10 @@ class World:
                 self.oracle.recovered(writer.next_sequence)
                 self._append(writer)
         except (LitelogError, OSError) as error:
-            self.counts[f"writer ended: {type(error).__name__}"] += 1
-            self.scheduler.after(3.0, self._begin_writer)
+            if not self.disk_was_full:
+                self.oracle.fail(f"the writer ended with {type(error).__name__}: {error}")
+            self.counts[f"writer ended: {type(error).__name__} on a full disk"] += 1
+            self.scheduler.after(3.0, self.begin_writer)
         self._end(process)
 
     def _open_writer(self) -> LogWriter:
@@ -481,8 +460,8 @@ class World:
                 count = random.choice((1, 1, 2, 20))
                 first = writer.next_sequence
                 writer.append([record(number) for number in range(first, first + count)])
-                self.written = writer.durable_sequence
-                self._changed(self.log)
+                self.written, self.written_at = writer.durable_sequence, self.scheduler.now
+                self.changed(self.log)
                 slower = LATER_FACTOR if "rest" in self.settings and self.scheduler.now > self.plan.end else 1
                 self.scheduler.sleep(self.settings["write_pause"] * random.random() * 2 * slower)
             until = self.scheduler.now + random.choice(self.settings.get("rest", REST_SECONDS)) * random.random()
@@ -514,7 +493,7 @@ class World:
         kind = RootedStore if isinstance(self.bucket, Folder) else SimulatedStore
         return kind(self.bucket, self.scheduler, self._network, self._say_request)
 
-    def _changed(self, folder: str) -> None:
+    def changed(self, folder: str) -> None:
         """Something happened in a folder: who watches it is woken, once."""
         woken = [each for each in self.armed if each[1] == folder]
         self.armed = [each for each in self.armed if each[1] != folder]

@@ -1,0 +1,181 @@
+"""The rules of what is durable, what is deleted, what is read and what is checked, each with what guards it."""
+
+from __future__ import annotations
+
+from tests.simulation.rule import Cut, found, missed
+
+SYNC_OF_READER = Cut("log/source", "                os.fdatasync(self._descriptor)\n", "                pass\n")
+SYNC_OF_WRITER = Cut("log/tail", "        self.sync()  # only the newest log segment may have a torn tail\n")
+NAMES_OF_READER = Cut("log/source", "            os.fsync(descriptor)\n", "            pass\n")
+NAMES_OF_WRITER = Cut(
+    "log/tail",
+    "        self._write_header(first)\n        self._disk.sync_folder(self._folder)\n",
+    "        self._write_header(first)\n",
+)
+PLAN_OF_TRUNCATION = Cut("log/truncation", "        if segment.shipped is None:\n            break\n")
+
+DURABILITY = (
+    found("a log segment is synced before it is read", "power loss in a log segment", SYNC_OF_READER),
+    missed(
+        "the writer syncs a log segment before the next one begins",
+        "doubly guarded: see the rule with both removed",
+        SYNC_OF_WRITER,
+    ),
+    found(
+        "a log segment is synced before it is read, and by its writer before the next one begins",
+        "power loss after many log segments",
+        SYNC_OF_WRITER,
+        SYNC_OF_READER,
+    ),
+    missed(
+        "a log's folder is synced before a log segment's first byte is shipped",
+        "doubly guarded: our own writer syncs the folder, too; see the rule with both removed",
+        NAMES_OF_READER,
+    ),
+    found(
+        "a log's folder is synced before a log segment's first byte is shipped, by its reader and its writer",
+        "power loss after many log segments",
+        NAMES_OF_READER,
+        NAMES_OF_WRITER,
+    ),
+    found(
+        "state is synced before it is renamed",
+        "power loss after many log segments",
+        Cut("private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
+    ),
+    missed(
+        "a failed sync is for good",
+        "the simulated disk forgets no page whose sync has failed",
+        Cut("log/source", "        if self._sync_failure is None:\n", "        if True:\n"),
+    ),
+    found(
+        "only what was put is acknowledged",
+        "failed put",
+        Cut(
+            "shipping/wal_writer",
+            "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
+            "            self._resolve_refusal(prepared)\n            return True\n",
+            "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
+            "            self._resolve_refusal(prepared)\n            return True\n        except LitelogError:\n"
+            "            pass\n",
+        ),
+    ),
+    found(
+        "a daemon that is stopped syncs a last time",
+        "stop",
+        Cut(
+            "replicator/main",
+            "                self._begin_final()\n                self._follow()\n",
+            "                return\n",
+        ),
+    ),
+)
+
+DELETION = (
+    missed(
+        "a log is truncated up to what every replica holds",
+        "doubly guarded: see the rule with both removed",
+        PLAN_OF_TRUNCATION,
+    ),
+    found(
+        "a log is truncated up to what every replica holds, by the plan and by the removal",
+        "outage and truncation",
+        PLAN_OF_TRUNCATION,
+        Cut(
+            "log/truncation",
+            "            if kept is not None:\n                count = number",
+            "            if False:\n                count = number",
+        ),
+    ),
+    found(
+        "WAL segments stay for an hour after a snapshot covers them",
+        "owner that goes on while it is closed",
+        Cut(
+            "shipping/clearing",
+            "due = covered and self._pair.clock.monotonic() >= covered[0].since + retention",
+            "due = bool(covered)",
+        ),
+    ),
+    missed(
+        "nothing is deleted but after a put",
+        "no plan has an owner delete after it was succeeded",
+        Cut(
+            "shipping/clearing",
+            "return not self._stopped and self._was_put_within(DELETE_SECONDS)",
+            "return True",
+        ),
+    ),
+    missed(
+        "a new generation names what the source has dropped",
+        "restores read what was dropped from the generation before",
+        Cut(
+            "shipping/first_snapshot",
+            "    older = _find_older(opened) if contact is not None else []\n",
+            "    older: list[SnapshotEntry] = []\n",
+        ),
+    ),
+    missed(
+        "what is retained is what the window needs",
+        "retention windows begin at an hour: too long for a plan of minutes",
+        Cut("retention/plan", "        if needed_upto < cut:\n", "        if needed_upto < cut + 1:\n"),
+    ),
+)
+
+LOGS = (
+    found(
+        "a log's folder that was replaced is noticed",
+        "log replaced",
+        Cut("log/follower", "if inode != (self._inode or inode):", "if False:"),
+        Cut(
+            "log/follower",
+            "if self.oldest and self._format.self_numbered and self._names.before(self.oldest):",
+            "if False:",
+        ),
+    ),
+    found(
+        "what the sealed segment stands for is the log's own bytes",
+        "log rewound while its daemon was away",
+        Cut(
+            "shipping/first_contact",
+            "if known is not None and holds(opened, known.length, known.digest, going_on):",
+            "if known is not None:",
+        ),
+    ),
+    found(
+        "a store that asks for a pause is asked again soon",
+        "retry after",
+        Cut(
+            "shipping/back_off",
+            "return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0",
+            "return 100 * (error.retry_after or 0.0) if isinstance(error, StoreError) else 0.0",
+        ),
+    ),
+)
+
+READING = (
+    found(
+        "a follower of a copy goes to the next generation",
+        "takeover from a live owner",
+        Cut(
+            "restore/following",
+            "        if header.successor is not None or header.sealed is not None:",
+            "        if header.sealed is not None:",
+        ),
+    ),
+    found(
+        "verify looks again for what a running writer explains",
+        "verify while a generation begins",
+        Cut("verify/execution", "        self._snapshots.refresh(subject.base, subject.name)\n"),
+    ),
+    found(
+        "verify looks for a sealed segment that was put since its listing",
+        "verify while an owner seals what it missed",
+        Cut(
+            "verify/execution",
+            "            find_sealed=partial(sealed.find, name),\n",
+            "            find_sealed=lambda _index: None,\n",
+        ),
+    ),
+)
+
+RULES = (*DURABILITY, *DELETION, *LOGS, *READING)

@@ -1,0 +1,292 @@
+"""The rules of one writer, of replicas that go away, and of objects that a store loses, each with what guards it."""
+
+from __future__ import annotations
+
+from tests.simulation.rule import Cut, found, missed
+
+FIRST_LOOK = Cut(
+    "shipping/ownership", "        require_newest(self._client, claim)\n        digest =", "        digest ="
+)
+SECOND_LOOK = Cut(
+    "shipping/ownership",
+    "        require_newest(self._client, claim)  # a claim since may have come before the snapshot\n",
+)
+CLAIM_IN_PROOF = Cut("shipping/proof", "    if claim.name not in names:\n        require_claim(client, claim)\n")
+NEWER_IN_PROOF = Cut("shipping/proof", "    if newer:\n", "    if False:\n")
+NEWEST_EPOCH = Cut("shipping/fencing", "if (names[-1].epoch if names else 0) < epoch:", "if False:")
+ROOT_OF_CLAIM = Cut("shipping/ownership", "        self._root = root\n", "        self._root = None\n")
+PROOF_IN_TIME = Cut(
+    "shipping/put_checks",
+    "if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:",
+    "if not self._in_doubt:",
+)
+LOOKS_OF_ISOLATED = Cut(
+    "shipping/put_checks",
+    "if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:",
+    "if False:",
+)
+PAUSE_NOTICED = Cut("replicator/main", "if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:", "if False:")
+
+ONE_WRITER = (
+    found(
+        "a takeover flag is spent once its daemon owns the replica",
+        "takeover flag",
+        Cut(
+            "shipping/takeover",
+            "return self._open and self._met is not None and name in self._met",
+            "return self.asked",
+        ),
+    ),
+    found(
+        "a takeover flag ends only the claim that its daemon met",
+        "failed start with the flag",
+        Cut(
+            "shipping/takeover",
+            "return self._open and self._met is not None and name in self._met",
+            "return self._open",
+        ),
+    ),
+    found(
+        "a daemon does not claim above another owner's claim unasked",
+        "unasked claim",
+        Cut("shipping/ownership", "if top.owner != owner and not self._takeover.allows(top.name):", "if False:"),
+    ),
+    found(
+        "a log that was truncated during a takeover is continued",
+        "truncated during a takeover",
+        Cut(
+            "shipping/ownership",
+            'return self.begin(state, "the log does not hold the end that the predecessor came to")',
+            'return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)',
+        ),
+    ),
+    found(
+        "a claim is made again whose predecessor shipped more while the log was truncated",
+        "truncated between look and claim",
+        Cut("shipping/ownership", "        self._require_predecessor(claim, tips)\n"),
+    ),
+    found(
+        "a generation whose first slot has a terminal without a predecessor never began",
+        "late first snapshot",
+        Cut(
+            "reading/beginning",
+            "return header.successor is not None and in_first_slot and not header.previous",
+            "return False",
+        ),
+    ),
+    found(
+        "a reader passes over generations that never began",
+        "diverged generation that never began",
+        Cut("reading/succession", "if not never_began(successor.first, terminal):", "if True:"),
+    ),
+    found(
+        "a reader takes a first snapshot only once no newer claim may end its generation",
+        "diverged generation with a late snapshot",
+        Cut(
+            "reading/succession",
+            "return not claim.is_isolated and find_newer(client, claim) is not None",
+            "return False",
+        ),
+    ),
+    missed(
+        "a follower asks whether a newer claim has begun",
+        "the claim that it is given too early leads on to the right one",
+        Cut(
+            "reading/succession",
+            "    while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:\n",  # noqa: E501 - as the library has it
+            "    while False:\n",
+        ),
+    ),
+    found(
+        "a claim that is taken is not this daemon's",
+        "claims at once",
+        Cut("shipping/fencing", "if read_claim(client, claim.name) != claim:", "if False:"),
+    ),
+    found(
+        "a store has to refuse the second put of a claim",
+        "store that accepts each put",
+        Cut(
+            "shipping/fencing",
+            '        raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")\n',
+            "        pass\n",
+        ),
+    ),
+    found(
+        "a store that nobody knows is tried with puts at once",
+        "store that lets several win",
+        Cut("shipping/ownership", "            self._try_store()\n", "            pass\n"),
+    ),
+    found(
+        "a new owner closes the generations below",
+        "takeover from a live owner",
+        Cut("shipping/fencing", "    for claim in below:\n", "    for claim in ():\n"),
+    ),
+    found(
+        "closing goes on below a generation that did not start",
+        "abandoned before it closed",
+        Cut("shipping/fencing", "if tip.started and not claim.is_isolated:", "if True:"),
+    ),
+    found(
+        "who closes reads on when it loses a slot",
+        "slot lost to the owner that is closed",
+        Cut("shipping/fencing", "        tip = read_forward(client, tip)\n    raise", "        return tip\n    raise"),
+    ),
+    found(
+        "a terminal names the object before it",
+        "takeover from a live owner",
+        Cut("shipping/fencing", "        previous=tip.digest,\n", '        previous="",\n'),
+    ),
+    missed(
+        "a refused put shows whose the slot is",
+        "the owner adopts the terminal, finds another chain behind it, begins anew, and meets the newer claim",
+        Cut(
+            "shipping/refusal", "if header.successor is not None or header.owner != prepared.header.owner:", "if False:"
+        ),
+    ),
+    missed(
+        "a restarted owner proves that no newer claim is there",
+        "its next put is refused by the terminal",
+        NEWER_IN_PROOF,
+    ),
+    found("an isolated owner looks for a newer claim", "isolated takeover", LOOKS_OF_ISOLATED),
+    found(
+        "a restarted owner proves that no newer claim is there, or looks for one later",
+        "isolated takeover, restart",
+        NEWER_IN_PROOF,
+        LOOKS_OF_ISOLATED,
+    ),
+    missed("an owner looks for a newer claim before its first snapshot", "the look after it suffices", FIRST_LOOK),
+    found("an owner looks for a newer claim after its first snapshot", "late first snapshot, truncation", SECOND_LOOK),
+    found(
+        "an owner looks for a newer claim before its first snapshot and after it",
+        "late first snapshot, truncation",
+        FIRST_LOOK,
+        SECOND_LOOK,
+    ),
+    found(
+        "readers stay with the predecessor until its end is reached",
+        "takeover between first snapshot and first WAL segment",
+        Cut(
+            "reading/generation_choice",
+            "        if (slot.index, slot.offset) < (end.index + shift, end.offset):",
+            "        if False:",
+        ),
+    ),
+    found(
+        "a put whose answer was lost is adopted",
+        "lost answer",
+        Cut(
+            "shipping/wal_writer",
+            "        except ExistsError:\n            self._resolve_refusal(prepared)\n            return True\n",
+            "        except ExistsError:\n            raise\n",
+        ),
+    ),
+    found(
+        "a first snapshot that an earlier try put is adopted",
+        "lost answer to the first snapshot",
+        Cut(
+            "shipping/first_snapshot",
+            "    except ExistsError:  # from an earlier try: the same in all but, after an upgrade, its compression\n",
+            "    except UnicodeError:\n",
+        ),
+    ),
+)
+
+REPLICAS_THAT_GO_AWAY = (
+    missed(
+        "a replica without this owner's claim is unavailable",
+        "doubly guarded: see the rule with all five checks removed",
+        CLAIM_IN_PROOF,
+    ),
+    missed(
+        "an owner begins nothing where its newest claim is missing",
+        "doubly guarded: see the rule with all five checks removed",
+        NEWEST_EPOCH,
+    ),
+    missed(
+        "a store's root is the one that held the claim",
+        "the file store never makes a root a second time",
+        ROOT_OF_CLAIM,
+    ),
+    found(
+        "nothing is begun and nothing is shipped where this owner's claim is not: five checks",
+        "root away, restart",
+        CLAIM_IN_PROOF,
+        Cut("shipping/proof", "    require_claim(client, claim)  # another replica may be in its place\n"),
+        NEWEST_EPOCH,
+        Cut(
+            "shipping/ownership",
+            "            require_claim(self._client, claims.parse(state.claim))",
+            "            pass",
+        ),
+        ROOT_OF_CLAIM,
+    ),
+    found(
+        "after a failure what was acknowledged is proved",
+        "lost, failure",
+        Cut(
+            "shipping/put_checks",
+            "        self._in_doubt = True\n\n    def succeeded",
+            "        pass\n\n    def succeeded",
+        ),
+    ),
+    found("what was acknowledged is proved after a pause", "lost, pause", PROOF_IN_TIME, PAUSE_NOTICED),
+    found(
+        "lost objects are found",
+        "lost, restart",
+        Cut("shipping/proof", "        if not lost:\n            return ()\n", "        return ()\n"),
+    ),
+    found(
+        "a proof looks at all WAL segments since the newest snapshot, and not only at the last one",
+        "lost, failure, not the newest",
+        Cut(
+            "shipping/proof",
+            "[*_find_lost_last(client, claim, state), *_find_lost_before(client, claim, state, snapshot)]",
+            "[*_find_lost_last(client, claim, state)]",
+        ),
+    ),
+    found(
+        "what a check finds is lost has a new generation begin",
+        "lost, check",
+        Cut("verify/scrubbing", "        if harm and self._on_harm is not None:\n", "        if False:\n"),
+    ),
+    found(
+        "a lost snapshot has a new generation begin",
+        "lost only snapshot",
+        Cut(
+            "shipping/archive",
+            '            raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))\n',  # noqa: E501 - as the library has it
+            "            self._change(snapshot=None, finished=())\n            return\n",
+        ),
+    ),
+    found(
+        "lost log segments are gone round",
+        "lost sealed segment that the log dropped",
+        Cut("shipping/first_snapshot", "    return max(holes, default=None)\n", "    return None\n"),
+    ),
+    found(
+        "a new generation relies on no sealed segment that was lost",
+        "lost sealed segment",
+        Cut(
+            "shipping/first_snapshot",
+            "        there = sizes.get((entry.generation, entry.sealed_index)) == entry.size and entry.key not in damaged\n",  # noqa: E501 - as the library has it
+            "        there = True\n",
+        ),
+    ),
+    missed(
+        "state that is older than the replica catches up at a start",
+        "doubly guarded: see the rule with both removed",
+        Cut("shipping/ownership", "if lost and (ahead := self.find_ahead(state)) is not None:", "if False:"),
+    ),
+    found(
+        "state that is older than the replica catches up, at a start and at a gap",
+        "older state",
+        Cut(
+            "shipping/ownership",
+            "        ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)\n",  # noqa: E501 - as the library has it
+            "        ahead = None\n",
+        ),
+    ),
+)
+
+RULES = (*ONE_WRITER, *REPLICAS_THAT_GO_AWAY)

@@ -1,0 +1,131 @@
+"""What the log has held, and what of it was acknowledged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.checksum import crc32c
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from litelog.wal_segment import WalHeader
+
+FORMAT = LitelogFormat()
+
+
+class Truth:
+    """One log's. A log that is rewound has more than one history: what it held before is kept, for readers may give it
+    until the owner has begun another generation."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.files: dict[str, bytes] = {}
+        """All that the log held, by log segment: those that were truncated as they were."""
+        self.promised: dict[str, int] = {}
+        """By log segment, where what was acknowledged ends."""
+        self.gone: list[dict[str, bytes]] = []
+        """What it held before it was rewound, or before something came back to it."""
+
+    def read(self, name: str) -> None:
+        """Look at one log segment."""
+        with suppress(FileNotFoundError), open(os.path.join(self.folder, name), "rb") as file:
+            self.files[name] = file.read()
+
+    def read_all(self) -> None:
+        """Look at the log's folder."""
+        for name in self._names():
+            self.read(name)
+
+    def here(self) -> dict[str, bytes]:
+        """What the log holds now."""
+        names = self._names()
+        return {name: body for name, body in self.files.items() if name in names}
+
+    def change_history(self) -> None:
+        """The log was rewound, or something came back to it. What was truncated before is a part of both histories."""
+        before = dict(self.files)
+        self.gone.append(before)
+        names = self._names()
+        oldest = min(names, default="")
+        for name in [name for name in self.files if name >= oldest and name not in names]:
+            del self.files[name]
+        self.read_all()
+        for name in list(self.promised):
+            if name in self.files:
+                self.promised[name] = min(self.promised[name], _common(before.get(name, b""), self.files[name]))
+            else:
+                del self.promised[name]
+
+    def acknowledge(self, header: WalHeader) -> str:
+        """Take note that a WAL segment is durable; what is wrong with that, if anything."""
+        name = header.file
+        self.read(name)
+        body = self.files.get(name, b"")
+        if not _holds(body, header):
+            if any(_holds(history.get(name, b""), header) for history in self.gone):
+                return ""  # it was under way when the log was rewound
+            return f"{name} up to {header.end}, which are not the bytes that were written ({len(body)})"
+        end = len(body) if header.sealed is not None else header.end
+        self.promised[name] = max(end, self.promised.get(name, 0))
+        return ""
+
+    def next_shipped(self) -> int:
+        """The record after the last one that was acknowledged."""
+        newest = max(self.promised, default=None)
+        if newest is None:
+            return 0
+        held = memoryview(self.files[newest])[: self.promised[newest]]
+        return FORMAT.scan(newest, held, 0, Expectation()).next or 0
+
+    def _names(self) -> set[str]:
+        there = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return {name for name in there if FORMAT.segment_order(name) is not None}
+
+
+def find_flaw(copy: Mapping[str, bytes], history: Mapping[str, bytes], what: str) -> str:
+    """Why a copy is no run of a log that held ``history``: another byte, or a hole. Empty where it is one."""
+    names, known = sorted(copy), sorted(history)
+    for name in names:
+        written = history.get(name, b"")
+        if not written.startswith(copy[name]):
+            lengths = f"{len(copy[name])} bytes, and {len(written)} were written"
+            return f"{name} was {what} with other bytes than were written: {lengths}"
+        if name != names[-1] and len(copy[name]) < len(written.rstrip(b"\0")):
+            return f"{name} was {what} up to {len(copy[name])}, and a later log segment, too"
+    if names and (names[0] not in history or names != known[known.index(names[0]) :][: len(names)]):
+        return f"a hole between {names[0]} and {names[-1]}: {len(names)} log segments were {what}"
+    return ""
+
+
+def read_log(folder: str) -> dict[str, bytes]:
+    """The log segments in a folder."""
+    found = {}
+    for name in os.listdir(folder):
+        if FORMAT.segment_order(name) is not None:
+            with open(os.path.join(folder, name), "rb") as file:
+                found[name] = file.read()
+    return found
+
+
+def end_of_commits(name: str, body: bytes) -> int:
+    """Where the last whole commit of a log segment ends."""
+    return FORMAT.scan(name, memoryview(body), 0, Expectation()).end
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with."""
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+
+
+def _holds(body: bytes, header: WalHeader) -> bool:
+    if header.sealed is not None:
+        whole = {body, body[: end_of_commits(header.file, body)]}
+        return header.sealed in {hashlib.sha256(each).hexdigest() for each in whole}
+    return header.end <= len(body) and crc32c(body[: header.end]) == header.crc_total
