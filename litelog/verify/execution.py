@@ -186,7 +186,7 @@ class _Verification:
         if extent.read:
             self._check_end(name, extent, claims, started)
             sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
-        self._check_predecessor_end(base)
+        self._check_predecessor_end(base, claims)
         self._check_beginning(base, extent)
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
@@ -242,11 +242,12 @@ class _Verification:
             what = f"came after {wal_key(extent.slot)}: its generation never began, and no reader takes it"
             self._anomalies.add(Kind.ORPHAN, base.newest.key, what, harmful=False)
 
-    def _check_predecessor_end(self, base: Base) -> None:
-        """Where a snapshot says that its predecessor ended, its terminal lies."""
+    def _check_predecessor_end(self, base: Base, claims: Claims) -> None:
+        """Where a snapshot says that its predecessor ended, its terminal lies; an isolated one need not have ended."""
         for facts in base.facts.values():
             end = facts.predecessor_end
-            older = self._extents.get(end.generation) if end is not None else None
+            is_fixed = end is not None and end.generation not in claims.isolated
+            older = self._extents.get(end.generation) if end is not None and is_fixed else None
             if older is not None and older.ended and older.slot is not None and older.slot != end:
                 what = f"says that its predecessor ended at {end}; its terminal lies at {older.slot}"
                 self._anomalies.add(Kind.CONFLICT, facts.key, what)

@@ -18,6 +18,7 @@ from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import NotCreateOnlyError, SucceededError
 from litelog.shipping.put_checks import LOOK_SECONDS
+from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.stores import CarelessStore
@@ -262,6 +263,19 @@ def test_the_old_owner_ships_on_until_it_looks_and_loses_nothing_of_its_own(owne
         with pytest.raises(SucceededError):
             old.sync()
     assert owners.restored(old.generation) == whole
+
+
+def test_verify_knows_that_an_isolated_generation_goes_on_after_the_end_that_its_successor_saw(owners: Owners) -> None:
+    old = owners.start()
+    old.sync()
+    owners.start(takeover=True).sync()
+    owners.log.append(1)
+    old.sync()
+    old.restart(takeover=True)
+    owners.log.append(1)
+    old.sync()  # the same owner ends its own generation, behind what the other one saw of it
+    report = verify(owners.store, formats=lambda _: owners.log.format)
+    assert [str(anomaly) for anomaly in report.anomalies if anomaly.harmful] == []
 
 
 def test_an_owner_looks_once_a_minute_while_it_ships_and_never_while_it_is_idle(owners: Owners) -> None:
