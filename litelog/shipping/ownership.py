@@ -15,6 +15,7 @@ from litelog.event_fields import fields
 from litelog.layout import CLAIMS, Fencing, claim_key
 from litelog.log.place import Place
 from litelog.position import generation, new_generation
+from litelog.reading.generation_base import LISTINGS
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
@@ -289,11 +290,13 @@ class Owner:
             return claim, base, None, lost
         name = generation(claim.predecessor)
         first_here = base - claim.shift  # by the predecessor's indexes
-        known = find_known(self._client, name, self.damaged)
         is_own = state is not None and state.claim is not None and claims.parse(state.claim).generation == name
-        hole = find_hole(self._client, known, state if is_own else None, first_here)
-        if hole is None:
-            return claim, base, None, lost
+        for _ in range(LISTINGS):
+            known = find_known(self._client, name, self.damaged)
+            hole = find_hole(self._client, known, state if is_own else None, first_here)
+            if hole is None:
+                return claim, base, None, lost
+            read_claim_of(self._client, name, claim)  # a replica that is away for a moment shows a hole, too
         kept = count_kept(known, first_here) if self.contact is not None else 0
         why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
         extra = fields("objects-unrecoverable", log=self._source.folder, replica=self._client.url, reason=why)

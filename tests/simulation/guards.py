@@ -238,6 +238,16 @@ GUARDS: dict[str, Plan] = {
     "log rewound while its daemon was away": _plan(
         [_kill(120, "A", 90), Step(121, "rewind_log", {"segments": 8})], write_pause=0.4
     ),
+    "root away while a takeover looks for holes": _plan(
+        [
+            _take_over(40, "B"),
+            _take_over(90, "A"),
+            Step(90, "root_away", {"seconds": 5.0}, When("A", "list .*/segments/")),
+        ],
+        store="folder",
+        truncate=9000,
+        write_pause=0.4,
+    ),
     "verify while a generation begins": _plan(
         [_take_over(40, "B"), *_verify(40, 30, "open ", When("B", CLAIM, "done"))]
     ),
