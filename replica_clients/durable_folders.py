@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from litelog.durability import OPEN_FOLDER, sync_folder
+from litelog.system.files import OPEN_FOLDER, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

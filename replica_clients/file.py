@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
-from litelog.linux_calls import begin_write_back
-from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
-from litelog.registry import redact
-from litelog.regular_files import NotRegularError, open_regular
+from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.stores.registry import redact
+from litelog.system.files import begin_write_back
+from litelog.system.regular_files import NotRegularError, open_regular
 from replica_clients.durable_folders import DurableFolders
 from replica_clients.file_reader import FileReader
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import Root
+    from litelog.stores.object_store import Root
     from replica_clients.durable_folders import RootIdentity
 
 TEMPORARY = ".litelog-"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from litelog.byte_stream import ByteStream
+from litelog.stores.byte_stream import ByteStream
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange
+    from litelog.stores.object_store import ByteRange
 
 
 class FileReader(ByteStream):

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fsspec.registry import get_filesystem_class
 
-from litelog.byte_stream import ByteStream
 from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError, StoreError, UnknownSchemeError
-from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
-from litelog.registry import redact, schemes
+from litelog.stores.byte_stream import ByteStream
+from litelog.stores.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.stores.registry import redact, schemes
 from replica_clients.fsspec_buckets import bucket_in, is_missing, may_lack_a_bucket
 from replica_clients.fsspec_connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
 from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import Root
+    from litelog.stores.object_store import Root
 
 MAX_REASON_CHARACTERS = 400
 

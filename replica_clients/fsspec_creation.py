@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspec.implementations.memory import MemoryFile
 
-from litelog.durability import sync_folder
+from litelog.system.files import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

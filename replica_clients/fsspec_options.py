@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from fsspec.registry import available_protocols
 
 from litelog.errors import ConfigError, UnknownSchemeError
-from litelog.registry import schemes
+from litelog.stores.registry import schemes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

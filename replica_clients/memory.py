@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError
-from litelog.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.stores.object_store import ByteRange, ObjectInfo, require_key, require_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

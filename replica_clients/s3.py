@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import StoreError
-from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from replica_clients.s3_connection import S3Connection
 from replica_clients.s3_errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3_reader import S3Reader

@@ -21,7 +21,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 
 from litelog.errors import ConfigError
-from litelog.event_fields import fields
+from litelog.events import fields
 from replica_clients.quiet import silence_secrets
 from replica_clients.s3_errors import NotS3Error, S3Failures
 

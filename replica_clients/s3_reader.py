@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.byte_stream import ByteStream
 from litelog.errors import StoreError
+from litelog.stores.byte_stream import ByteStream
 
 if TYPE_CHECKING:
     from typing import Any

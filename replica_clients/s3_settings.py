@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from litelog.errors import ConfigError
-from litelog.object_store import require_key
-from litelog.quantities import parse_duration
-from litelog.regular_files import find_other_kind, read_regular
+from litelog.stores.object_store import require_key
+from litelog.system.regular_files import find_other_kind, read_regular
+from litelog.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from crc32c import crc32c
 
 from litelog.errors import StoreError
-from litelog.event_fields import fields
-from litelog.retrying_store import RetryingStore, RetryPolicy
+from litelog.events import fields
+from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.s3_errors import S3Error
 from replica_clients.upload_parts import OF_PROCESS, Parts
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from replica_clients.s3_connection import S3Connection
     from replica_clients.s3_settings import S3Settings
     from replica_clients.upload_parts import Part, PartBudget

@@ -15,7 +15,7 @@ import lz4.frame
 from crc32c import crc32c
 
 if TYPE_CHECKING:
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats.columns import Columns
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
 
 RECORDS_AT_A_TIME = 4096
 """Records that are turned into Python objects at once, so that a batch takes little memory."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ExitCode
-from litelog.layout import Fencing
+from litelog.objects.layout import Fencing
 from litelog_cli.configured import Replica, find_sources
 from litelog_cli.listed import print_heading
 from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
-    from litelog.probe import Step
+    from litelog.stores.probe import Step
 
 
 @click.command(
@@ -58,10 +58,10 @@ def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> 
     """Whether a replica can be used with that fencing."""
     from random import SystemRandom
 
-    from litelog.clock import SystemClock
-    from litelog.probe import run_probe
-    from litelog.registry import local_folder, open_store
-    from litelog.store_trial import LISTED
+    from litelog.stores.probe import run_probe
+    from litelog.stores.registry import local_folder, open_store
+    from litelog.stores.trial import LISTED
+    from litelog.system.clock import SystemClock
 
     store = open_store(replica.url, replica.options)
     steps = []
@@ -85,7 +85,7 @@ def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> 
 
 def _usable_fencing(steps: list[Step]) -> list[Fencing]:
     """The ways of fencing that a replica there can have."""
-    from litelog.probe import FENCING_STEPS, Outcome
+    from litelog.stores.probe import FENCING_STEPS, Outcome
 
     lacking = {step.name for step in steps if step.outcome in {Outcome.FAILED, Outcome.SKIPPED}}
     if any(step.required and step.name in lacking - FENCING_STEPS for step in steps):

@@ -39,7 +39,7 @@ def load(path: str) -> Config:
 def load_checked(path: str) -> Config:
     """As ``load``, and checked by the formats and replica clients that it names, too."""
     from litelog.config import load_config
-    from litelog.opening import find_refused
+    from litelog.replicator.wiring import find_refused
 
     return load_config(Path(path), variables(), find_refused)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator
 
 from litelog.config.fields import kebab, read_bytes, read_seconds
-from litelog.registry import MASK, redact
+from litelog.stores.registry import MASK, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.layout import Fencing
+from litelog.objects.layout import Fencing
 from litelog_cli.config_file import read_config
 from litelog_cli.places import is_replica
 

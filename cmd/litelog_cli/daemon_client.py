@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from litelog.errors import LitelogError
-from litelog.regular_files import read_regular
+from litelog.system.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,7 +125,7 @@ def same_log(one: str, other: str) -> bool:
 
 def same_replica(given: str, known: str) -> bool:
     """Whether ``given``, as people write it, is the replica that the daemon calls ``known``."""
-    from litelog.registry import local_folder, redact
+    from litelog.stores.registry import local_folder, redact
 
     folder = local_folder(known)
     if folder is not None:

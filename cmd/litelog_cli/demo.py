@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_size
+from litelog.units import format_size
 from litelog_cli.demo_processes import CommandProcess, Feeder, Shipping, run_verb, start_daemon, start_writer
 from litelog_cli.output import echo, echo_lines
 

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import CorruptionError, LitelogError
-from litelog.quantities import format_duration, format_size
+from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
 
 
 @dataclass(frozen=True, slots=True)

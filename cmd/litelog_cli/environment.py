@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from litelog.errors import ConfigError
-from litelog.regular_files import read_regular
+from litelog.system.regular_files import read_regular
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """The variable that names the folder with the credentials of ``LoadCredential=``."""

@@ -10,15 +10,15 @@ from queue import Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from litelog.shipping.replica_status import facts_of
+from litelog.replicator.status import facts_of
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
+    from litelog.replicator.status import ReplicaStatus
     from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
-    from litelog.shipping.replica_status import ReplicaStatus
 
 PATIENCE_SECONDS = 1.0
 """How long a reader that does not read holds up the end, once the process is told to end."""

@@ -37,8 +37,8 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     This is how it stops waiting. What the daemon knows to have shipped there is forgotten, too.
     """
     from litelog.log.replicated import ReplicaSet, log_state_folder
-    from litelog.registry import redact
     from litelog.shipping.replica_state import StateFolder
+    from litelog.stores.registry import redact
 
     kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)
     folder = log_state_folder(kept_in, log_dir)
@@ -65,8 +65,8 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
 def _find(state_dir: str, log_dir: str, url: str, names: dict[str, str]) -> str | None:
     """The replica's name in the set: by the URL as it was configured, or as it was told."""
     from litelog.errors import LitelogError
-    from litelog.opening import state_folder_of
-    from litelog.registry import open_store
+    from litelog.replicator.wiring import state_folder_of
+    from litelog.stores.registry import open_store
 
     try:
         store = open_store(url, {})

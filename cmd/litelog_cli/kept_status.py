@@ -6,14 +6,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog.clock import SystemClock
 from litelog.errors import LitelogError
 from litelog.log.replicated import ReplicaSet, log_state_folder
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects.position import Position, generation
 from litelog.server.report import LogReport, ReplicaReport, Report
 from litelog.server.reporting import installed_version, spell_time
 from litelog.shipping.replica_state import read_state
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,8 +90,8 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
 
 def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
     """The bytes that the log's folder holds behind what was kept; None where that cannot be known."""
-    from litelog.registry import open_stored_format
     from litelog.shipping.lag import SourceEnd, find_place
+    from litelog.stores.registry import open_stored_format
 
     with suppress(LitelogError):
         source = SourceEnd(log, open_stored_format(format_name, None), SystemClock())
@@ -102,7 +102,7 @@ def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
 
 
 def _of_replica(replica: Replica | ReplicaConfig) -> ReplicaReport:
-    from litelog.registry import redact
+    from litelog.stores.registry import redact
     from litelog_cli.listing import describe_generations
     from litelog_cli.places import opened_replica
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import NothingToRestoreError
-from litelog.position import Generation, generation
+from litelog.objects.position import Generation, generation
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.places import is_replica, opened_replica
@@ -17,8 +17,8 @@ from litelog_cli.places import is_replica, opened_replica
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from litelog.claim import Claim
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
+    from litelog.stores.replica_client import ReplicaClient
 
 config_option = click.option(
     "--config", "config_file", type=click.Path(), help="The configuration file in which LOG_DIR is a log."

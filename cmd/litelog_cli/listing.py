@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
-from litelog.position import epoch_of, generation
+from litelog.objects.position import epoch_of, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import read_base
 from litelog.reading.generation_choice import read_claims
 from litelog.reading.wal_search import read_header
-from litelog.replica_client import IndexedInfo
+from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.position import Generation, Position
-    from litelog.replica_client import ReplicaClient
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation, Position
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient
 
 
 @dataclass(frozen=True, slots=True)

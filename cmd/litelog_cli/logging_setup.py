@@ -9,7 +9,7 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from litelog.event_fields import NAMED, fields
+from litelog.events import NAMED, fields
 from litelog_cli.output import echo, escape, escape_json
 
 if TYPE_CHECKING:

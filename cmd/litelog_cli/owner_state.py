@@ -37,8 +37,8 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
     place. Of several that wrote there, the one that came furthest. StateError.
     """
     from litelog.log.replicated import ReplicaSet, log_state_folder
-    from litelog.opening import state_folder_of
-    from litelog.position import Position
+    from litelog.objects.position import Position
+    from litelog.replicator.wiring import state_folder_of
     from litelog.shipping.replica_state import read_state
     from litelog.verify.execution import Acknowledged
 
@@ -56,7 +56,7 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
 def normal_place(url: str) -> tuple[str, ...] | None:
     """A client's URL, so that two of one place are equal; None where that cannot be told: what was masked in it may
     be a part of the place."""
-    from litelog.registry import MASK, local_folder, scheme_of
+    from litelog.stores.registry import MASK, local_folder, scheme_of
 
     if MASK in url:
         return None

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from litelog.layout import CLAIMS, GENERATIONS
-from litelog.position import Generation, generation
+from litelog.objects.layout import CLAIMS, GENERATIONS
+from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
 
 
 PLACE_POLL_SECONDS = 1.0
@@ -85,9 +85,9 @@ def _holds_files(folder: str) -> bool:
 def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ReplicaClient]:
     """A client of the replica at ``url`` that tries failed requests again, closed at the end. ``options``: its
     backend's own."""
-    from litelog.object_store import ObjectReplicaClient
-    from litelog.registry import open_store
-    from litelog.retrying_store import RetryingStore
+    from litelog.stores.object_store import ObjectReplicaClient
+    from litelog.stores.registry import open_store
+    from litelog.stores.retrying_store import RetryingStore
 
     stop = threading.Event()
     client = ObjectReplicaClient(RetryingStore(open_store(url, options), stop))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_duration, format_size
+from litelog.units import format_duration, format_size
 from litelog_cli.logging_setup import say
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def prune(
         "min_snapshots": min_snapshots,
     }
     policy = _given_policy({name: value for name, value in given.items() if value is not None})
-    from litelog.registry import redact
+    from litelog.stores.registry import redact
 
     config = read_config(config_file)
     replicas = list(_find(config, place, config_file is not None))
@@ -121,8 +121,8 @@ def _spell(location: tuple[Any, ...], message: str) -> str:
 
 def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
     """The replicas that ``place`` names, with what the configuration says of them."""
-    from litelog.clock import SystemClock
-    from litelog.discovery import find_logs
+    from litelog.replicator.discovery import find_logs
+    from litelog.system.clock import SystemClock
 
     found = False
     for log in find_logs(config, SystemClock()) if config is not None else ():
@@ -140,8 +140,8 @@ def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
 def _prune(
     replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: bool, as_json: bool, quiet: bool
 ) -> None:
-    from litelog.clock import SystemClock
     from litelog.shipping.pruning_session import PruningSession
+    from litelog.system.clock import SystemClock
 
     if confirm:
         require_readable(state_dir, replica.log)
@@ -172,7 +172,7 @@ def _prune(
 
 def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
     """The owner's state folder; for a replica that no configuration names, the one that is kept under its name."""
-    from litelog.opening import state_folder_of
+    from litelog.replicator.wiring import state_folder_of
 
     if replica.log is not None:
         return state_folder_of(state_dir, replica.log, replica.url, place)
@@ -182,7 +182,7 @@ def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
 
 
 def _print_plan(url: str, plan: RetentionPlan) -> None:
-    from litelog.quantities import format_size
+    from litelog.units import format_size
 
     since = "" if plan.window_start is None else f", every state since {format_time(plan.window_start)} stays"
     echo(f"{url}: {len(plan.removals)} objects go, {format_size(plan.freed)}{since}")

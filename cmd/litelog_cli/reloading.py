@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import LitelogError
-from litelog.event_fields import fields
+from litelog.events import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

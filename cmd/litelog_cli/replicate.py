@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import FinalSyncError, InvalidConfigError, LitelogError
-from litelog.event_fields import fields
-from litelog.layout import Fencing
+from litelog.events import fields
+from litelog.objects.layout import Fencing
 from litelog_cli.child import FORWARDED, Child
 from litelog_cli.config_file import choose_state_dir, config_path, read_config, telling_lines
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
@@ -176,9 +176,9 @@ def _replicate(
     quiet: bool,
     read: Callable[[], Config] | None,
 ) -> int:
-    from litelog.compression import keep_freed_memory
-    from litelog.opening import find_refused
+    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.replicator import Replicator
+    from litelog.replicator.wiring import find_refused
 
     held = click.get_current_context().find_object(HeldSignals)
     keep_freed_memory()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
-from litelog.quantities import format_duration, format_size
-from litelog.registry import open_stored_format
+from litelog.stores.registry import open_stored_format
+from litelog.units import format_duration, format_size
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, print_json
@@ -27,12 +27,12 @@ from litelog_cli.target import make_target
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Generation
     from litelog.restore.choice import Choice
     from litelog.restore.execution import RestoreResult
     from litelog.restore.mending import Mended
     from litelog.restore.planned import RestorePlan, Target
+    from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import Replica
 
 DEFAULT_PARALLELISM = 4
@@ -156,7 +156,7 @@ def _restore(
     follow: float | None,
 ) -> None:
     """``follow``: the seconds between polls."""
-    from litelog.compression import keep_freed_memory
+    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.restore.choice import choose
     from litelog.restore.execution import restore as restore_log
     from litelog.restore.plan import find_plan
@@ -244,7 +244,7 @@ def _follow(choice: Choice, output: str, poll_interval: float, *, quiet: bool) -
 
 def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
     """Clients of the replicas, and why others have none: their driver may be missing here, or a setting."""
-    from litelog.registry import redact
+    from litelog.stores.registry import redact
 
     clients: list[ReplicaClient] = []
     unopened: list[tuple[str, str]] = []

@@ -14,14 +14,14 @@ from litelog_cli.listing import ratio
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
     from litelog.log.source import OpenSegment
-    from litelog.position import Generation
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.pieces import Pieces
     from litelog.reading.wal_search import HeaderReader
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 PARALLELISM = 8
 """Requests at a time."""
@@ -164,8 +164,8 @@ def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator
 def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
     """The log segments in a log's folder, in order. Sequences and times are told where commits carry them: the first of
     each from its head, and behind the last one from its end. SourceMissingError."""
-    from litelog.clock import SystemClock
     from litelog.log.source import SegmentNames
+    from litelog.system.clock import SystemClock
 
     names = SegmentNames(folder, log_format, SystemClock())
     names.require_log()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_size
+from litelog.units import format_size
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.listed import choose_claim, place_config_option
 from litelog_cli.output import format_number, format_time, print_json, print_table
@@ -18,7 +18,7 @@ from litelog_cli.sources import choose_format
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
     from litelog_cli.segment_listing import SegmentFacts
 
 _REPLICA = (
@@ -78,7 +78,7 @@ def segments(
         with opened_replica(replica.url, replica.options) as client:
             _print(replica_segments(client, choose_claim(client, name)), as_json, _REPLICA)
     else:
-        from litelog.registry import open_format
+        from litelog.stores.registry import open_format
 
         log = find_log(place, config_file)[0] if config_file is not None else None
         _print(local_segments(place, open_format(*choose_format(log, format_name, pattern))), as_json, _LOG)

@@ -9,7 +9,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog_cli.output import escape
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ def snapshot(
     quiet: bool,
 ) -> None:
     """Have a snapshot written now, for each replica of the configuration or of LOG_DIR."""
-    from litelog.quantities import parse_duration
+    from litelog.units import parse_duration
 
     try:
         seconds = parse_duration(timeout)
@@ -79,8 +79,8 @@ def snapshot(
 
 def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:
     """What daemons have at work: (log, replica, state folder); and a configuration of the rest, if there is any."""
-    from litelog.clock import SystemClock
-    from litelog.discovery import find_logs
+    from litelog.replicator.discovery import find_logs
+    from litelog.system.clock import SystemClock
 
     running, logs = [], []
     for log in find_logs(config, SystemClock()):
@@ -97,8 +97,8 @@ def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], C
 
 
 def _state_folder(log: LogConfig, replica: ReplicaConfig, state_dir: str) -> tuple[str, str]:
-    from litelog.opening import state_folder_of
-    from litelog.registry import open_store
+    from litelog.replicator.wiring import state_folder_of
+    from litelog.stores.registry import open_store
 
     store = open_store(replica.url, replica.options)
     url = store.url
@@ -121,7 +121,7 @@ def _is_locked(folder: str) -> bool:
 
 def _ask(state_dir: str, running: list[tuple[str, str, str]], seconds: float) -> list[tuple[str, str, str | None]]:
     """Ask daemons, and wait for their answers; (log, replica, newest snapshot) of each."""
-    from litelog.shipping.requests import Request, Requests
+    from litelog.replicator.snapshot_requests import Request, Requests
 
     requests = Requests(state_dir)
     asked = []

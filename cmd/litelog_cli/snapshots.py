@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_size
+from litelog.units import format_size
 from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
 from litelog_cli.output import echo, format_number, format_time, print_json, print_table
@@ -16,10 +16,10 @@ from litelog_cli.places import GENERATION, PLACE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
-    from litelog.replica_client import IndexedInfo, ReplicaClient
-    from litelog.snapshot import Snapshot
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 _COLUMNS = (
     "index",
@@ -94,7 +94,7 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
 
 def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts]:
     from litelog.errors import CorruptObjectError, NotFoundError
-    from litelog.position import generation
+    from litelog.objects.position import generation
     from litelog.reading.generation_base import read_snapshot
 
     for info in client.snapshots(generation(claim.generation)):

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
-from litelog.registry import open_stored_format
+from litelog.stores.registry import open_stored_format
 from litelog_cli.places import opened_replica
 from litelog_cli.start import Kind, Start
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from litelog.config import LogConfig
     from litelog.formats.columns import Columns
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Generation
+    from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import Replica
 
 DEFAULT_FORMAT = "litelog"
@@ -48,7 +48,7 @@ def choose_format(log: LogConfig | None, format_name: str | None, pattern: str |
 def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None, follow: bool) -> Iterator[Columns]:
     """The records of a log. What is opened is closed by ``stack``."""
     from litelog.log.reader import LogReader
-    from litelog.registry import open_format
+    from litelog.stores.registry import open_format
 
     bounds: dict[str, Any] = {}
     if start.kind is Kind.TIME:

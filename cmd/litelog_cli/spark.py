@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
-from litelog.event_fields import fields
-from litelog.quantities import format_size
+from litelog.events import fields
+from litelog.units import format_size
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table

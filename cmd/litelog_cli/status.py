@@ -50,7 +50,7 @@ def status(
     as_json: bool,
 ) -> int:
     """Show where the replicas stand: all of them, those of LOG_DIR, or the one at REPLICA_URL."""
-    from litelog.registry import redact
+    from litelog.stores.registry import redact
     from litelog_cli.daemon_client import NoDaemonError, find_daemon
 
     config = read_config(config_file)
@@ -94,7 +94,7 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
 
 
 def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
-    from litelog.registry import redact
+    from litelog.stores.registry import redact
     from litelog_cli.kept_status import read_kept
     from litelog_cli.owner_state import require_readable
 
@@ -108,8 +108,8 @@ def _of_state(place: str | None, config: Config | None, state_dir: str | None, s
 
 
 def _of_replicas(place: str | None, config_file: str | None, config: Config | None) -> Report:
-    from litelog.clock import SystemClock
-    from litelog.discovery import find_logs
+    from litelog.replicator.discovery import find_logs
+    from litelog.system.clock import SystemClock
     from litelog_cli.configured import find_sources
     from litelog_cli.kept_status import read_replicas
 
@@ -125,8 +125,8 @@ def _of_replicas(place: str | None, config_file: str | None, config: Config | No
 
 def _logs_of(config: Config | None) -> list[LogConfig]:
     """The logs that a configuration means; where a folder cannot be looked into, those that it names one by one."""
-    from litelog.clock import SystemClock
-    from litelog.discovery import find_logs
+    from litelog.replicator.discovery import find_logs
+    from litelog.system.clock import SystemClock
 
     if config is None:
         return []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.layout import Fencing
-from litelog.quantities import format_duration, format_size
+from litelog.objects.layout import Fencing
+from litelog.units import format_duration, format_size
 from litelog_cli.output import format_number
 
 if TYPE_CHECKING:

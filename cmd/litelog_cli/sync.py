@@ -46,7 +46,7 @@ def sync(
     as_json: bool,
 ) -> int:
     """Wait until all that the logs, or the one in LOG_DIR, hold now is durable in their replicas."""
-    from litelog.quantities import parse_duration
+    from litelog.units import parse_duration
     from litelog_cli.daemon_client import find_daemon
 
     try:
@@ -69,7 +69,7 @@ def sync(
 
 def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) -> dict[str, str]:
     """The log and the replica as the daemon calls them. LitelogError where it has no such ones."""
-    from litelog.registry import redact
+    from litelog.stores.registry import redact
     from litelog_cli.daemon_client import same_log, same_replica
 
     if log_dir is None and replica_url is None:

@@ -13,7 +13,7 @@ from litelog.errors import ConfigError
 from litelog_cli.start import Kind, parse_start
 
 if TYPE_CHECKING:
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
     from litelog.restore.planned import Target
 
 

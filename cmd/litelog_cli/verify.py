@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
-from litelog.quantities import format_duration, format_size
-from litelog.registry import open_stored_format
+from litelog.stores.registry import open_stored_format
+from litelog.units import format_duration, format_size
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
@@ -21,7 +21,7 @@ from litelog_cli.progress import quiet_option, showing_progress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.object_store import ObjectReplicaClient
+    from litelog.stores.object_store import ObjectReplicaClient
     from litelog.verify.against import Comparison
     from litelog.verify.report import Report
     from litelog.verify.scope import Scope
@@ -112,7 +112,7 @@ def verify(
     """
     from random import SystemRandom
 
-    from litelog.compression import keep_freed_memory
+    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.verify.execution import verify as verify_replica
     from litelog.verify.findings import Watch
     from litelog.verify.scope import Scope

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.quantities import format_size
+from litelog.units import format_size
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
 from litelog_cli.output import echo, format_number, format_time, print_json, print_table
@@ -16,9 +16,9 @@ from litelog_cli.places import GENERATION, PLACE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.position import Generation
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 _COLUMNS = ("position", "size", "file", "bytes", "ratio", "records", "first", "next", "shipped", "")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from yaml.composer import ComposerError
 
-from litelog.registry import redact
+from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, ValidationInfo
 
-from litelog.quantities import parse_duration, parse_size
+from litelog.units import parse_duration, parse_size
 
 FROM_DOCUMENT = "document"
 """The validation context's key that says: from YAML, where a number without a unit is no duration."""

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ValidationInfo, field_validator
 
 from litelog.config.logs import EntryConfig, LogConfig, ReplicaConfig, check_segment_pattern
 from litelog.config.values import Switch, Text, at_least_one
-from litelog.layout import CLAIMS, GENERATIONS
+from litelog.objects.layout import CLAIMS, GENERATIONS
 
 NAME = "{name}"
 """What stands in a URL for the log's name; a URL without it has the name at its end."""

@@ -22,9 +22,9 @@ from litelog.config.values import (
     Text,
     at_least_one,
 )
-from litelog.layout import Fencing
+from litelog.objects.layout import Fencing
+from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.shipping.settings import Settings
-from litelog.wal_segment import MAX_LENGTH_BYTES
 
 PATTERN_FORMATS = ("lines", "raw")
 """The formats that have no names of their own, so that a pattern says which files are log segments."""

@@ -34,7 +34,7 @@ from litelog.config.values import (
     Timeout,
     at_least_one,
 )
-from litelog.wal_segment import MAX_LENGTH_BYTES
+from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

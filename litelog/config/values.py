@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from litelog.config.document import Expanded
 from litelog.config.fields import read_bytes, read_seconds
-from litelog.layout import Fencing
-from litelog.wal_segment import MAX_LENGTH_BYTES
+from litelog.objects.layout import Fencing
+from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 
 MIN_INTERVAL = 0.001
 """Seconds. Below a millisecond an interval is a busy loop."""

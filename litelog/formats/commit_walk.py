@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 from litelog.formats.encoding import (

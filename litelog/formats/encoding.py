@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.formats import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from uuid import UUID
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, WrongFormatError
 from litelog.formats import Damage, Expectation, Tail
 from litelog.formats.commit_walk import Walk, find_commit, is_zero

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.durability import sync_folder
+from litelog.system.files import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

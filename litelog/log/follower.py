@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import (
     CorruptCommitError,
     CorruptionError,
@@ -23,8 +23,8 @@ from litelog.log.place import CHECKED_BYTES, Place, Run, digest, make_run
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentNames
 
 if TYPE_CHECKING:
-    from litelog.clock import Clock
     from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.system.clock import Clock
 
 PROBE_BYTES = 1 << 20
 """How much of a newer log segment is read at first to see whether it holds a whole commit."""

@@ -14,8 +14,8 @@ from litelog.log.source import GROWTH_BYTES, OpenSegment, SegmentNames
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
+    from litelog.system.clock import Clock
 
 READ_BYTES = 4 << 20
 

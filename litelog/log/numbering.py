@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.raw import RawFormat
 from litelog.log.tombstone import Tombstone, read_tombstone

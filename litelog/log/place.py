@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine, crc32c
+from litelog.codec.checksum import combine, crc32c
 from litelog.formats import Expectation
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
 
-from litelog.clock import SystemClock
 from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
@@ -19,7 +18,8 @@ from litelog.log.piece import LARGE_PIECE_BYTES, PIECE_BYTES
 from litelog.log.replicated import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.source import SegmentNames
-from litelog.watcher import Watcher
+from litelog.system.clock import SystemClock
+from litelog.system.inotify import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,11 +20,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
+from litelog.codec.typed_fields import build
 from litelog.errors import LogError
-from litelog.event_fields import fields as event_fields
-from litelog.private_files import make_private, open_lock, read_json, write_private
-from litelog.typed_fields import build
+from litelog.events import fields as event_fields
+from litelog.system.private_files import make_private, open_lock, read_json, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,17 +10,17 @@ from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
-from litelog.durability import OPEN_FOLDER
+from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
-from litelog.event_fields import fields
-from litelog.regular_files import find_other_kind, open_regular
+from litelog.events import fields
+from litelog.system.files import OPEN_FOLDER
+from litelog.system.regular_files import find_other_kind, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
-from litelog.regular_files import open_regular
+from litelog.codec.checksum import crc32c
+from litelog.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from litelog.log.sparse_index import IndexWriter
-from litelog.regular_files import open_regular
+from litelog.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from litelog.clock import Clock
     from litelog.log.disk import Disk
     from litelog.log.group_commit import EncodedCommit
     from litelog.log.recovery import LogEnd
+    from litelog.system.clock import Clock
 
 
 class LogTail:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
-from litelog.decoding import JsonLimits
-from litelog.private_files import read_json
-from litelog.typed_fields import build
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import JsonLimits
+from litelog.codec.typed_fields import build
+from litelog.system.private_files import read_json
 
 if TYPE_CHECKING:
     from litelog.log.disk import Disk

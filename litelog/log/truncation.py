@@ -13,20 +13,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.durability import OPEN_FOLDER
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
 from litelog.log.numbering import Numbering, describe_beginning, tombstone_folder
 from litelog.log.source import INDEX_SUFFIXES, SegmentNames
 from litelog.log.tombstone import read_tombstone, write_tombstone
+from litelog.system.files import OPEN_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
     from litelog.log.disk import Disk
     from litelog.log.replicated import ReplicatedSegment
+    from litelog.system.clock import Clock
 
 KEPT = 2
 """How many log segments always stay: the one that is written, and the one before, which tells what came before it."""

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 from uuid import UUID, uuid4
 
-from litelog.clock import Clock, SystemClock
 from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
 from litelog.formats.encoding import MAX_EPOCH
 from litelog.formats.litelog import LitelogFormat
@@ -21,7 +20,8 @@ from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
 from litelog.log.replicated import ReplicaSet, default_state_dir, log_state_folder
 from litelog.log.tail import LogTail
 from litelog.log.truncation import Truncated, Truncation
-from litelog.private_files import open_lock
+from litelog.system.clock import Clock, SystemClock
+from litelog.system.private_files import open_lock
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.wal_segment import WalHeader
 
 
 def never_began(first: int, header: WalHeader) -> bool:

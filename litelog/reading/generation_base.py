@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
-from litelog.event_fields import fields
-from litelog.layout import snapshot_key
-from litelog.position import Position, generation
+from litelog.events import fields
+from litelog.objects import snapshot as snapshots
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_chain import Link
-from litelog.replica_client import IndexedInfo
+from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.snapshot import Snapshot
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
 

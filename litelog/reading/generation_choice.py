@@ -7,10 +7,10 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
-from litelog.layout import claim_key, wal_key
-from litelog.position import Generation, Position, epoch_of, generation
+from litelog.objects.claim import Relation
+from litelog.objects.layout import claim_key, wal_key
+from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import LISTINGS, PAGE, list_generation, read_base
 from litelog.reading.index_mapping import SegmentNames, check_mapping
@@ -21,12 +21,12 @@ from litelog.reading.wal_search import read_header
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import ClaimName
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import ClaimName
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.generation_base import Listing
     from litelog.reading.pieces import Pieces
-    from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 
 @dataclass(frozen=True, slots=True)

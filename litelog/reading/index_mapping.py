@@ -10,17 +10,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError
-from litelog.position import Position, generation
+from litelog.objects.position import Position, generation
 from litelog.reading.generation_base import read_base
 from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.generation_base import Listing
-    from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 
 class SegmentNames:

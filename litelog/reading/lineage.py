@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import snapshot, wal_segment
 from litelog.errors import CorruptObjectError, NotFoundError
-from litelog.layout import claim_key, snapshot_key, wal_key
-from litelog.position import ClaimName, Position, epoch_of, generation
+from litelog.objects import claim as claims
+from litelog.objects import snapshot, wal_segment
+from litelog.objects.layout import claim_key, snapshot_key, wal_key
+from litelog.objects.position import ClaimName, Position, epoch_of, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_base import list_generation, read_base
@@ -18,11 +18,11 @@ from litelog.reading.generation_base import list_generation, read_base
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader, WalSegment
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.stores.replica_client import ReplicaClient
 
 
 @dataclass(frozen=True, slots=True)

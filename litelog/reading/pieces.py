@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, ReplicaGapError
-from litelog.layout import snapshot_key
-from litelog.position import Position, generation
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import LISTINGS, Base, list_generation, read_base
 from litelog.reading.wal_search import read_header
@@ -15,9 +15,9 @@ from litelog.reading.wal_search import read_header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
     from litelog.reading.generation_base import Listing
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 
 @dataclass(frozen=True, slots=True)

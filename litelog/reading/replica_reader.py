@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from litelog.claim import open_claimed_format
-from litelog.clock import SystemClock
 from litelog.errors import (
     ConfigError,
     CorruptObjectError,
@@ -21,7 +19,8 @@ from litelog.errors import (
 )
 from litelog.formats.columns import Columns
 from litelog.formats.raw import RawFormat
-from litelog.position import Position, generation
+from litelog.objects.claim import open_claimed_format
+from litelog.objects.position import Position, generation
 from litelog.reading.generation_choice import find_claim, find_latest, open_latest
 from litelog.reading.pieces import list_pieces
 from litelog.reading.prefetch import AHEAD_JOBS
@@ -31,18 +30,19 @@ from litelog.reading.start_search import StartFilter, Wanted, find_start
 from litelog.reading.succession import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.reading.wal_search import read_header
-from litelog.registry import open_format
+from litelog.stores.registry import open_format
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from types import TracebackType
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.position import Generation
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.pieces import Pieces
-    from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 POLLS_PER_LOOK = 30
 """A follower looks for the next epoch after this number of polls without news: one GET. It lists the successors of a

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, NotFoundError, PrunedError, ReplicaGapError, UnknownVersionError
-from litelog.event_fields import fields
-from litelog.position import Position
+from litelog.events import fields
+from litelog.objects.position import Position
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.unsealed import read_unsealed
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generation_base import Base
     from litelog.reading.sealed_stream import SealedBatch
-    from litelog.replica_client import ReplicaClient
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 

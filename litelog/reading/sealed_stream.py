@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NotFoundError
 from litelog.formats import Expectation
-from litelog.position import generation
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import decode_run
+from litelog.objects.sealed_segment import decode_footer, read_footer
+from litelog.objects.snapshot_entries import check_entry
 from litelog.reading.checked_read import read_checked
 from litelog.reading.prefetch import ahead
-from litelog.sealed_frames import decode_run
-from litelog.sealed_segment import decode_footer, read_footer
-from litelog.snapshot_entries import check_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
-    from litelog.replica_client import ReplicaClient
-    from litelog.sealed_frames import SealedRun
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.sealed_decoding import SealedRun
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient
 
 WHOLE_BYTES = 1 << 20
 """A sealed segment up to this size is read at once: a second request costs more than what one may not need."""

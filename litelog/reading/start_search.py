@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
-    from litelog.position import Position
+    from litelog.objects.position import Position
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.pieces import Pieces
-    from litelog.replica_client import ReplicaClient
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 PARALLELISM = 8
 """Header requests at a time."""

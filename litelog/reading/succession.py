@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn
 
-from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, ReplicaGapError
-from litelog.layout import parse_claim, wal_key
-from litelog.position import Position, generation
+from litelog.objects.claim import Relation
+from litelog.objects.layout import parse_claim, wal_key
+from litelog.objects.position import Position, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.generation_base import list_generation
 from litelog.reading.generation_choice import find_extent
@@ -17,11 +17,11 @@ from litelog.reading.lineage import find_newer, read_claim, read_claim_of
 from litelog.reading.wal_search import read_header
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.generation_choice import Extent
     from litelog.reading.pieces import Pieces
-    from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 
 def find_terminal(client: ReplicaClient, pieces: Pieces) -> WalHeader | None:

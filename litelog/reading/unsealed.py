@@ -6,12 +6,12 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
-from litelog.checksum import combine
+from litelog.codec.checksum import combine
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
-from litelog.layout import wal_key
-from litelog.position import Position, generation
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import SealedBatch
 from litelog.reading.wal_chain import check_run
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalSegment
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.stores.replica_client import ReplicaClient
 
 
 def read_unsealed(

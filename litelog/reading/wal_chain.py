@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine
+from litelog.codec.checksum import combine
 from litelog.errors import CorruptObjectError, ReplicaGapError
 from litelog.formats import Expectation, FinishedTail
 from litelog.reading.beginning import never_began
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
     from litelog.formats import LogFormat, Scan
-    from litelog.position import Position
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader, WalSegment
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
 
 MAX_FILE_NAME_BYTES = 255
 """What file systems take as a name."""

@@ -5,29 +5,29 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from litelog import wal_segment
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
-from litelog.layout import sealed_key, wal_key
-from litelog.position import Position
+from litelog.objects import wal_segment
+from litelog.objects.layout import sealed_key, wal_key
+from litelog.objects.position import Position
+from litelog.objects.sealed_segment import read_footer
+from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.checked_read import read_checked
 from litelog.reading.prefetch import ahead
 from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
-from litelog.sealed_segment import read_footer
-from litelog.snapshot_entries import make_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
-    from litelog.claim import Claim
     from litelog.formats import Expectation, LogFormat
     from litelog.formats.columns import Columns
-    from litelog.position import Generation
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.reading.wal_chain import Link
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader, WalSegment
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 
 class ShippedBatch(NamedTuple):

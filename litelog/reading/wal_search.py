@@ -7,16 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError, ReplicaGapError
-from litelog.layout import wal_key
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import MAX_HEADER_BYTES, decode_header
 from litelog.reading.checked_read import read_checked
-from litelog.wal_segment import MAX_HEADER_BYTES, decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.position import Position
-    from litelog.replica_client import ReplicaClient
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 PROBE_BYTES = 4 << 10
 """What is read of an object for its header; a longer one costs a second request."""

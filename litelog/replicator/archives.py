@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.replicator.schedule import Schedule
-from litelog.shipping.replica_task import OVER, Phase, ReplicaTask
-from litelog.shipping.requests import Answer, Requests
+from litelog.replicator.snapshot_requests import Answer, Requests
+from litelog.replicator.task import OVER, Phase, ReplicaTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from litelog.replicator.course import Course
+    from litelog.replicator.snapshot_requests import Request
     from litelog.shipping.archive import Archive
-    from litelog.shipping.requests import Request
-    from litelog.watcher import Watcher
+    from litelog.system.inotify import Watcher
 
 STOP_SECONDS = 1.0
 """How long requests of archives are waited for that are under way when all else has ended."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.clock import Clock
+    from litelog.system.clock import Clock
 
 
 class Course:

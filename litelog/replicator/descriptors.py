@@ -6,7 +6,7 @@ import logging
 import resource
 from contextlib import suppress
 
-from litelog.event_fields import fields
+from litelog.events import fields
 
 _logger = logging.getLogger(__name__)
 

@@ -6,16 +6,16 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.discovery import LogFinder, choose_logs
 from litelog.errors import SourceError
-from litelog.event_fields import fields, is_worth_saying
-from litelog.shipping.replica_status import NotReplicated
+from litelog.events import fields, is_worth_saying
+from litelog.replicator.discovery import LogFinder, choose_logs
+from litelog.replicator.status import NotReplicated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from litelog.clock import Clock
     from litelog.config import Config, FolderConfig, LogConfig
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

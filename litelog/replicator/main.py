@@ -8,36 +8,36 @@ from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from litelog.clock import SystemClock
-from litelog.destination_threads import DestinationThreads
 from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
-from litelog.opening import Tools, check_openable
-from litelog.registry import redact
 from litelog.replicator.archives import Archives, SnapshotRequests
+from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached
 from litelog.replicator.course import Course
 from litelog.replicator.descriptors import raise_limit
 from litelog.replicator.roster import Roster, Workshop
+from litelog.replicator.scrubs import Scrubs
+from litelog.replicator.status import ReplicaStatus, measure, status_of
+from litelog.replicator.task import LASTING, OVER, Phase, ReplicaTask
+from litelog.replicator.thread_pools import DestinationThreads
 from litelog.replicator.truncations import Truncations
 from litelog.replicator.turns import Turns
 from litelog.replicator.waiting import wait_for, wait_until_settled
-from litelog.shipping.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached
-from litelog.shipping.replica_status import ReplicaStatus, measure, status_of
-from litelog.shipping.replica_task import LASTING, OVER, Phase, ReplicaTask
-from litelog.shipping.scrubs import Scrubs
-from litelog.store_trial import StoreTrials
-from litelog.watcher import Watcher
+from litelog.replicator.wiring import Tools, check_openable
+from litelog.stores.registry import redact
+from litelog.stores.trial import StoreTrials
+from litelog.system.clock import SystemClock
+from litelog.system.inotify import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.config import Config
-    from litelog.position import Position
-    from litelog.segment_iterator import SegmentIterator
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
+    from litelog.reading.segment_iterator import SegmentIterator
+    from litelog.replicator.status import NotReplicated
     from litelog.shipping.listener import Listener, Scrubbed, Sealed, Shipped, Snapped
-    from litelog.shipping.replica_status import NotReplicated
+    from litelog.system.clock import Clock
 
 CLOSING_SECONDS = 1.0
 """What of the shutdown timeout is kept to close, and to exit; a tenth of a short one."""

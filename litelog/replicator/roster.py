@@ -15,30 +15,30 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceMissingError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.log.replicated import log_state_folder
-from litelog.opening import Tools, open_log
-from litelog.registry import redact
 from litelog.replicator.archives import FINISH_LOOK_SECONDS, archive_of
 from litelog.replicator.descriptors import DescriptorWatch
 from litelog.replicator.finders import Failures, Finders
-from litelog.shipping.replica_status import NotReplicated
-from litelog.shipping.replica_task import OVER, Phase
+from litelog.replicator.status import NotReplicated
+from litelog.replicator.task import OVER, Phase
+from litelog.replicator.wiring import Tools, open_log
+from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
     from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.opening import Opened
-    from litelog.replica_client import ReplicaClient
     from litelog.replicator.archives import Archives
     from litelog.replicator.course import Course
+    from litelog.replicator.scrubs import Scrubs
+    from litelog.replicator.task import ReplicaTask
     from litelog.replicator.truncations import Truncations
     from litelog.replicator.turns import Turns
-    from litelog.shipping.replica_task import ReplicaTask
-    from litelog.shipping.scrubs import Scrubs
-    from litelog.watcher import Watcher
+    from litelog.replicator.wiring import Opened
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.inotify import Watcher
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from litelog.replicator.schedule import Schedule
 
 if TYPE_CHECKING:
     from litelog.replicator.course import Course
-    from litelog.shipping.replica_task import ReplicaTask
+    from litelog.replicator.task import ReplicaTask
     from litelog.shipping.truncating import LogTruncator
 
 

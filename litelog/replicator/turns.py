@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
 from litelog.replicator.schedule import Schedule
+from litelog.replicator.task import BUSY, OVER, Phase, ReplicaTask
 from litelog.shipping.back_off import describe_wait, is_worth_saying, needs_help
-from litelog.shipping.replica_task import BUSY, OVER, Phase, ReplicaTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from litelog.destination_threads import DestinationThreads
     from litelog.replicator.course import Course
-    from litelog.watcher import Watcher
+    from litelog.replicator.thread_pools import DestinationThreads
+    from litelog.system.inotify import Watcher
 
 _logger = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.shipping.barrier import Barrier, Unreached
-from litelog.shipping.replica_task import OVER, Phase
+from litelog.replicator.barrier import Barrier, Unreached
+from litelog.replicator.task import OVER, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.replicator.course import Course
+    from litelog.replicator.task import ReplicaTask
     from litelog.replicator.turns import Turns
-    from litelog.shipping.replica_task import ReplicaTask
 
 
 def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from litelog.claim import open_claimed_format
 from litelog.errors import (
     ConfigError,
     CorruptionError,
@@ -20,6 +19,7 @@ from litelog.errors import (
     OtherLogError,
     StoreError,
 )
+from litelog.objects.claim import open_claimed_format
 from litelog.restore.agreement import Verdict, agreed_place
 from litelog.restore.donors import Donors, readable_claims, same_log
 from litelog.restore.history import History, Place
@@ -29,10 +29,10 @@ from litelog.restore.plan import find_generation, plan_history
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.restore.planned import RestorePlan, Target
+    from litelog.stores.replica_client import ReplicaClient
 
 PARALLELISM = 16
 """Replicas that are looked at side by side, so that one which is down costs its time-out once."""

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, NothingToRestoreError, UnknownVersionError
-from litelog.position import Position
+from litelog.objects.position import Position
 from litelog.reading.wal_search import first_reaching, first_shipped, first_stamped
 from litelog.restore.planned import TooEarlyError
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.formats import Commit, LogFormat
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.generation_base import Base
-    from litelog.replica_client import WalSegmentInfo
     from litelog.restore.lookup import Lookup
     from litelog.restore.planned import Target
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import WalSegmentInfo
 
 _LATEST = (1 << 64) - 1
 

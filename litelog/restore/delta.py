@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from litelog.errors import LockedError
 from litelog.log.source import INDEX_SUFFIXES
 from litelog.log.tombstone import NAME as TOMBSTONE_NAME
-from litelog.regular_files import NotRegularError, open_regular
 from litelog.restore.output import OutputError
+from litelog.system.regular_files import NotRegularError, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

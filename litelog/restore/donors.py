@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, NotFoundError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.reading.lineage import read_claim
 from litelog.restore.agreement import Verdict, agreed_place
 from litelog.restore.history import History, Place
@@ -15,10 +15,10 @@ from litelog.restore.history import History, Place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.restore.history import Chunk
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.clock import SystemClock
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
-from litelog.event_fields import fields
-from litelog.layout import snapshot_key, wal_key
+from litelog.events import fields
+from litelog.objects.layout import snapshot_key, wal_key
 from litelog.reading.wal_chain import Link
 from litelog.restore.delta import keep_whole, locked_copy
 from litelog.restore.kept import KeptSegments
@@ -25,19 +24,20 @@ from litelog.restore.sealed import SealedReader
 from litelog.restore.sealed_mending import SealedMender
 from litelog.restore.segment_files import SegmentFiles
 from litelog.restore.substitutes import Substitutes
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.position import Position
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Position
     from litelog.restore.donors import Donors
     from litelog.restore.pieces import Piece
     from litelog.restore.planned import RestorePlan
     from litelog.restore.run import Part
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

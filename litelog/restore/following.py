@@ -8,10 +8,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from litelog import wal_segment
-from litelog.checksum import crc32c
-from litelog.clock import SystemClock
-from litelog.durability import sync_folder
+from litelog.codec.checksum import crc32c
 from litelog.errors import (
     CorruptObjectError,
     DivergedError,
@@ -21,28 +18,31 @@ from litelog.errors import (
     ReplicaGapError,
     StoreError,
 )
-from litelog.event_fields import fields, is_worth_saying
+from litelog.events import fields, is_worth_saying
 from litelog.formats import Expectation, FinishedTail
-from litelog.layout import wal_key
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
 from litelog.reading.checked_read import read_checked
 from litelog.reading.succession import find_begun, find_shift, may_be_late
 from litelog.reading.wal_search import read_header
-from litelog.regular_files import open_regular
 from litelog.restore.history import History
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan
+from litelog.system.clock import SystemClock
+from litelog.system.files import sync_folder
+from litelog.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     import threading
     from types import TracebackType
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.position import Position
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalSegment
     from litelog.restore.history import Chunk
     from litelog.restore.planned import RestorePlan
-    from litelog.wal_segment import WalSegment
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -15,27 +15,27 @@ from litelog.errors import (
     ReplicaGapError,
     UnknownVersionError,
 )
-from litelog.layout import snapshot_key
-from litelog.position import Position, generation
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation
 from litelog.reading.generation_base import Base, read_snapshot
 from litelog.reading.pieces import Pieces, list_pieces, missing_piece, missing_snapshot
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
-from litelog.replica_client import WalSegmentInfo
 from litelog.restore.cuts import Cutter
 from litelog.restore.lookup import Lookup, ReplicaLookup
 from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, Target, TooEarlyError, spell_time
 from litelog.restore.rebuilding import rebuild
 from litelog.restore.stand_in import StandInLookup
+from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
+    from litelog.objects.wal_segment import WalHeader
     from litelog.restore.cuts import Cut
     from litelog.restore.donors import Donors
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 UNKNOWN_SIZE = 0
 """Of an object that no listing shows."""

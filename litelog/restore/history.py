@@ -9,27 +9,27 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
-from litelog.layout import wal_key
-from litelog.position import generation
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.checked_read import read_checked
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import open_sealed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HEADERS_AT_ONCE, HeaderReader
-from litelog.sealed_frames import decode_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.sealed_frames import SealedRun
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader, WalSegment
+    from litelog.objects.claim import Claim
+    from litelog.objects.sealed_decoding import SealedRun
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 PARALLELISM = 8
 """Header requests at a time."""

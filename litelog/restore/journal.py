@@ -14,10 +14,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from litelog.checksum import crc32c
-from litelog.decoding import JsonLimits, is_spelled, parse_json
-from litelog.event_fields import fields
-from litelog.regular_files import open_regular, read_regular
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import JsonLimits, is_spelled, parse_json
+from litelog.events import fields
+from litelog.system.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,17 +6,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
-from litelog.compression import skippable_frame
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import skippable_frame
 from litelog.errors import CorruptObjectError
-from litelog.layout import wal_key
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import WalSegment, decode_header
 from litelog.restore.journal import VerifiedWal
-from litelog.wal_segment import WalSegment, decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from litelog.position import Position
+    from litelog.objects.position import Position
     from litelog.restore.journal import Journal
     from litelog.restore.segment_files import SegmentFiles
 

@@ -6,14 +6,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError, StoreError
-from litelog.position import Position, generation
-from litelog.wal_segment import LASTING_SEGMENTS, may_be_remnant
+from litelog.objects.position import Position, generation
+from litelog.objects.wal_segment import LASTING_SEGMENTS, may_be_remnant
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
     from litelog.errors import LitelogError
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.stores.replica_client import ReplicaClient
 
 
 class LetGoError(NothingToRestoreError):

@@ -5,30 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from litelog import wal_segment
 from litelog.errors import CorruptionError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
-from litelog.frame_table import Marks
-from litelog.layout import wal_key
-from litelog.position import generation
+from litelog.objects import wal_segment
+from litelog.objects.frame_table import Marks
+from litelog.objects.layout import wal_key
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HeaderReader
 from litelog.restore.donors import NoDonorError
 from litelog.restore.substitutes import Substitutes
-from litelog.sealed_frames import decode_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.formats import Commit, LogFormat
-    from litelog.position import Position
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Position
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.restore.donors import Donors
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8
 """Header requests at a time: they are small, and wait on the store."""

@@ -7,27 +7,27 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine, crc32c
+from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptObjectError
 from litelog.formats import Expectation, FinishedTail
-from litelog.layout import wal_key
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import WalSegment
 from litelog.reading.wal_chain import check_run, expectation, next_link
 from litelog.restore.donors import NoDonorError
 from litelog.restore.stand_in import stand_in
-from litelog.wal_segment import WalSegment
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from litelog.formats import LogFormat, Scan
-    from litelog.position import Position
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
     from litelog.restore.donors import Donors
     from litelog.restore.history import Chunk
     from litelog.restore.planned import PlannedFile, RestorePlan
     from litelog.restore.run import Part, RunsWriter
     from litelog.restore.segment_files import SegmentFiles
-    from litelog.wal_segment import WalHeader
 
 UNKNOWN = ""
 """The digest in a Link behind an object that is lost: whatever the next one names is taken at its word."""

@@ -10,13 +10,12 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog.durability import sync_folder
 from litelog.errors import LitelogError, LockedError, OutputExistsError
-from litelog.event_fields import fields
-from litelog.linux_calls import exchange
-from litelog.private_files import find_owner
-from litelog.regular_files import open_regular
+from litelog.events import fields
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
+from litelog.system.files import exchange, sync_folder
+from litelog.system.private_files import find_owner
+from litelog.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -16,15 +15,16 @@ from litelog.errors import (
     ReplicaGapError,
     StoreError,
 )
-from litelog.event_fields import fields
-from litelog.layout import wal_key
+from litelog.events import fields
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import WalSegment
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_chain import check_run, expectation, link_behind_sealed, next_link
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
 from litelog.restore.mending import UNKNOWN, Mended, Mender, Work
 from litelog.restore.run import RunsWriter
-from litelog.wal_segment import WalSegment
 
 if TYPE_CHECKING:
     import threading
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from litelog.formats import LogFormat
-    from litelog.position import Position
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
-    from litelog.replica_client import ReplicaClient
     from litelog.restore.donors import Donors
     from litelog.restore.kept import KeptSegments
     from litelog.restore.planned import RestorePlan
     from litelog.restore.run import Part
     from litelog.restore.segment_files import SegmentFiles
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 

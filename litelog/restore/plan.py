@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.claim import Relation
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
-from litelog.layout import snapshot_key
-from litelog.position import generation
+from litelog.objects.claim import Relation
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
 from litelog.reading.wal_search import read_header
@@ -18,10 +18,10 @@ from litelog.restore.let_go import looks_taken
 from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.restore.donors import Donors
+    from litelog.stores.replica_client import ReplicaClient
 
 __all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_generation", "plan_history", "plan_restore"]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.position import Generation, Position
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation, Position
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generation_base import Base
-    from litelog.replica_client import WalSegmentInfo
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import WalSegmentInfo
 
 
 @dataclass(frozen=True, slots=True)

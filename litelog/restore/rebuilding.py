@@ -6,23 +6,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError
-from litelog.layout import sealed_key
-from litelog.position import Position, generation
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import Position, generation
+from litelog.objects.sealed_segment import read_footer
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_base import Base
 from litelog.reading.pieces import Pieces, missing_piece
-from litelog.sealed_segment import read_footer
-from litelog.snapshot import Snapshot
-from litelog.snapshot_entries import make_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
-    from litelog.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
 
 
 def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> Pieces:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from litelog.compression import MAX_FRAME_BYTES
+from litelog.codec.lz4_frames import MAX_FRAME_BYTES
 from litelog.errors import CorruptObjectError
-from litelog.linux_calls import begin_write_back
+from litelog.system.files import begin_write_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.formats import Expectation, LogFormat, Scan
-    from litelog.position import Position
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
 
 WINDOW_BYTES = 2 << 20
 """How much is gathered before it is scanned and written: it is still in the processor's cache, and few commits cross

@@ -13,18 +13,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine, crc32c
-from litelog.compression import xxh32
+from litelog.codec.checksum import combine, crc32c
+from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
 from litelog.formats import Expectation
-from litelog.linux_calls import begin_write_back
-from litelog.position import generation
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import SealedRun, check_run, decode_run
 from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
 from litelog.restore.journal import Verified
 from litelog.restore.pieces import Piece
 from litelog.restore.run import Part
-from litelog.sealed_frames import SealedRun, check_run, decode_run
+from litelog.system.files import begin_write_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat, Scan
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.sealed_segment import SealedFooter
     from litelog.restore.journal import Journal
     from litelog.restore.mending import Mended
     from litelog.restore.planned import SealedPiece
     from litelog.restore.sealed_mending import SealedMender
     from litelog.restore.segment_files import SegmentFiles
-    from litelog.sealed_segment import SealedFooter
+    from litelog.stores.replica_client import ReplicaClient
 
 GROUP_BYTES = 4 << 20
 """What one ranged GET brings of a sealed segment, about; more where a commit is larger."""

@@ -7,7 +7,7 @@ import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.compression import xxh32
+from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptObjectError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.restore.donors import NoDonorError
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
+    from litelog.objects.sealed_segment import SealedFooter
     from litelog.restore.history import Chunk
     from litelog.restore.planned import SealedPiece
     from litelog.restore.substitutes import Substitutes
-    from litelog.sealed_segment import SealedFooter
 
 
 class SealedMender:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine, crc32c
+from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError
 from litelog.formats import Expectation
+from litelog.objects.wal_segment import WalHeader
 from litelog.restore.donors import NoDonorError
-from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import Commit, LogFormat, Scan
-    from litelog.frame_table import Marks
-    from litelog.position import Position
-    from litelog.replica_client import WalSegmentInfo
+    from litelog.objects.claim import Claim
+    from litelog.objects.frame_table import Marks
+    from litelog.objects.position import Position
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.restore.donors import Donors
     from litelog.restore.lookup import Lookup
-    from litelog.sealed_segment import SealedFooter
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import WalSegmentInfo
 
 
 def stand_in(

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import CorruptionError, StoreError
-from litelog.event_fields import fields
-from litelog.layout import wal_key
-from litelog.position import Position, generation
+from litelog.events import fields
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.restore.donors import NoDonorError
 from litelog.restore.history import Chunk
@@ -20,10 +20,10 @@ from litelog.restore.history import Chunk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.restore.donors import Donors
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader, WalSegment
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from litelog.retention.removal import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Generation
     from litelog.retention.removal import Removal
+    from litelog.stores.replica_client import ReplicaClient
 
 AT_ONCE = 100
 """How many snapshots or sealed segments one request deletes: within it, stores keep no order, and none is needed."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.position import generation
+from litelog.objects.position import generation
 
 if TYPE_CHECKING:
-    from litelog.position import Generation
-    from litelog.replica_client import IndexedInfo, WalSegmentInfo
-    from litelog.snapshot import Snapshot
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
+    from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
-from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
-from litelog.layout import snapshot_key
-from litelog.position import Position, generation
+from litelog.objects import snapshot as snapshots
+from litelog.objects.claim import Relation
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_choice import find_latest, read_claims
 from litelog.reading.wal_search import read_header
@@ -17,11 +17,11 @@ from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
-    from litelog.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
     from litelog.retention.facts import Drop
-    from litelog.snapshot import Snapshot
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
 
 
 class Gathering:

@@ -7,14 +7,14 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from litelog.position import Position
+from litelog.objects.position import Position
+from litelog.objects.wal_segment import LASTING_SEGMENTS
 from litelog.retention.removal import Kind, Removal, Why
-from litelog.wal_segment import LASTING_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
     from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts
 
 LASTING = 1 << 62

@@ -22,14 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from litelog.layout import snapshot_key
-from litelog.position import Position
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position
 from litelog.retention.cut import choose_cut
 from litelog.retention.needs import Needs
 from litelog.retention.removal import Kind, Removal, Why
 
 if TYPE_CHECKING:
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
     from litelog.retention.cut import Cause
     from litelog.retention.facts import ReplicaFacts
     from litelog.retention.policy import RetentionPolicy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from litelog.layout import sealed_key, snapshot_key, wal_key
+from litelog.objects.layout import sealed_key, snapshot_key, wal_key
 
 if TYPE_CHECKING:
-    from litelog.position import Generation, Position
+    from litelog.objects.position import Generation, Position
 
 
 class Kind(StrEnum):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from litelog.objects.snapshot import Snapshot
     from litelog.retention.facts import Drop
     from litelog.retention.policy import RetentionPolicy
-    from litelog.snapshot import Snapshot
 
 MAX_DROPS = 256
 """How many drops are remembered: with one for a 200th of max-age each, more than enough."""

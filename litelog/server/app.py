@@ -13,7 +13,6 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import ConfigError
-from litelog.quantities import parse_duration
 from litelog.server.barriers import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS, Barriers, TooManyWaitingError
 from litelog.server.guard import BARE, Guard
 from litelog.server.health import find_unhealthy, find_unready
@@ -23,6 +22,7 @@ from litelog.server.page_choice import choose, read_first
 from litelog.server.page_verdict import judge
 from litelog.server.report import SyncReport, UnreachedReport, escape
 from litelog.server.reporting import make_report
+from litelog.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator

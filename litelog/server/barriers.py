@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from litelog.replicator.barrier import Barrier
     from litelog.server.daemon import Daemon
-    from litelog.shipping.barrier import Barrier
 
 MAX_WAITING = 16
 MAX_WAIT_SECONDS = 600.0

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
-from litelog.event_fields import fields
+from litelog.events import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.clock import Clock
+    from litelog.replicator.status import NotReplicated, ReplicaStatus
     from litelog.server.daemon import Daemon, Rules
-    from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
+    from litelog.system.clock import Clock
 
 MEASURE_SECONDS = 1.0
 RETRY_SECONDS = 1.0

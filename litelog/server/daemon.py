@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from litelog.shipping.barrier import Barrier
-    from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
+    from litelog.replicator.barrier import Barrier
+    from litelog.replicator.status import NotReplicated, ReplicaStatus
 
 
 class Daemon(Protocol):

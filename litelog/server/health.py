@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.quantities import format_duration, format_size
+from litelog.replicator.task import Phase
 from litelog.server.report import Reason
-from litelog.shipping.replica_task import Phase
+from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from litelog.replicator.status import NotReplicated, ReplicaStatus
     from litelog.server.board import Snapshot
     from litelog.server.daemon import Rules
-    from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
 
 NOT_REPLICATED = "not_replicated"
 """The kind of a reason: a log that the configuration means cannot be opened, or a folder of logs not looked into."""

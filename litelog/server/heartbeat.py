@@ -9,11 +9,11 @@ import urllib.request
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from litelog.event_fields import fields
-from litelog.registry import redact
+from litelog.events import fields
 from litelog.server.health import find_unready
 from litelog.server.report import HeartbeatReport
 from litelog.server.reporting import spell_time
+from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
     from litelog.server.board import Board

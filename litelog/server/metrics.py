@@ -13,24 +13,24 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from litelog.claim import Relation
-from litelog.histogram import BOUNDS, Durations
-from litelog.layout import Fencing
-from litelog.metered_store import KINDS
-from litelog.position import Position
+from litelog.objects.claim import Relation
+from litelog.objects.layout import Fencing
+from litelog.objects.position import Position
+from litelog.replicator.task import Phase
 from litelog.server.health import STOPPED, find_unhealthy, find_unready
 from litelog.server.report import escape
 from litelog.server.reporting import installed_version
-from litelog.shipping.replica_task import Phase
+from litelog.stores.metered_store import KINDS
+from litelog.system.histogram import BOUNDS, Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
+    from litelog.replicator.status import ReplicaStatus
     from litelog.server.board import Board, Snapshot
     from litelog.server.heartbeat import Heartbeat
-    from litelog.shipping.replica_status import ReplicaStatus
     from litelog.shipping.tallies import Tallies
 
 PAIR = ("log", "replica")

@@ -18,10 +18,10 @@ from urllib.parse import urlencode
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from litelog.quantities import format_duration, format_size
 from litelog.server.page_chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page_choice import MAX_FILTER
 from litelog.server.page_verdict import State, find_verdict, rank
+from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence

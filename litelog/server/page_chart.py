@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from litelog.quantities import format_duration, format_size
+from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

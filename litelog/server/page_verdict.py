@@ -12,8 +12,8 @@ from litelog.server.health import NOT_REPLICATED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from litelog.replicator.status import ReplicaStatus
     from litelog.server.report import Reason
-    from litelog.shipping.replica_status import ReplicaStatus
 
 
 class Level(Enum):

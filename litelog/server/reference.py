@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from litelog.event_fields import EVENTS
+from litelog.events import EVENTS
 from litelog.server.metrics import SPECS
 from litelog.server.report import PARTS
 

@@ -22,9 +22,9 @@ from litelog.server.report import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+    from litelog.replicator.status import ReplicaStatus
     from litelog.server.board import Board, Snapshot
     from litelog.server.report import HeartbeatReport
-    from litelog.shipping.replica_status import ReplicaStatus
     from litelog.shipping.tallies import Tallies
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
-from litelog.clock import SystemClock
 from litelog.config.serving import DEFAULT_ADDR, OFF
 from litelog.errors import ConfigError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.server.address import Address, ListenError, listen
 from litelog.server.board import Board
 from litelog.server.daemon import Rules
 from litelog.server.heartbeat import Heartbeat
 from litelog.server.token_file import TokenFile
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     import socket

@@ -9,8 +9,8 @@ import stat
 import threading
 
 from litelog.errors import ConfigError
-from litelog.event_fields import fields
-from litelog.regular_files import open_regular
+from litelog.events import fields
+from litelog.system.regular_files import open_regular
 
 MIN_CHARACTERS = 16
 MAX_BYTES = 4096

@@ -6,19 +6,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
+from litelog.objects import wal_segment
+from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.preparation import Prepared
-from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.log.place import Place
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.finished_files import FinishedFiles
     from litelog.shipping.first_contact import Contacted, FirstContact
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.system.clock import Clock
 
 
 class Absence:

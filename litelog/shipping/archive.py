@@ -14,9 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from litelog.errors import FencedError, LitelogError, SourceError, StoreError, release
-from litelog.event_fields import fields
-from litelog.layout import snapshot_key
-from litelog.position import generation
+from litelog.events import fields
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import generation
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, finished_by
 from litelog.shipping.back_off import BackOff, describe_wait, needs_help
 from litelog.shipping.clearing import Clearing
@@ -31,12 +31,12 @@ from litelog.shipping.wal_bytes import find_finished
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
     from litelog.log.place import Place
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.shipping.pair import Pair
-    from litelog.snapshot import Snapshot
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader
 
 _logger = logging.getLogger(__name__)
 

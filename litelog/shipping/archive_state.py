@@ -7,18 +7,18 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.decoding import parse_json
-from litelog.event_fields import fields as event_fields
-from litelog.position import generation
-from litelog.private_files import LIMITS
+from litelog.codec.decoding import parse_json
+from litelog.codec.typed_fields import build
+from litelog.events import fields as event_fields
+from litelog.objects.position import generation
+from litelog.objects.snapshot_entries import SnapshotEntry  # noqa: TC001
 from litelog.retention.facts import Drop  # noqa: TC001 - ``build`` looks for both
-from litelog.snapshot_entries import SnapshotEntry  # noqa: TC001
-from litelog.typed_fields import build
+from litelog.system.private_files import LIMITS
 
 _logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.wal_segment import WalHeader
 
 
 @dataclass(frozen=True, slots=True)

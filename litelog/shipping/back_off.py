@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
-from litelog.event_fields import is_worth_saying as is_worth_saying  # noqa: PLC0414 - whoever backs off asks it here
+from litelog.events import is_worth_saying as is_worth_saying  # noqa: PLC0414 - whoever backs off asks it here
 
 if TYPE_CHECKING:
     from random import Random

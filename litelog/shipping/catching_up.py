@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import CorruptionError, NotFoundError
 from litelog.formats import FinishedTail
-from litelog.layout import wal_key
 from litelog.log.place import Place, make_run
-from litelog.position import Position, generation
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_base import list_generation, read_snapshot
 from litelog.reading.wal_cursor import describe_sealed
@@ -22,14 +22,14 @@ from litelog.shipping.tally import add_to_tallies
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.pair import Source
     from litelog.shipping.replica_state import ReplicaState
     from litelog.shipping.tally import IndexTally
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalSegment
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.system.clock import Clock
 
 
 class _UnlikeError(Exception):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.errors import SourceError, StoreError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.retention.facts import Drop
 from litelog.retention.trimming import first_kept, note_drop
 from litelog.shipping.back_off import needs_help
@@ -23,10 +23,10 @@ from litelog.shipping.pruning import Pruner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ArchiveState, Covered
     from litelog.shipping.pair import Pair
-    from litelog.snapshot import Snapshot
 
 _logger = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from litelog.position import Position, generation
+from litelog.objects.position import Position, generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from litelog.replica_client import ReplicaClient
     from litelog.shipping.archive_state import Covered
+    from litelog.stores.replica_client import ReplicaClient
 
 
 def delete_covered(client: ReplicaClient, covered: Covered, may_go_on: Callable[[], bool]) -> tuple[int, bool]:

@@ -15,25 +15,25 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import snapshot, wal_segment
 from litelog.errors import CorruptObjectError, ExistsError, FencedError, NotFoundError, StoreError
-from litelog.layout import CLAIMS, Fencing, claim_key
-from litelog.object_store import NotOfferedError
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects import snapshot, wal_segment
+from litelog.objects.layout import CLAIMS, Fencing, claim_key
+from litelog.objects.position import Position, generation
+from litelog.objects.wal_segment import WalHeader
 from litelog.reading.checked_read import READS
 from litelog.reading.lineage import find_newer, find_tip, read_claim, read_forward
-from litelog.store_trial import NotCreateOnlyError
-from litelog.wal_segment import WalHeader
+from litelog.stores.object_store import NotOfferedError
+from litelog.stores.trial import NotCreateOnlyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
-    from litelog.position import ClaimName
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import ClaimName
     from litelog.reading.lineage import Tip
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 GRACE_SECONDS = 3600.0
 """How long a WAL segment is kept at least, whatever retention says: who was suspended for longer knows nothing."""

@@ -14,10 +14,10 @@ from litelog.log.source import GROWTH_BYTES, SegmentNames
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat, Scan
     from litelog.log.source import OpenSegment
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.system.clock import Clock
 
 PROBE_BYTES = 64 << 10
 """How much of a log segment is read at first to see whether it holds a whole commit."""

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, cast
 
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
-from litelog.frame_table import Marks
-from litelog.position import Position, generation
-from litelog.sealing import FinishedSegment, Sealing
+from litelog.objects.frame_table import Marks
+from litelog.objects.position import Position, generation
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.shipping.finished_files import UNFIT, FinishedFiles, UnfitError, holds
 from litelog.shipping.listener import Sealed
 from litelog.shipping.marks import NO_MARKS
 from litelog.shipping.sealer import TakenError, read_sealed_footer
 from litelog.shipping.sealing_job import SealingJob, Turns, UnderWayError
-from litelog.snapshot_entries import SnapshotEntry, make_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Executor
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.formats import LogFormat, Scan
     from litelog.log.place import Place
     from litelog.log.source import OpenSegment
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Listener
     from litelog.shipping.pair import Source
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 PARALLELISM = 4
 """Log segments that are sealed side by side, where their format numbers them by itself."""

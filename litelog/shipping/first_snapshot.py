@@ -7,33 +7,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import snapshot
-from litelog.claim import Relation
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError
-from litelog.layout import sealed_key
 from litelog.log.place import Place
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects import snapshot
+from litelog.objects.claim import Relation
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import Position, generation
+from litelog.objects.sealed_segment import read_footer
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_cursor import describe
 from litelog.reading.wal_search import read_header
-from litelog.sealed_segment import read_footer
 from litelog.shipping.finished_files import UnfitError
 from litelog.shipping.proof import find_lost_indexes
 from litelog.shipping.snapshots import find_snapshot
-from litelog.snapshot import Snapshot
-from litelog.snapshot_entries import make_entry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.lineage import Tip
-    from litelog.replica_client import IndexedInfo, ReplicaClient
     from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.replica_state import ReplicaState
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from litelog.log.source import SegmentNames
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
     from litelog.log.place import Place
+    from litelog.system.clock import Clock
 
 LOOK_SECONDS = 1.0
 """How often a log is looked at that changes, or whose replicas are behind."""

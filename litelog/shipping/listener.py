@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.position import Position, generation
+from litelog.objects.position import Position, generation
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.verify.anomaly import Anomaly
     from litelog.verify.scrubbing import Verified
-    from litelog.wal_segment import WalHeader
 
 
 @dataclass(frozen=True, slots=True)

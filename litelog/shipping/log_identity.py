@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.errors import CorruptionError, OtherLogError, SourceMissingError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.reading.wal_cursor import describe_sealed
 
 if TYPE_CHECKING:
     from random import Random
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.lineage import Tip
-    from litelog.replica_client import ReplicaClient
     from litelog.shipping.pair import Source
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from litelog.frame_table import Marks
+from litelog.objects.frame_table import Marks
 
 if TYPE_CHECKING:
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.wal_segment import WalHeader
 
 NO_MARKS = Marks((), (), exact=False)
 

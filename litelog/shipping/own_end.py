@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import wal_segment
 from litelog.errors import CorruptObjectError
 from litelog.log.identity import ShippedEnd, find_checksum
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects import wal_segment
+from litelog.objects.position import Position, generation
+from litelog.objects.wal_segment import WalHeader
 from litelog.reading.generation_choice import Extent
 from litelog.reading.lineage import Tip, find_tip, read_forward
 from litelog.shipping.replica_state import OwnEnd
-from litelog.wal_segment import WalHeader
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.log.place import Place
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.shipping.pair import Source
     from litelog.shipping.replica_state import ReplicaState
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 
 def find_own_end(source: Source, client: ReplicaClient, clock: Clock, state: ReplicaState) -> OwnEnd | None:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog.claim import Claim, Relation
 from litelog.errors import CorruptObjectError, ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
-from litelog.event_fields import fields
-from litelog.layout import CLAIMS, Fencing, claim_key
+from litelog.events import fields
 from litelog.log.place import Place
-from litelog.position import generation, new_generation
+from litelog.objects import claim as claims
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.layout import CLAIMS, Fencing, claim_key
+from litelog.objects.position import generation, new_generation
 from litelog.reading.generation_base import LISTINGS
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from litelog.clock import Clock
     from litelog.log.identity import ShippedEnd
-    from litelog.object_store import Root, Rooted
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generation_choice import Extent
     from litelog.reading.lineage import Tip
-    from litelog.replica_client import ReplicaClient
     from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.pair import Source
     from litelog.shipping.replica_state import OwnEnd, StateFolder
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import Root, Rooted
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
     from litelog.shipping.listener import Listener
     from litelog.shipping.settings import Settings
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 
 def as_proposed(log_id: str) -> str:

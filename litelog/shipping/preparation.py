@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
-from litelog.compression import compress_frame, compress_frames, cut_frames
+from litelog.codec.lz4_frames import compress_frame, compress_frames, cut_frames
 from litelog.errors import LitelogError, SourceSyncError
-from litelog.wal_segment import WalHeader
+from litelog.objects import wal_segment
+from litelog.objects.wal_segment import WalHeader
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.log.follower import Follower
     from litelog.log.place import Place, Run
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.system.clock import Clock
 
 SIDE_BY_SIDE_BYTES = 4 << 20
 """Shorter runs are compressed where they are: on a busy machine other threads may start later than we are done."""

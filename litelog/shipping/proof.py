@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
-from litelog import wal_segment
 from litelog.errors import NotFoundError
-from litelog.layout import snapshot_key, wal_key, wal_prefix
-from litelog.position import Position, generation
+from litelog.objects import snapshot as snapshots
+from litelog.objects import wal_segment
+from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
+from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import READS
 from litelog.reading.generation_base import LISTINGS, list_generation
 from litelog.reading.lineage import read_claim
@@ -20,10 +20,10 @@ from litelog.shipping.tally import IndexTally
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.shipping.replica_state import ReplicaState
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 MAX_NAMED = 5
 """How many lost objects a message names."""

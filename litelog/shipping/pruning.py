@@ -6,22 +6,22 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, StoreError
-from litelog.event_fields import fields
-from litelog.quantities import format_size
+from litelog.events import fields
 from litelog.retention.deletion import delete_planned
 from litelog.retention.gathering import Gathering
 from litelog.retention.plan import plan_retention
 from litelog.shipping.back_off import needs_help
+from litelog.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.retention.facts import Drop
     from litelog.retention.policy import RetentionPolicy
     from litelog.retention.removal import Removal
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
 from litelog.errors import FencedError
-from litelog.position import Position
+from litelog.objects import claim as claims
+from litelog.objects.position import Position
 from litelog.retention.deletion import delete_planned
 from litelog.retention.gathering import Gathering
 from litelog.retention.plan import RetentionPlan, plan_retention
@@ -19,12 +19,12 @@ from litelog.shipping.replica_state import StateFolder, read_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.retention.policy import RetentionPolicy
     from litelog.shipping.archive_state import ArchiveState
     from litelog.shipping.replica_state import ReplicaState
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 PROOF_SECONDS = 30.0
 """How long a proof of ownership is relied on."""

@@ -13,13 +13,13 @@ from litelog.shipping.proof import describe_lost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.errors import CorruptObjectError
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.shipping.ownership import Owner
     from litelog.shipping.preparation import Prepared
     from litelog.shipping.state_keeper import StateKeeper
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 LOOK_SECONDS = 60.0
 """How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""

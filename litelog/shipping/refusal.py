@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import DivergedError, FencedError
-from litelog.layout import wal_key
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.finished_files import UnfitError, holds
@@ -16,11 +16,11 @@ from litelog.shipping.finished_files import UnfitError, holds
 if TYPE_CHECKING:
     from litelog.log.follower import Follower
     from litelog.log.place import Place
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.finished_files import FinishedFiles
     from litelog.shipping.preparation import Prepared
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalSegment
+    from litelog.stores.replica_client import ReplicaClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
 from litelog.errors import (
     DivergedError,
     FencedError,
@@ -14,10 +13,11 @@ from litelog.errors import (
     ReplicaGapError,
     StoreError,
 )
-from litelog.event_fields import fields
-from litelog.layout import snapshot_key
+from litelog.events import fields
 from litelog.log.follower import FolderReplacedError, GapError
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation
 from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.listener import Snapped
@@ -35,18 +35,18 @@ from litelog.shipping.wal_writer import WalWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.log.place import Place
-    from litelog.replica_client import ReplicaClient
-    from litelog.segment_feed import SegmentFeed
-    from litelog.segment_iterator import SegmentIterator
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.segment_feed import SegmentFeed
+    from litelog.reading.segment_iterator import SegmentIterator
     from litelog.shipping.listener import Listener
     from litelog.shipping.ownership import Owner
     from litelog.shipping.pair import Source, Workers
     from litelog.shipping.replica_state import ReplicaState, StateFolder
-    from litelog.snapshot import Snapshot
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

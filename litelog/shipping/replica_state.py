@@ -9,19 +9,19 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog import claim as claims
-from litelog.checksum import crc32c
-from litelog.clock import read_boot_id
+from litelog.codec.checksum import crc32c
+from litelog.codec.typed_fields import build
 from litelog.errors import LitelogError, LockedError
-from litelog.event_fields import fields as event_fields
+from litelog.events import fields as event_fields
 from litelog.log.identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
 from litelog.log.place import CHECKED_BYTES, Place
 from litelog.log.replicated import STATE_FILE as FILE
 from litelog.log.replicated import read_checked
-from litelog.position import Position
-from litelog.private_files import make_private, open_lock, write_private
+from litelog.objects import claim as claims
+from litelog.objects.position import Position
 from litelog.shipping.tally import IndexTally  # noqa: TC001 - ``build`` looks for it
-from litelog.typed_fields import build
+from litelog.system.clock import read_boot_id
+from litelog.system.private_files import make_private, open_lock, write_private
 
 if TYPE_CHECKING:
     from types import TracebackType

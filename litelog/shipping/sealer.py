@@ -8,26 +8,26 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, DivergedError, ExistsError, NotFoundError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.formats import Expectation
-from litelog.layout import sealed_key
 from litelog.log.source import SegmentNames
-from litelog.position import Generation, generation
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import Generation, generation
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.sealed_segment import SealedFooter, read_footer
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.checked_read import read_checked
-from litelog.sealed_segment import SealedFooter, read_footer
-from litelog.sealing import FinishedSegment, Sealing
 from litelog.shipping.marks import NO_MARKS
 from litelog.shipping.wal_bytes import WalBytes
-from litelog.snapshot_entries import SnapshotEntry, make_entry
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.frame_table import Marks
-    from litelog.replica_client import ReplicaClient
-    from litelog.sealing import Read
+    from litelog.objects.claim import Claim
+    from litelog.objects.frame_table import Marks
+    from litelog.objects.sealed_encoding import Read
     from litelog.shipping.archive_state import ShippedSegment
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.fencing import GRACE_SECONDS
-from litelog.wal_segment import MAX_LENGTH_BYTES
 
 
 class SnapshotPolicy(StrEnum):

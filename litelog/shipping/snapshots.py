@@ -6,25 +6,25 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError, NotFoundError, UnknownVersionError
-from litelog.event_fields import fields
-from litelog.layout import snapshot_key
+from litelog.events import fields
 from litelog.log.source import SegmentNames
-from litelog.position import generation
+from litelog.objects import snapshot as snapshots
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.shipping.settings import SnapshotPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ShippedSegment
-    from litelog.snapshot import Snapshot
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import layout
-from litelog import snapshot as snapshots
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptionError, NotFoundError
-from litelog.position import generation
+from litelog.objects import claim as claims
+from litelog.objects import layout
+from litelog.objects import snapshot as snapshots
+from litelog.objects.position import generation
 from litelog.reading.checked_read import read_checked
 from litelog.shipping.fencing import require_claim
 from litelog.shipping.snapshots import find_snapshot
@@ -29,12 +29,12 @@ from litelog.verify.wal_read import WalReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectInfo, ObjectStore
-    from litelog.position import Generation
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.shipping.replica_state import ReplicaState
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
+    from litelog.stores.replica_client import ReplicaClient
     from litelog.verify.anomaly import Anomaly
 
 ROUNDS = 30

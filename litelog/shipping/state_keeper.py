@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from litelog.shipping.archive_state import write_state
 
 if TYPE_CHECKING:
-    from litelog.clock import Clock
     from litelog.shipping.archive import Archive
     from litelog.shipping.archive_state import ArchiveState
     from litelog.shipping.replica_state import ReplicaState, StateFolder
+    from litelog.system.clock import Clock
 
 SAVE_SECONDS = 1.0
 """How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""

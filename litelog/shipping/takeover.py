@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.position import ClaimName
+    from litelog.objects.position import ClaimName
 
 
 class Takeover:

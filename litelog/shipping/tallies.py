@@ -16,15 +16,15 @@ from litelog.errors import (
     SourceMissingError,
     StoreError,
 )
-from litelog.histogram import Histogram
-from litelog.metered_store import RequestMeter
+from litelog.stores.metered_store import RequestMeter
+from litelog.system.histogram import Histogram
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.errors import LitelogError
-    from litelog.histogram import Durations
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.system.clock import Clock
+    from litelog.system.histogram import Durations
 
 MAX_GENERATIONS = 20
 MAX_ERRORS = 10

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 
 if TYPE_CHECKING:
-    from litelog.position import Position
+    from litelog.objects.position import Position
 
 MAX_TALLIES = 256
 """How many log segments' WAL segments are counted. A snapshot, which ends their counting, is due after a hundred."""

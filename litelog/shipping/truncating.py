@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, LockedError
-from litelog.event_fields import fields, is_worth_saying
+from litelog.events import fields, is_worth_saying
 from litelog.log.disk import LocalDisk
 from litelog.log.replicated import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import Truncation
@@ -18,12 +18,12 @@ from litelog.shipping.pruning import MICROSECONDS, CautiousTime
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from litelog.clock import Clock
     from litelog.log.replicated import ReplicaSet
     from litelog.log.truncation import TruncationPolicy, Waiting
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.pair import Source
-    from litelog.snapshot import Snapshot
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 

@@ -6,19 +6,19 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import NotFoundError, ReplicaGapError
-from litelog.layout import wal_key
-from litelog.position import Generation, Position
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Generation, Position
 from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
 from litelog.shipping.archive_state import Opening, finished_by
 
 if TYPE_CHECKING:
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.archive_state import ShippedSegment
-    from litelog.wal_segment import WalSegment
+    from litelog.stores.replica_client import ReplicaClient
 
 
 class WalBytes:

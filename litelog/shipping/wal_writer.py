@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, ExistsError, LitelogError
 from litelog.log.follower import Follower
-from litelog.position import Position, generation
-from litelog.replica_client import WalSegmentInfo
-from litelog.segment_feed import SegmentFeed
+from litelog.objects.position import Position, generation
+from litelog.reading.segment_feed import SegmentFeed
 from litelog.shipping.absence import Absence
 from litelog.shipping.finished_files import FinishedFiles
 from litelog.shipping.listener import Shipped
@@ -20,21 +19,22 @@ from litelog.shipping.preparation import Preparation
 from litelog.shipping.refusal import adopt_own
 from litelog.shipping.sealing_job import UnderWayError
 from litelog.shipping.tally import add_to_tallies
+from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from litelog.claim import Claim
     from litelog.log.place import Place
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.shipping.archive import Archive
     from litelog.shipping.first_contact import FirstContact
     from litelog.shipping.pair import Pair
     from litelog.shipping.preparation import Prepared
     from litelog.shipping.put_checks import PutChecks
     from litelog.shipping.state_keeper import StateKeeper
-    from litelog.snapshot_entries import SnapshotEntry
-    from litelog.wal_segment import WalHeader
 
 _AHEAD = 3
 """Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""

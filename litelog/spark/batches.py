@@ -8,7 +8,7 @@ import numpy as np
 
 from litelog.errors import ConfigError
 from litelog.formats.commit_batch import CommitGatherer
-from litelog.position import epoch_of
+from litelog.objects.position import epoch_of
 from litelog.spark.schema import arrow_schema
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from litelog.compression import keep_freed_memory
+from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.errors import LitelogError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.spark.batches import BatchBuilder
 from litelog.spark.formats import open_log_format
 from litelog.spark.local_reading import read_local

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from litelog.formats.litelog import LitelogFormat
-from litelog.registry import open_stored_format
+from litelog.stores.registry import open_stored_format
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from litelog.clock import SystemClock
 from litelog.errors import ConfigError, TruncatedError
 from litelog.formats.litelog import LitelogFormat, sequence_of
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentNames
 from litelog.spark.packing import Item, LocalItem
 from litelog.spark.partitions import LocalPiece
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat

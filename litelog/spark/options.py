@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
-from litelog.position import Generation
-from litelog.position import generation as parse_generation
+from litelog.objects.position import Generation
+from litelog.objects.position import generation as parse_generation
 from litelog.spark.spelling import parse_size_option
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 

@@ -12,10 +12,10 @@ from litelog.spark.partitions import LocalPiece, Part, Partition, SealedPiece, W
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.position import Position
+    from litelog.objects.position import Position
     from litelog.reading.wal_chain import Link
-    from litelog.replica_client import WalSegmentInfo
     from litelog.spark.partitions import Piece, PlannedLog
+    from litelog.stores.replica_client import WalSegmentInfo
 
 OPEN_COST_BYTES = 256 << 10
 """What opening an object costs, in bytes that are read in that time: so that many small ones are not one task's."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from litelog.position import Generation, Position
-from litelog.replica_client import WalSegmentInfo
-from litelog.snapshot_entries import SnapshotEntry
+from litelog.objects.position import Generation, Position
+from litelog.objects.snapshot_entries import SnapshotEntry
+from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator, Mapping
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
     from litelog.reading.wal_chain import Link
     from litelog.spark.options import Mode, Range
 

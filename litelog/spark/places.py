@@ -9,23 +9,23 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from litelog.clock import SystemClock
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.formats.litelog import LitelogFormat
-from litelog.layout import CLAIMS, GENERATIONS
 from litelog.log.source import SegmentNames
-from litelog.registry import local_folder, redact, scheme_of
-from litelog.retrying_store import RetryingStore
+from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.spark.formats import open_log_format
 from litelog.spark.options import Mode, is_pattern
 from litelog.spark.stores import kept_store
+from litelog.stores.registry import local_folder, redact, scheme_of
+from litelog.stores.retrying_store import RetryingStore
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
     from litelog.spark.options import ReadOptions
+    from litelog.stores.object_store import ObjectStore
 
 _BEHIND = "\U0010ffff"
 """Sorts behind all names in a folder."""

@@ -11,30 +11,30 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from litelog.claim import open_claimed_format
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
-from litelog.event_fields import fields
+from litelog.events import fields
+from litelog.objects.claim import open_claimed_format
 from litelog.reading.generation_choice import find_claim, open_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
-from litelog.registry import redact
 from litelog.spark.formats import open_log_format
 from litelog.spark.local_planning import local_items
 from litelog.spark.packing import Item, SealedItem, WalItem, pack
 from litelog.spark.partitions import Plan, PlannedLog, SealedPiece
 from litelog.spark.places import find_places, log_format_of
 from litelog.spark.stores import open_client
+from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.pieces import Pieces
-    from litelog.replica_client import WalSegmentInfo
-    from litelog.snapshot_entries import SnapshotEntry
     from litelog.spark.options import ReadOptions
     from litelog.spark.places import Place
+    from litelog.stores.replica_client import WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
 

@@ -12,33 +12,33 @@ from itertools import groupby
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
-from litelog.claim import Claim, Relation
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, StoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, segment_name
-from litelog.frame_table import Marks
-from litelog.position import Position, generation, new_generation
+from litelog.objects import snapshot as snapshots
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.frame_table import Marks
+from litelog.objects.position import Position, generation, new_generation
+from litelog.objects.sealed_decoding import decode_run
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.checked_read import read_checked
 from litelog.reading.lineage import find_newer, find_tip, newest_claims, read_claim
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import open_sealed
-from litelog.sealed_frames import decode_run
-from litelog.sealing import FinishedSegment, Sealing
 from litelog.shipping.fencing import close_below
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.wal_bytes import WalBytes, list_index, read_segment
-from litelog.snapshot import Snapshot
-from litelog.snapshot_entries import SnapshotEntry, make_entry
 from litelog.spark.write_plan import NothingToOverwriteError, OvertakenError, claim_first
 from litelog.spark.written import Carrier, put_sealed, renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.clock import Clock
-    from litelog.replica_client import ReplicaClient
     from litelog.spark.write_plan import WritePlan
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 PARALLELISM = 4
 """Log segments that are numbered anew side by side; each is in memory."""

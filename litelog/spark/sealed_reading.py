@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine
+from litelog.codec.checksum import combine
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -22,11 +22,11 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
-from litelog.position import generation
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import check_scan, decode_frames
 from litelog.reading.checked_read import read_checked
 from litelog.reading.prefetch import ahead
 from litelog.reading.sealed_stream import FETCH_BYTES, WHOLE_BYTES, open_sealed
-from litelog.sealed_frames import check_scan, decode_frames
 from litelog.spark.formats import scan_columns
 from litelog.spark.runs import CommitRun, Malformed, Run, cut_offsets, join
 from litelog.spark.salvage import salvage
@@ -37,7 +37,7 @@ from litelog.spark.task import AHEAD_BYTES, JOBS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from litelog.sealed_segment import SealedFooter
+    from litelog.objects.sealed_segment import SealedFooter
     from litelog.spark.partitions import SealedPiece
     from litelog.spark.task import Task
 

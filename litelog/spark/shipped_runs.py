@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.reading.sealed_stream import FETCH_BYTES
-from litelog.wal_segment import MAX_LENGTH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.sealed_segment import SealedFooter
+    from litelog.objects.sealed_segment import SealedFooter
     from litelog.spark.options import Range
     from litelog.spark.partitions import SealedPiece
 

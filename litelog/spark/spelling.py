@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
-from litelog.quantities import parse_size
+from litelog.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store, scheme_of
-from litelog.retrying_store import RetryingStore
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store, scheme_of
+from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 MAX_OPEN = 32
 """Stores that a worker keeps: making a client costs more than a request."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from litelog.clock import SystemClock
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, StoreError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.spark.options import is_pattern
 from litelog.spark.packing import pack
 from litelog.spark.places import find_places, full_name
@@ -21,17 +20,18 @@ from litelog.spark.stream_plan import step_items, until
 from litelog.spark.stream_start import find_begin, find_end
 from litelog.spark.stream_steps import Budget, choose
 from litelog.spark.stream_tail import Tail
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from litelog.position import Position
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.position import Position
     from litelog.spark.packing import Item
     from litelog.spark.partitions import Partition
     from litelog.spark.places import Place
     from litelog.spark.stream_options import StreamOptions
     from litelog.spark.stream_steps import Step
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 

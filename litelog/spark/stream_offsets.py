@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, UnknownVersionError
-from litelog.position import MAX_INDEX, MAX_OFFSET, Position, generation
+from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Position, generation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

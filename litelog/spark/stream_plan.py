@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.claim import open_claimed_format
-from litelog.replica_client import WalSegmentInfo
+from litelog.objects.claim import open_claimed_format
 from litelog.spark.formats import open_log_format
 from litelog.spark.options import Range
 from litelog.spark.packing import Item, SealedItem, WalItem
 from litelog.spark.partitions import PlannedLog, SealedPiece
+from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from litelog.claim import Claim
-    from litelog.position import Position
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
     from litelog.spark.options import ReadOptions
     from litelog.spark.places import Place
     from litelog.spark.stream_offsets import LogOffset

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.claim import open_claimed_format
 from litelog.errors import NothingToRestoreError, TruncatedError
-from litelog.position import Position, generation
+from litelog.objects.claim import open_claimed_format
+from litelog.objects.position import Position, generation
 from litelog.reading.generation_choice import open_latest
 from litelog.reading.pieces import list_pieces
 from litelog.reading.replica_reader import ReplicaReader
@@ -18,11 +18,11 @@ from litelog.spark.stream_offsets import LogOffset
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
     from litelog.errors import LitelogError
+    from litelog.objects.claim import Claim
     from litelog.reading.pieces import Pieces
-    from litelog.replica_client import ReplicaClient
     from litelog.spark.stream_options import StreamStart
+    from litelog.stores.replica_client import ReplicaClient
 
 
 def find_end(client: ReplicaClient) -> LogOffset | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.position import Position
+from litelog.objects.position import Position
 from litelog.spark.stream_offsets import LogOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.wal_chain import Link
-    from litelog.snapshot_entries import SnapshotEntry
 
 
 @dataclass(frozen=True, slots=True)

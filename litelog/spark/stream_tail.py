@@ -13,8 +13,8 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
-from litelog.event_fields import fields
-from litelog.position import ClaimName, Position, epoch_of, generation
+from litelog.events import fields
+from litelog.objects.position import ClaimName, Position, epoch_of, generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import read_claim
 from litelog.reading.pieces import list_pieces
@@ -27,13 +27,13 @@ from litelog.spark.stream_steps import Step, behind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
+    from litelog.objects.wal_segment import WalHeader
     from litelog.reading.generation_base import Base
     from litelog.reading.pieces import Pieces
     from litelog.reading.wal_chain import Link
-    from litelog.replica_client import ReplicaClient, WalSegmentInfo
     from litelog.spark.stream_offsets import LogOffset
-    from litelog.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
 

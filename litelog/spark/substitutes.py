@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
-from litelog.event_fields import fields
-from litelog.position import Position
+from litelog.events import fields
+from litelog.objects.position import Position
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.unsealed import read_unsealed
@@ -17,8 +17,8 @@ from litelog.spark.task import AHEAD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.sealed_stream import SealedBatch
-    from litelog.snapshot_entries import SnapshotEntry
     from litelog.spark.task import Task
 
 _logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.formats.raw import RawFormat
 from litelog.spark.options import Mode
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
     from litelog.spark.partitions import PlannedLog
+    from litelog.stores.replica_client import ReplicaClient
 
 AHEAD_BYTES = 64 << 20
 """What a task holds ahead of Spark at most, decompressed, but for one commit that is larger."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -18,8 +17,9 @@ from litelog.errors import (
     TruncatedError,
 )
 from litelog.formats import Expectation
-from litelog.layout import wal_key
-from litelog.position import MAX_OFFSET
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import MAX_OFFSET
 from litelog.reading.checked_read import read_checked
 from litelog.reading.pieces import list_pieces
 from litelog.reading.prefetch import ahead
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from litelog.formats.columns import Columns
-    from litelog.position import Position
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalSegment
     from litelog.reading.generation_base import Base
     from litelog.reading.wal_chain import Link
-    from litelog.replica_client import WalSegmentInfo
     from litelog.spark.partitions import WalPiece
     from litelog.spark.task import Task
-    from litelog.wal_segment import WalSegment
+    from litelog.stores.replica_client import WalSegmentInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,35 +21,35 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from litelog.claim import Claim, Relation, spark_owner
-from litelog.clock import SystemClock
 from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
-from litelog.layout import Fencing
 from litelog.log.source import SegmentNames
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation, new_generation
+from litelog.objects.claim import Claim, Relation, spark_owner
+from litelog.objects.layout import Fencing
+from litelog.objects.position import generation, new_generation
+from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip, newest_claims, read_claim
 from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_stream import open_sealed
-from litelog.registry import local_folder, open_store
-from litelog.retrying_store import RetryingStore
-from litelog.sealed_frames import decode_run
 from litelog.shipping.fencing import LostRaceError, close_below, create_claim, require_fencing
 from litelog.shipping.wal_bytes import read_segment
 from litelog.spark.written import Carrier
-from litelog.store_trial import StoreTrials, try_store
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import local_folder, open_store
+from litelog.stores.retrying_store import RetryingStore
+from litelog.stores.trial import StoreTrials, try_store
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.clock import Clock
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.lineage import Tip
-    from litelog.replica_client import ReplicaClient
-    from litelog.snapshot_entries import SnapshotEntry
     from litelog.spark.write_options import WriteOptions
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 FIRST_EPOCH = 1
 
@@ -184,8 +184,8 @@ def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
 
 
 def _sealed_epoch(client: ReplicaClient, claim: Claim, index: int) -> int:
+    from litelog.objects.snapshot_entries import make_entry  # noqa: PLC0415
     from litelog.shipping.sealer import read_sealed_footer  # noqa: PLC0415
-    from litelog.snapshot_entries import make_entry  # noqa: PLC0415
 
     return epoch_of_entry(client, make_entry(*read_sealed_footer(client, generation(claim.generation), index)))
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from litelog.clock import SystemClock
 from litelog.errors import LitelogError
-from litelog.event_fields import fields
+from litelog.events import fields
 from litelog.spark.publishing import discard, publish
 from litelog.spark.record_encoding import check_columns
 from litelog.spark.write_options import parse_write_options
 from litelog.spark.write_plan import WritePlan, open_client, plan_write
 from litelog.spark.written import SegmentWriter
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 

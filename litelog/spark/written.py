@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
 from litelog.formats.encoding import CHECKSUM_BYTES
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name
-from litelog.position import generation
-from litelog.sealing import FinishedSegment, Sealing
-from litelog.snapshot_entries import SnapshotEntry, make_entry
+from litelog.objects.position import generation
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.spark.record_encoding import COMMIT_BYTES, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor
 
-    from litelog.clock import Clock
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 SEGMENTS_OF_TASK = 1 << 20
 """How many sealed segments one attempt of a task may write: what lies between the indexes of two."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptionError, SourceError, SourceMissingError, StoreError
-from litelog.layout import parse_sealed
-from litelog.position import Position
-from litelog.regular_files import find_other_kind, open_regular
+from litelog.objects.layout import parse_sealed
+from litelog.objects.position import Position
+from litelog.system.regular_files import find_other_kind, open_regular
 from litelog.verify.anomaly import Anomaly, Kind
 from litelog.verify.survey import wal_between
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
-    from litelog.position import Generation
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.chain import ShippedSegment
     from litelog.verify.findings import Findings
     from litelog.verify.pool import OrderedPool

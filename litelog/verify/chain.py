@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import StoreError
-from litelog.layout import wal_key
-from litelog.position import Position
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position
 from litelog.reading.beginning import never_began
 from litelog.verify.anomaly import Kind
 from litelog.verify.survey import wal_between
@@ -19,10 +19,10 @@ from litelog.verify.wal_checks import State, WalChecks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from litelog.snapshot import Snapshot
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.wal_segment import WalHeader
     from litelog.verify.wal_checks import Subject, Tools
     from litelog.verify.wal_read import WalRead
-    from litelog.wal_segment import WalHeader
 
 
 @dataclass(frozen=True, slots=True)

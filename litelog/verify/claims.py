@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
 from litelog.errors import NotFoundError, StoreError
-from litelog.layout import claim_key, parse_claim, wal_prefix
-from litelog.position import Generation, Position, epoch_of, generation
+from litelog.objects import claim as claims
+from litelog.objects.layout import claim_key, parse_claim, wal_prefix
+from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.reading.checked_read import READS
 from litelog.verify.anomaly import Kind
 from litelog.verify.survey import read_whole
@@ -17,8 +17,8 @@ from litelog.verify.survey import read_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
+    from litelog.objects.claim import Claim
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Findings
 
 FIRST_EPOCH = 1

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.claim import Relation
-from litelog.clock import SystemClock
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
-from litelog.layout import snapshot_prefix, wal_key, wal_prefix
-from litelog.position import Generation, Position, epoch_of, generation
+from litelog.objects.claim import Relation
+from litelog.objects.layout import snapshot_prefix, wal_key, wal_prefix
+from litelog.objects.position import Generation, Position, epoch_of, generation
+from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import generation_choice as reading
 from litelog.reading.checked_read import read_checked
 from litelog.reading.generation_choice import latest
+from litelog.system.clock import SystemClock
 from litelog.verify.against import Comparer, HeldSegment, LocalLog
 from litelog.verify.anomaly import Anomalies, Kind, anomaly_of
 from litelog.verify.chain import Chain, Extent
@@ -32,15 +33,14 @@ from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.survey import Held, read_whole, survey, survey_generation, wal_between
 from litelog.verify.wal_checks import Subject, Tools
 from litelog.verify.wal_read import WalReader
-from litelog.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from litelog.claim import Claim
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
+    from litelog.objects.claim import Claim
+    from litelog.stores.object_store import ObjectStore
+    from litelog.system.clock import Clock
     from litelog.verify.against import Comparison
     from litelog.verify.chain import ShippedSegment
     from litelog.verify.claims import Claims

@@ -6,16 +6,16 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, StoreError
-from litelog.position import generation
+from litelog.objects.position import generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.frame_table import Marks
-    from litelog.position import Generation
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.frame_table import Marks
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.verify.sealed_read import SealedReader
-    from litelog.wal_segment import WalHeader
 
 
 class MarkChecks:

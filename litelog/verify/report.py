@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
     from litelog.verify.against import Comparison
     from litelog.verify.anomaly import Anomaly
     from litelog.verify.chain import Extent

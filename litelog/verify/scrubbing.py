@@ -12,22 +12,22 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from litelog.codec.typed_fields import build
 from litelog.errors import LitelogError
-from litelog.event_fields import fields
-from litelog.private_files import read_json, write_private
-from litelog.typed_fields import build
+from litelog.events import fields
+from litelog.stores.throttled_store import ThrottledStore
+from litelog.system.private_files import read_json, write_private
 from litelog.verify.execution import verify
 from litelog.verify.findings import VerifyStoppedError, Watch
-from litelog.verify.throttled_store import ThrottledStore
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from litelog.clock import Clock
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
+    from litelog.system.clock import Clock
     from litelog.verify.anomaly import Anomaly
     from litelog.verify.execution import Acknowledged
 

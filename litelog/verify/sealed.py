@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import StoreError
-from litelog.layout import parse_sealed, sealed_key
-from litelog.snapshot_entries import SnapshotEntry
+from litelog.objects.layout import parse_sealed, sealed_key
+from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.verify.anomaly import Kind
 from litelog.verify.sealed_read import SealedRead
 from litelog.verify.survey import sealed_of
@@ -14,10 +14,10 @@ from litelog.verify.survey import sealed_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
-    from litelog.position import Generation, Position
-    from litelog.snapshot import Snapshot
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation, Position
+    from litelog.objects.snapshot import Snapshot
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Findings
     from litelog.verify.pool import OrderedPool
     from litelog.verify.sealed_read import SealedReader

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine
+from litelog.codec.checksum import combine
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.formats import Expectation
-from litelog.layout import sealed_key
-from litelog.object_store import ByteRange
+from litelog.objects.layout import sealed_key
+from litelog.objects.sealed_decoding import check_run, decode_frames
+from litelog.objects.sealed_segment import read_footer
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.checked_read import READS, read_checked
-from litelog.sealed_frames import check_run, decode_frames
-from litelog.sealed_segment import read_footer
-from litelog.snapshot_entries import SnapshotEntry, make_entry
+from litelog.stores.object_store import ByteRange
 from litelog.verify.anomaly import Anomaly, anomaly_of
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
-    from litelog.position import Generation
-    from litelog.sealed_segment import SealedFooter
+    from litelog.objects.position import Generation
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.scope import Scope
 
 

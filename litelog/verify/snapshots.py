@@ -7,10 +7,10 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog import snapshot as snapshots
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError
-from litelog.layout import snapshot_key
-from litelog.position import Position
+from litelog.objects import snapshot as snapshots
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position
 from litelog.reading.checked_read import READS, read_checked
 from litelog.verify.anomaly import Kind, anomaly_of
 from litelog.verify.survey import Held, read_whole, snapshots_of
@@ -18,11 +18,11 @@ from litelog.verify.survey import Held, read_whole, snapshots_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
-    from litelog.position import Generation
-    from litelog.snapshot import Snapshot
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Findings, Formats
 
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog import layout
 from litelog.errors import StoreError
-from litelog.object_store import MAX_OBJECT_BYTES, READ_BYTES
+from litelog.objects import layout
+from litelog.stores.object_store import MAX_OBJECT_BYTES, READ_BYTES
 from litelog.verify.anomaly import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.object_store import ObjectInfo, ObjectStore
-    from litelog.position import Generation, Position
+    from litelog.objects.position import Generation, Position
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
     from litelog.verify.anomaly import Anomalies
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.checksum import combine
-from litelog.layout import parse_claim, sealed_key, snapshot_key
-from litelog.position import Position, epoch_of
+from litelog.codec.checksum import combine
+from litelog.objects.layout import parse_claim, sealed_key, snapshot_key
+from litelog.objects.position import Position, epoch_of
 from litelog.reading.beginning import never_began
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.verify.anomaly import Kind
@@ -16,16 +16,16 @@ from litelog.verify.marks import MarkChecks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
-    from litelog.position import Generation
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.claims import ClaimReader
     from litelog.verify.findings import Findings, Formats
     from litelog.verify.sealed_read import SealedReader
     from litelog.verify.snapshots import Base
     from litelog.verify.wal_read import WalRead, WalReader
-    from litelog.wal_segment import WalHeader
 
 
 @dataclass(slots=True)

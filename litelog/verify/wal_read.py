@@ -6,25 +6,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog import wal_segment
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.formats import Expectation
-from litelog.layout import wal_key
-from litelog.object_store import ByteRange
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.reading.checked_read import READS, read_checked
 from litelog.reading.wal_chain import check_run
+from litelog.stores.object_store import ByteRange
 from litelog.verify.anomaly import Anomaly, Kind, anomaly_of
 from litelog.verify.survey import read_whole
-from litelog.wal_segment import MAX_HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import LogFormat, Scan
-    from litelog.object_store import ObjectStore
-    from litelog.position import Position
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.scope import Scope
-    from litelog.wal_segment import WalHeader, WalSegment
 
 PROBE_BYTES = 4 << 10
 """What is read for a header, where the contents are not; a longer one costs a second request."""

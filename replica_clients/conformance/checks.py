@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from litelog.object_store import ByteRange, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectStore
 
 THREADS = 8
 """Callers at once in the tests of concurrency: more than litelog has for one replica."""

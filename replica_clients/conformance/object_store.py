@@ -9,11 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
-from litelog.object_store import ByteRange, ObjectInfo
+from litelog.stores.object_store import ByteRange, ObjectInfo
 from replica_clients.conformance.checks import THREADS, Stream, assert_raises, fill, listed, read
 
 if TYPE_CHECKING:
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 NO_KEYS = ("", ".", "..", "/", "/a", "a/", "a//b", "../a", "a/../../b", "a/./b", "a/..", "a\0b")
 

@@ -7,16 +7,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
-from litelog.layout import claim_key, sealed_key, snapshot_key, wal_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import ClaimName, Generation, Position
-from litelog.replica_client import IndexedInfo, WalSegmentInfo
+from litelog.objects.layout import claim_key, sealed_key, snapshot_key, wal_key
+from litelog.objects.position import ClaimName, Generation, Position
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 from replica_clients.conformance.checks import THREADS, Stream, assert_raises, fill, foreign_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
 
 OLDER = Generation("0000000100000000")
 NEWER = Generation("00000002ffffffff")

@@ -17,8 +17,8 @@ from uuid import UUID
 import click
 from measuring import Finding, Report, bench_folder, measure, ratios
 
-from litelog.checksum import crc32c
-from litelog.compression import keep_freed_memory
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
 from litelog.log.piece import LARGE_PIECE_BYTES

@@ -28,14 +28,14 @@ from measuring import (
     sync_tree,
 )
 
-from litelog.claim import Claim, Relation
 from litelog.formats.litelog import LitelogFormat, segment_name
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.reading.generation_base import Base
 from litelog.restore.lookup import ReplicaLookup
 from litelog.restore.plan import Target, plan_restore
-from litelog.snapshot import Snapshot
-from litelog.snapshot_entries import SnapshotEntry
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 
 RESTORE, PIPE, TWO = "litelog restore", "lz4 -d | dd conv=fsync", "lz4 -d, two processes"

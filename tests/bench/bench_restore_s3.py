@@ -38,8 +38,8 @@ from measuring import (
     sync_tree,
 )
 
-from litelog.layout import wal_key
-from litelog.position import Position
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,8 +15,8 @@ from measuring import Finding, Report, bench_folder, measure, milliseconds
 from slow_gets import register
 
 from litelog.formats.lines import LinesFormat
-from litelog.object_store import ObjectReplicaClient
 from litelog.spark import session
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.unit.replica_builder import GenerationBuilder, ReplicaBuilder
 

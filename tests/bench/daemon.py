@@ -22,7 +22,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Shipped
 
 WAIT_SECONDS = 120.0
@@ -127,7 +127,7 @@ class _Teller:
 def main(work: Path, logs: tuple[str, ...], sync_interval: str) -> None:
     import counted_store
 
-    from litelog.compression import keep_freed_memory
+    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.config import make_config
     from litelog.replicator import Replicator
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litelog import claim as claims
-from litelog import snapshot as snapshots
-from litelog.claim import Claim, Relation
-from litelog.layout import snapshot_key, wal_key
-from litelog.position import Position, new_generation
-from litelog.registry import open_store
-from litelog.snapshot import Snapshot
-from litelog.snapshot_entries import SnapshotEntry
+from litelog.objects import claim as claims
+from litelog.objects import snapshot as snapshots
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.layout import snapshot_key, wal_key
+from litelog.objects.position import Position, new_generation
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import SnapshotEntry
+from litelog.stores.registry import open_store
 
 TIME = 1_700_000_000_000_000
 SEGMENT, RECORDS = 64 << 20, 600_000

@@ -10,17 +10,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from litelog.compression import keep_freed_memory
+from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.formats.litelog import LitelogFormat
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import Generation
-from litelog.sealed_frames import decode_run
-from litelog.sealed_segment import read_footer
-from litelog.sealing import FinishedSegment, Sealing
+from litelog.objects.position import Generation
+from litelog.objects.sealed_decoding import decode_run
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.sealed_segment import read_footer
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 
 if TYPE_CHECKING:
-    from litelog.sealed_segment import SealedFooter
+    from litelog.objects.sealed_segment import SealedFooter
 
 GENERATION = Generation("0000000100000000")
 SIDE_BY_SIDE = 2

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from litelog.object_store import ByteRange
+    from litelog.stores.object_store import ByteRange
 
 
 class LatentStore(FileStore):

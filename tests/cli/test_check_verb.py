@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from litelog.layout import Fencing
+from litelog.objects.layout import Fencing
 
 if TYPE_CHECKING:
     from conftest import Command

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from litelog.layout import sealed_key, snapshot_key
+from litelog.objects.layout import sealed_key, snapshot_key
 from tests.unit.replica_builder import SECOND, ReplicaBuilder, make_log, make_segment
 
 if TYPE_CHECKING:

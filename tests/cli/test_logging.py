@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import ExitCode, StoreError
-from litelog.event_fields import fields, is_worth_saying
+from litelog.events import fields, is_worth_saying
 from litelog.shipping.back_off import BackOff
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def test_a_level_leaves_out_what_is_less_important(litelog: Command, level: str,
 
 def test_an_event_is_one_line_whatever_it_holds(litelog: Command) -> None:
     script = (
-        "import logging; from litelog_cli.logging_setup import *; from litelog.event_fields import fields;"
+        "import logging; from litelog_cli.logging_setup import *; from litelog.events import fields;"
         "set_up_logging(logging.INFO, LogFormat({!r}));"
         "logging.getLogger('litelog.x').error('a\\nb', extra=fields('e', log='l\\nm', position=None, many=3))"
     )

@@ -11,7 +11,7 @@ import pytest
 
 from litelog.errors import ExitCode
 from litelog.log.replicated import ReplicaSet, log_state_folder
-from litelog.opening import state_folder_of
+from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from replica_clients.file import FileStore

@@ -22,7 +22,7 @@ pytest.importorskip("trustme")
 import trustme
 
 from litelog.errors import ExitCode
-from litelog.store_trial import RACERS
+from litelog.stores.trial import RACERS
 from tests.servers import (
     CREDENTIALS,
     REGION,

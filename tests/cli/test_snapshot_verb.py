@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
 from litelog.shipping.snapshots import find_snapshot
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.waiting import WAIT_SECONDS
 

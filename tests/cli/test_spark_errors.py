@@ -8,7 +8,7 @@ from litelog.errors import ExitCode
 from litelog_cli.task_errors import find_told
 
 TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
-  File "litelog/wal_segment.py", line 119, in pieces
+  File "litelog/objects/wal_segment.py", line 119, in pieces
     raise ValueError(text)
 ValueError: litelog is no such thing
 

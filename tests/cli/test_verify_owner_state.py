@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from litelog.errors import ExitCode
-from litelog.layout import parse_wal
+from litelog.objects.layout import parse_wal
 from litelog_cli.owner_state import normal_place
 from replica_clients.s3 import open_store
 from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from litelog.layout import parse_snapshot, parse_wal
+from litelog.objects.layout import parse_snapshot, parse_wal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,8 +142,8 @@ def test_a_restore_drill_restores_compares_and_leaves_nothing(litelog: Command, 
 
 
 def test_a_restore_drill_tells_of_the_bytes_that_are_restored(litelog: Command, replica: Path) -> None:
-    from litelog.object_store import ObjectReplicaClient
-    from litelog.registry import open_stored_format
+    from litelog.stores.object_store import ObjectReplicaClient
+    from litelog.stores.registry import open_stored_format
     from litelog_cli.drill import run_drill
     from replica_clients.file import FileStore
 
@@ -171,7 +171,7 @@ def test_foreign_names_are_told_and_count_only_if_asked(litelog: Command, replic
 
 
 def test_a_newer_snapshot_is_not_judged_and_ends_with_1(litelog: Command, replica: Path) -> None:
-    from litelog.compression import compress_frames
+    from litelog.codec.lz4_frames import compress_frames
 
     (key,) = [key for key in objects(replica) if parse_snapshot(key) is not None][-1:]
     os.chmod(replica / key, 0o644)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.object_store import ObjectReplicaClient
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.file import FileStore
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fsspec")
 
 from litelog.errors import StoreError
-from litelog.object_store import ObjectReplicaClient
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.fsspec import FsspecStore, open_store
 from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server

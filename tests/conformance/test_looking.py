@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExistsError
-from litelog.looking_store import LookingStore
-from litelog.object_store import NotOfferedError, ObjectReplicaClient
+from litelog.stores.checking_store import LookingStore
+from litelog.stores.object_store import NotOfferedError, ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.conformance.checks import read
 from replica_clients.memory import MemoryStore

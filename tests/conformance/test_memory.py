@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from litelog.object_store import ObjectReplicaClient
-from litelog.retrying_store import RetryingStore
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.retrying_store import RetryingStore
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.memory import MemoryStore
 from tests.stores import CountingStore, FaultyStore, PausingStore

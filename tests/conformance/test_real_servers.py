@@ -16,12 +16,12 @@ import pytest
 pytest.importorskip("fsspec")
 pytest.importorskip("boto3")
 
-from litelog.clock import SystemClock
-from litelog.layout import Fencing
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
-from litelog.probe import FENCING_STEPS, Outcome, run_probe
-from litelog.registry import open_store
+from litelog.objects.layout import Fencing
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.probe import FENCING_STEPS, Outcome, run_probe
+from litelog.stores.registry import open_store
+from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store
 from replica_clients.s3_settings import read_settings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
-from litelog.object_store import ObjectReplicaClient
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_settings import read_settings

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("boto3")
 
-from litelog.clock import SystemClock
 from litelog.errors import NotFoundError, StoreError
-from litelog.object_store import ObjectReplicaClient
-from litelog.probe import Outcome, run_probe
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.probe import Outcome, run_probe
+from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_settings import CHECKSUMS, read_settings
@@ -25,7 +25,7 @@ if find_python() is None:
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.servers import S3Server
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
-from litelog.opening import BEGINNING
+from litelog.replicator.task import OVER, Phase, ReplicaTask
+from litelog.replicator.wiring import BEGINNING
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
-from litelog.retrying_store import RetryingStore, RetryPolicy
-from litelog.shipping.replica_task import OVER, Phase, ReplicaTask
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.s3 import open_store
 from tests.fault_proxy import fault_proxy
 from tests.manual_clock import ManualClock
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.replica_client import ReplicaClient
     from tests.fault_proxy import FaultProxy
     from tests.servers import S3Server
 

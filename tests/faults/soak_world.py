@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
-from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from replica_clients.s3 import open_store
 from tests.faults.processes import count_records, segments
@@ -22,7 +22,7 @@ from tests.servers import REGION
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.fault_proxy import FaultProxy
     from tests.servers import S3Server
 

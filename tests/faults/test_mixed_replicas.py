@@ -15,14 +15,14 @@ pytest.importorskip("boto3")
 pytest.importorskip("fsspec")
 pytest.importorskip("moto.server")
 
-from litelog.clock import SystemClock
 from litelog.config import make_config
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
-from litelog.opening import BEGINNING
-from litelog.registry import open_store
 from litelog.replicator import Replicator
-from litelog.shipping.replica_task import Phase
+from litelog.replicator.task import Phase
+from litelog.replicator.wiring import BEGINNING
+from litelog.stores.registry import open_store
+from litelog.system.clock import SystemClock
 from tests.faults.figures import report
 from tests.independent_reader import read_replica
 from tests.servers import CREDENTIALS, REGION
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
+    from litelog.replicator.status import ReplicaStatus
     from litelog.shipping.listener import Shipped
-    from litelog.shipping.replica_status import ReplicaStatus
     from tests.faults.s3_replicas import Bench
 
 OUTAGE_SECONDS = 3600

@@ -16,12 +16,12 @@ from litelog.log.recovery import list_segments
 from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.log.tombstone import read_tombstone
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
-from litelog.opening import state_folder_of
-from litelog.position import generation
+from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.pieces import list_pieces
+from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.faults.tracing import count_calls, run_traced, why_not_traced
@@ -48,8 +48,8 @@ SEGMENTS = 6
 
 PRUNE = """
 import sys
-from litelog.clock import SystemClock
-from litelog.object_store import ObjectReplicaClient
+from litelog.system.clock import SystemClock
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.pruning_session import PruningSession
 from replica_clients.file import FileStore

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
-from litelog.object_store import ObjectReplicaClient
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.manual_clock import ManualClock
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.formats.columns import Record
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.servers import S3Server
 
 HALF_HOUR = 1800.0

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import OutputExistsError
-from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.faults.restore_walk import TEMPORARY, Walk, touched_by_copies
@@ -42,7 +42,7 @@ SCRIPT = """
 import sys
 from litelog.errors import LitelogError
 from litelog.formats.litelog import LitelogFormat
-from litelog.object_store import ObjectReplicaClient
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan

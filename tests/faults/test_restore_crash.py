@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.faults.restore_walk import TEMPORARY, Walk
@@ -30,7 +30,7 @@ CALLS = (
 )  # fmt: skip
 SCRIPT = """
 import sys
-from litelog.object_store import ObjectReplicaClient
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from replica_clients.file import FileStore

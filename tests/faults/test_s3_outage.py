@@ -16,10 +16,10 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import StoreError
-from litelog.opening import BEGINNING
+from litelog.replicator.task import MAX_DELAY_SECONDS, Phase
+from litelog.replicator.wiring import BEGINNING
 from litelog.shipping.fencing import GRACE_SECONDS
 from litelog.shipping.pair import Workers
-from litelog.shipping.replica_task import MAX_DELAY_SECONDS, Phase
 from tests.fault_proxy import Fault
 from tests.faults.figures import report
 from tests.faults.s3_replicas import Bench, s3_bench
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from litelog.shipping.replica_task import ReplicaTask
+    from litelog.replicator.task import ReplicaTask
     from tests.servers import S3Server
     from tests.unit.daemon_builder import Daemon
 

@@ -14,11 +14,11 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.config import make_config
-from litelog.object_store import ObjectReplicaClient
 from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from litelog.replicator import Replicator
-from litelog.shipping.replica_task import Phase
-from litelog.store_trial import RACERS, ROUNDS
+from litelog.replicator.task import Phase
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.trial import RACERS, ROUNDS
 from tests.faults.figures import report
 from tests.faults.s3_replicas import SYNC_SECONDS
 from tests.servers import REGION

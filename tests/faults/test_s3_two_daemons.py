@@ -15,7 +15,7 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
-from litelog.position import Position
+from litelog.objects.position import Position
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, anything, shipped
 from tests.independent_reader import Generation, read_replica

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.log.writer import LogWriter
-from litelog.registry import open_client, open_format
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.registry import open_client, open_format
 from replica_clients.file import FileStore
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
@@ -42,11 +42,11 @@ SCRIPT = """
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from litelog.clock import SystemClock
+from litelog.system.clock import SystemClock
 from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers
-from litelog.registry import open_client, open_format
+from litelog.stores.registry import open_client, open_format
 from litelog.shipping.replica import Replica
 from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings

@@ -12,12 +12,12 @@ import pytest
 from litelog.errors import DivergedError, FencedError, NothingToRestoreError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.replicated import read_replicated
-from litelog.object_store import ObjectReplicaClient
 from litelog.reading.generation_choice import find_extent, read_claims
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
 from tests.faults.test_two_owners import Turns, TurnStore

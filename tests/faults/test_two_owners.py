@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import DivergedError, FencedError, StoreError
-from litelog.layout import Fencing
+from litelog.objects.layout import Fencing
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import Generation, objects, read_replica
 from tests.stores import WAIT_SECONDS, CarelessStore, Fault, FaultyStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 
 class Turns:

@@ -7,9 +7,6 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import layout, wal_segment
-from litelog.claim import Relation
 from litelog.errors import (
     CorruptionError,
     DivergedError,
@@ -21,21 +18,24 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects import layout, wal_segment
+from litelog.objects.claim import Relation
+from litelog.objects.position import Position, generation
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.replica_state import StateError
-from litelog.store_trial import UnfitStoreError
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.trial import UnfitStoreError
 from litelog.verify.execution import verify
 from tests.simulation.scheduler import ViolationError
 from tests.simulation.store import SimulatedStore
 from tests.simulation.truth import Truth, end_of_commits, find_flaw, read_log
 
 if TYPE_CHECKING:
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Shipped
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.anomaly import Anomaly
     from tests.simulation.scheduler import Process
     from tests.simulation.world import Run, Slot, World

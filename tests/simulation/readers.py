@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, NothingToRestoreError, PrunedError, StoreError, TruncatedError
 from litelog.formats.litelog import LitelogFormat
-from litelog.object_store import ObjectReplicaClient
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.simulation.records import record
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event

@@ -16,9 +16,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from litelog import layout, wal_segment
 from litelog.errors import ExistsError, NotFoundError, StoreError
-from litelog.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.objects import layout, wal_segment
+from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
 from replica_clients.file import FileStore
 from tests.simulation.scheduler import ViolationError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import Root
+    from litelog.stores.object_store import Root
     from tests.simulation.scheduler import Scheduler
 
 CLIENT_SECONDS = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from litelog import layout
+from litelog.objects import layout
 from tests.simulation.store import Mishap, Weather
 
 if TYPE_CHECKING:

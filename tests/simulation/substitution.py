@@ -23,14 +23,14 @@ from tests.simulation.threads import make_pool, make_threading, make_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.simulation.scheduler import Scheduler
 
 LEFT_OUT = ("litelog.spark", "litelog.server")
 """What no simulated process runs."""
 
 IMPORTED = (
-    "litelog.opening",
+    "litelog.replicator.wiring",
     "litelog.replicator",
     "litelog.restore.execution",
     "litelog.restore.following",
@@ -72,7 +72,7 @@ class Substitution:
             for attribute in ("threading", "time", "ThreadPoolExecutor", "Random", "SystemRandom"):
                 self._exchange(name, attribute, stand_ins)
         futures.threading = stand_ins[threading]  # type: ignore[assignment]
-        sys.modules["litelog.opening"].open_store = open_store  # type: ignore[attr-defined]
+        sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]
         sys.modules["litelog.shipping.replica_state"].read_boot_id = boot  # type: ignore[attr-defined]
 
     def _exchange(self, name: str, attribute: str, stand_ins: dict[object, object]) -> None:

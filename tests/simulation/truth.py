@@ -7,14 +7,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.wal_segment import WalHeader
+    from litelog.objects.wal_segment import WalHeader
 
 FORMAT = LitelogFormat()
 

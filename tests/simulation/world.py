@@ -35,9 +35,9 @@ from tests.simulation.threads import EPOCH
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.stores.object_store import ObjectStore
     from tests.simulation.substitution import Substitution
 
 LOG_ID = UUID(int=0x5EED)
@@ -502,7 +502,7 @@ class World:
 
 
 class _Watcher:
-    """Stands for ``litelog.watcher.Watcher``."""
+    """Stands for ``litelog.system.inotify.Watcher``."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world

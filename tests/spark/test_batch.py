@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog.layout import sealed_key, wal_key
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
+from litelog.objects.layout import sealed_key, wal_key
 from litelog.shipping.settings import Settings
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.independent_reader import read_replica
 from tests.servers import ACCESS_KEY_ID, CREDENTIALS, REGION, SECRET_ACCESS_KEY

@@ -15,12 +15,12 @@ import pytest
 
 from litelog.errors import ConfigError, DivergedError
 from litelog.formats.raw import RawFormat
-from litelog.registry import open_store
 from litelog.spark import write
 from litelog.spark.jobs import export, exported, hybrid, query, stats, verify
 from litelog.spark.jobs.export_task import ExportSettings
 from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
+from litelog.stores.registry import open_store
 from tests.spark.conftest import JVM
 from tests.spark.test_writer import expected, rows
 from tests.unit.replica_builder import make_log
@@ -216,8 +216,8 @@ def _files(target: Path) -> list[str]:
 
 
 def test_verify_names_what_is_wrong(spark: Any, tmp_path: Path) -> None:
-    from litelog.object_store import ObjectReplicaClient
-    from litelog.registry import open_format, open_store
+    from litelog.stores.object_store import ObjectReplicaClient
+    from litelog.stores.registry import open_format, open_store
     from litelog.verify.execution import verify as verify_here
 
     url = str(tmp_path / "replica")

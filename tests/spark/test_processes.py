@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from litelog.errors import NothingToRestoreError
-from litelog.registry import open_format, open_store
 from litelog.spark import write
 from litelog.spark.java import java_home
 from litelog.spark.jobs import export, exported
+from litelog.stores.registry import open_format, open_store
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
 from litelog_cli.spark import spark as group
@@ -190,9 +190,9 @@ def _is_there(name: str) -> bool:
 
 def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
     """What a first write leaves that ended before its commit is no log."""
-    from litelog.clock import SystemClock
     from litelog.spark.write_options import parse_write_options
     from litelog.spark.write_plan import plan_write
+    from litelog.system.clock import SystemClock
 
     plan_write(parse_write_options({"path": str(tmp_path)}), SystemClock(), overwrite=False)
     with pytest.raises(NothingToRestoreError):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
 from litelog.shipping.settings import Settings
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.fault_proxy import Fault, When, fault_proxy
 from tests.sampling import times

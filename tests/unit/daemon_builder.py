@@ -8,10 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
-from litelog.layout import Fencing
-from litelog.looking_store import LookingStore
-from litelog.object_store import ObjectReplicaClient, PartsAndPages, Rooted
-from litelog.position import generation
+from litelog.objects.layout import Fencing
+from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.first_contact import FirstContact
@@ -22,6 +20,8 @@ from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.takeover import Takeover
+from litelog.stores.checking_store import LookingStore
+from litelog.stores.object_store import ObjectReplicaClient, PartsAndPages, Rooted
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot import Snapshot
     from litelog.shipping.listener import Sealed, Shipped, Snapped
-    from litelog.snapshot import Snapshot
-    from litelog.store_trial import StoreTrials
+    from litelog.stores.object_store import ObjectStore
+    from litelog.stores.trial import StoreTrials
     from tests.unit.log_builder import LogBuilder
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from litelog import sealed_segment
-from litelog.checksum import crc32c
-from litelog.compression import compress_frames, decompress_frames, skippable_frame
-from litelog.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
+from litelog.objects import sealed_segment
+from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

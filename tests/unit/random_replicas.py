@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.replica_builder import GenerationBuilder, LogSegment, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.snapshot_entries import SnapshotEntry
 
 SHAPES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5)
 """Commits by their numbers of records, in log segments."""

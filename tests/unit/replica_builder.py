@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog import claim as claims
-from litelog import snapshot as snapshots
-from litelog import wal_segment
-from litelog.checksum import combine, crc32c
-from litelog.claim import Claim, Relation
+from litelog.codec.checksum import combine, crc32c
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
-from litelog.layout import snapshot_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import Position, generation, new_generation
-from litelog.snapshot_entries import make_entry
-from litelog.wal_segment import WalHeader
+from litelog.objects import claim as claims
+from litelog.objects import snapshot as snapshots
+from litelog.objects import wal_segment
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation, new_generation
+from litelog.objects.snapshot_entries import make_entry
+from litelog.objects.wal_segment import WalHeader
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.unit.sealed_builder import make_sealed
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from litelog.formats import LogFormat
-    from litelog.replica_client import ReplicaClient
-    from litelog.snapshot import Snapshot
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient
 
 FORMAT = LitelogFormat()
 LOG = "0123456789abcdef0123456789abcdef"

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from litelog.claim import Claim
-    from litelog.object_store import ObjectStore
+    from litelog.objects.claim import Claim
     from litelog.replicator import Replicator
     from litelog.shipping.listener import Sealed, Shipped, Snapped
+    from litelog.stores.object_store import ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 LONG_SECONDS = 3600.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from litelog.layout import sealed_key, snapshot_key, wal_key
-from litelog.position import Generation, Position, new_generation
-from litelog.replica_client import IndexedInfo, WalSegmentInfo
+from litelog.objects.layout import sealed_key, snapshot_key, wal_key
+from litelog.objects.position import Generation, Position, new_generation
 from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts
+from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.formats import Expectation
-from litelog.sealed_frames import decode_run
-from litelog.sealed_segment import read_footer
-from litelog.sealing import FinishedSegment, Sealing
+from litelog.objects.sealed_decoding import decode_run
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.sealed_segment import read_footer
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from log_builder import LogBuilder
 
     from litelog.formats import LogFormat
-    from litelog.sealed_segment import SealedFooter
+    from litelog.objects.sealed_segment import SealedFooter
 
 GENERATION = "0000000100000000"
 SHIPPED = 1_700_000_000_000_000

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from litelog.checksum import crc32c
-from litelog.compression import compress_frame, content_checksum
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import compress_frame, content_checksum
 from litelog.formats import Expectation
-from litelog.frame_table import FrameTable, Marks, SealedFrame
-from litelog.sealed_segment import SealedFooter, encode_footer
+from litelog.objects.frame_table import FrameTable, Marks, SealedFrame
+from litelog.objects.sealed_segment import SealedFooter, encode_footer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
     from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
 
 
 def make_sealed(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 TOKEN = "canary-token-of-the-tests-0123456789"

@@ -6,11 +6,11 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from litelog.registry import open_store
 from litelog.spark.decoding import read_partition
 from litelog.spark.options import parse_options
 from litelog.spark.planning import plan
 from litelog.spark.schema import log_columns
+from litelog.stores.registry import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

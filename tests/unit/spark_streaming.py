@@ -7,13 +7,13 @@ import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
-from litelog.retrying_store import RetryingStore, RetryPolicy
 from litelog.spark.decoding import read_partition
 from litelog.spark.schema import log_columns
 from litelog.spark.stream_follower import StreamFollower
 from litelog.spark.stream_options import parse_stream_options
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
+from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from tests.manual_clock import ManualClock
 from tests.unit.replica_builder import ReplicaBuilder
 from tests.unit.spark_reading import stored
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from litelog.errors import StoreError
     from litelog.formats import LogFormat
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.spark.places import Place
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 
 class CountingStore:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import CorruptionError, FencedError, SourceMissingError, StoreError
-from litelog.layout import parse_sealed, parse_wal
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.layout import parse_sealed, parse_wal
+from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog_cli.segment_listing import replica_segments
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import FencedError, StoreError
-from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
+from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import read_snapshot
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects
 from tests.sampling import at_night
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
-    from litelog.snapshot import Snapshot
+    from litelog.objects.snapshot import Snapshot
+    from litelog.stores.object_store import ObjectStore
     from tests.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)

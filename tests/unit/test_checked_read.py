@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 
-from litelog import wal_segment
 from litelog.errors import CorruptObjectError
-from litelog.layout import wal_key
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import decode_checked, decode_header
 from litelog.reading.checked_read import READS, read_checked
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
-from litelog.wal_segment import decode_checked, decode_header
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.object_store import ByteRange
+    from litelog.stores.object_store import ByteRange
     from replica_clients.memory import MemoryStore
 
 LOG = make_log([[3, 2], [4, 1], [5]])

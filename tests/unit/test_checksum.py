@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.checksum import combine, crc32c
+from litelog.codec.checksum import combine, crc32c
 
 
 def test_known_values() -> None:

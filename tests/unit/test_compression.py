@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.compression import (
+from litelog.codec.lz4_frames import (
     FRAME_BYTES,
     MAX_FRAME_BYTES,
     BlockDecompressor,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from litelog.config import Config, LogConfig, ReplicaConfig, load_config, make_config
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
-from litelog.layout import Fencing
+from litelog.objects.layout import Fencing
 
 EXAMPLE = Path(__file__).parents[2] / "etc" / "litelog.yml"
 

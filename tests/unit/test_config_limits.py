@@ -7,7 +7,7 @@ import pytest
 from litelog.config import load_config, make_config
 from litelog.errors import InvalidConfigError
 from litelog.log.truncation import TruncationPolicy
-from litelog.opening import check_openable
+from litelog.replicator.wiring import check_openable
 from litelog.retention.policy import RetentionPolicy
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError
-from litelog.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
 from litelog.shipping.archive_state import Covered
 from litelog.shipping.covered import delete_covered
 from litelog.shipping.settings import Settings
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.sampling import times
 from tests.stores import CountingStore
@@ -24,7 +24,7 @@ from tests.unit.log_builder import LogBuilder, make_log
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.manual_clock import ManualClock
 
 HOUR = 3600

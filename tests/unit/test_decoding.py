@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog import claim as claims
-from litelog import decoding, sealed_segment, wal_segment
-from litelog import snapshot as snapshots
-from litelog.checksum import crc32c
-from litelog.claim import Claim, Relation
-from litelog.compression import MAX_FRAME_BYTES, compress_frame, compress_frames, skippable_frame
-from litelog.decoding import JsonLimits, is_spelled, naming, parse_json
+from litelog.codec import decoding
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import JsonLimits, is_spelled, naming, parse_json
+from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frame, compress_frames, skippable_frame
 from litelog.errors import CorruptObjectError, ExitCode, NotEnoughMemoryError
-from litelog.layout import claim_key, sealed_key, snapshot_key, wal_key
-from litelog.position import Position, generation
+from litelog.objects import claim as claims
+from litelog.objects import sealed_segment, wal_segment
+from litelog.objects import snapshot as snapshots
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.layout import claim_key, sealed_key, snapshot_key, wal_key
+from litelog.objects.position import Position, generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ def test_objects_that_expand_are_refused_in_little_memory() -> None:
     program = f"""
 import resource
 from tests.unit.test_decoding import footer_of, frames_of
-from litelog import sealed_segment, snapshot
+from litelog.objects import sealed_segment, snapshot
 from litelog.errors import CorruptObjectError
 body = frames_of(b"[" + b"[]," * 10_000_000 + b"[]]")
 footer = footer_of(body)

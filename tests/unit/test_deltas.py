@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.deltas import (
+from litelog.codec.json_columns import (
     PACKED_COUNT,
     read_differences,
     read_gapped,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
-from litelog.discovery import LogFinder, choose_logs, find_logs
 from litelog.errors import SourceMissingError
+from litelog.replicator.discovery import LogFinder, choose_logs, find_logs
 
 if TYPE_CHECKING:
     from tests.manual_clock import ManualClock

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
-from litelog.object_store import ByteRange
+from litelog.stores.object_store import ByteRange
 from replica_clients.conformance.checks import listed, read
 from replica_clients.durable_folders import MAX_KNOWN_FOLDERS, DurableFolders
 from replica_clients.file import FOLDER_ATTEMPTS, HELD_BYTES, TEMPORARY, FileStore

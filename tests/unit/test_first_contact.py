@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import CorruptionError, FencedError, StoreError
-from litelog.layout import parse_sealed, parse_wal
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.layout import parse_sealed, parse_wal
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.settings import Settings
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.sampling import at_night
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)

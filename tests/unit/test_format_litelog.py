@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, CorruptionError, SequenceGapError, WrongFormatError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, LogFormat, Tail
 from litelog.formats.columns import Record

@@ -18,10 +18,10 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError, UnknownSchemeError
-from litelog.layout import Fencing
-from litelog.object_store import ByteRange
-from litelog.registry import open_store as open_by_url
+from litelog.objects.layout import Fencing
 from litelog.shipping.fencing import NotCreateOnlyError
+from litelog.stores.object_store import ByteRange
+from litelog.stores.registry import open_store as open_by_url
 from replica_clients.conformance.checks import listed, read
 from replica_clients.file import FileStore
 from replica_clients.fsspec import FsspecStore, open_store

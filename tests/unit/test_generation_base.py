@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.claim import Relation
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
-from litelog.layout import snapshot_key, wal_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import Position
+from litelog.objects.claim import Relation
+from litelog.objects.layout import snapshot_key, wal_key
+from litelog.objects.position import Position
 from litelog.reading.generation_base import PAGE, list_generation, read_base
 from litelog.reading.generation_choice import find_extent, find_latest, open_latest
 from litelog.reading.lineage import find_tip
 from litelog.reading.pieces import list_pieces
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.independent_reader import read_replica
 from tests.sampling import examples
 from tests.stores import CountingStore
@@ -211,7 +211,7 @@ def test_snapshots_that_are_all_damaged_are_an_error_by_the_newest_ones_name(bui
 def test_a_snapshot_of_an_unknown_version_is_refused_and_not_passed_over(builder):
     import json
 
-    from litelog.compression import compress_frames, decompress_frames
+    from litelog.codec.lz4_frames import compress_frames, decompress_frames
 
     built = builder.generations[0]
     objects = builder.objects()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import FencedError, ForeignClaimError, ReplicaGapError
-from litelog.layout import CLAIMS, Fencing, claim_key, parse_claim
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.layout import CLAIMS, Fencing, claim_key, parse_claim
+from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.shipping.fencing import NotCreateOnlyError, SucceededError
 from litelog.shipping.put_checks import LOOK_SECONDS
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.layout import CLAIMS, Fencing, parse_sealed, parse_snapshot, parse_wal, snapshot_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.layout import CLAIMS, Fencing, parse_sealed, parse_snapshot, parse_wal, snapshot_key
+from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
@@ -18,6 +17,7 @@ from litelog.shipping.pruning_session import PruningSession
 from litelog.shipping.put_checks import LOOK_SECONDS
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.stores import CarelessStore

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog import layout
-from litelog.position import MAX_EPOCH, MAX_INDEX, MAX_OFFSET, Generation, Position, new_generation
+from litelog.objects import layout
+from litelog.objects.position import MAX_EPOCH, MAX_INDEX, MAX_OFFSET, Generation, Position, new_generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.clock import SystemClock
 from litelog.errors import (
     ConfigError,
     CorruptCommitError,
@@ -33,7 +32,8 @@ from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.source import SegmentNames
 from litelog.log.writer import LogWriter
-from litelog.watcher import Watcher
+from litelog.system.clock import SystemClock
+from litelog.system.inotify import Watcher
 from tests.sampling import examples, sampled, times
 from tests.waiting import WAIT_SECONDS
 

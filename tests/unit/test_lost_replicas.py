@@ -13,7 +13,7 @@ import pytest
 
 from litelog.config import make_config
 from litelog.errors import CorruptObjectError, FencedError, NotFoundError, ReplicaGapError, StoreError
-from litelog.layout import parse_snapshot, parse_wal, wal_key
+from litelog.objects.layout import parse_snapshot, parse_wal, wal_key
 from litelog.replicator import Replicator
 from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
 from litelog.shipping.fencing import ReplicaUnavailableError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 

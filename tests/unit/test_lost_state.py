@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import ForeignClaimError, LitelogError
 from litelog.log import tombstone
 from litelog.log.replicated import (
@@ -23,10 +23,10 @@ from litelog.log.replicated import (
     read_replicated,
     save_replicated,
 )
-from litelog.private_files import make_private, make_private_root, open_lock, write_private
+from litelog.replicator.snapshot_requests import Answer, Request, Requests
 from litelog.shipping import archive_state
 from litelog.shipping.replica_state import StateError, StateFolder, read_state
-from litelog.shipping.requests import Answer, Request, Requests
+from litelog.system.private_files import make_private, make_private_root, open_lock, write_private
 from litelog.verify import scrubbing
 from litelog.verify.scrubbing import Scrub, ScrubSettings
 from replica_clients.memory import MemoryStore

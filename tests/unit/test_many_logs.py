@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
-from litelog.destination_threads import SYNCING_THREADS
 from litelog.errors import ConfigError, FencedError, NotReplicatedError
 from litelog.log.replicated import log_state_folder
 from litelog.replicator import Replicator
-from litelog.shipping.replica_task import Phase
-from litelog.watcher import Watcher
+from litelog.replicator.task import Phase
+from litelog.replicator.thread_pools import SYNCING_THREADS
+from litelog.system.inotify import Watcher
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
@@ -29,8 +29,8 @@ from tests.waiting import WAIT_SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.object_store import ObjectStore
-    from litelog.shipping.replica_task import ReplicaTask
+    from litelog.replicator.task import ReplicaTask
+    from litelog.stores.object_store import ObjectStore
 
 POLL = 0.05
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
-from litelog.histogram import BOUNDS, Durations, Histogram
-from litelog.metered_store import MeteredStore, RequestMeter
-from litelog.object_store import ByteRange
+from litelog.stores.metered_store import MeteredStore, RequestMeter
+from litelog.stores.object_store import ByteRange
+from litelog.system.histogram import BOUNDS, Durations, Histogram
 from replica_clients.memory import MemoryStore
 from tests.stores import Fault, FaultyStore
 

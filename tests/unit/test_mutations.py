@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import open_claimed_format
 from litelog.errors import LitelogError
+from litelog.objects.claim import open_claimed_format
 from litelog.reading.replica_reader import ReplicaReader
-from litelog.registry import open_format
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_generation, plan_history
+from litelog.stores.registry import open_format
 from litelog.verify.execution import verify
 from litelog_cli.listing import describe_generations
 from litelog_cli.segment_listing import replica_segments
@@ -33,7 +33,7 @@ from tests.unit.verify_helper import LOG, everything
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from litelog.object_store import ObjectReplicaClient
+    from litelog.stores.object_store import ObjectReplicaClient
     from tests.unit.replica_builder import LogSegment, ReplicaBuilder
 
 REPLICAS: dict[str, tuple[Callable[[], ReplicaBuilder], Sequence[LogSegment]]] = {

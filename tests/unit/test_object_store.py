@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError
-from litelog.layout import snapshot_key, wal_key
-from litelog.object_store import (
+from litelog.objects.layout import snapshot_key, wal_key
+from litelog.objects.position import ClaimName, Generation, Position
+from litelog.stores.object_store import (
     MAX_OBJECT_BYTES,
     ByteRange,
     ObjectInfo,
@@ -19,7 +20,6 @@ from litelog.object_store import (
     require_key,
     require_prefix,
 )
-from litelog.position import ClaimName, Generation, Position
 from replica_clients.memory import MemoryStore
 from tests.stores import CountingStore, Fault, FaultyStore
 

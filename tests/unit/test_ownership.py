@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog import claim as claims
 from litelog.errors import (
     CorruptObjectError,
     FencedError,
@@ -26,7 +25,7 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.place import Place
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects import claim as claims
 from litelog.shipping.fencing import (
     LostRaceError,
     NotCreateOnlyError,
@@ -36,6 +35,7 @@ from litelog.shipping.fencing import (
 )
 from litelog.shipping.pair import Source
 from litelog.shipping.replica_state import ReplicaState, StateError, StateFolder
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.sampling import at_night
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from litelog.object_store import ByteRange, ObjectInfo
+    from litelog.stores.object_store import ByteRange, ObjectInfo
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 

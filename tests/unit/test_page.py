@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("jinja2")
 
+from litelog.replicator.status import ReplicaStatus
 from litelog.server.page import MAX_REASONS, page_headers, render_page
 from litelog.server.page_chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page_choice import MAX_REPLICAS, choose, read_first
@@ -29,7 +30,6 @@ from litelog.server.report import (
     Report,
     Written,
 )
-from litelog.shipping.replica_status import ReplicaStatus
 from tests.unit.log_builder import make_log
 from tests.unit.server_builder import Watched
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.position import MAX_EPOCH, MAX_INDEX, Position, epoch_of, generation, new_generation
+from litelog.objects.position import MAX_EPOCH, MAX_INDEX, Position, epoch_of, generation, new_generation
 
 epochs = st.integers(0, MAX_EPOCH)
 positions = st.builds(

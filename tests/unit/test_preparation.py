@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog import wal_segment
 from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.errors import CorruptionError
 from litelog.formats.litelog import encode_commit, segment_name
-from litelog.layout import wal_key
 from litelog.log.writer import LogWriter
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_client, open_format
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
 from litelog.replicator import Replicator
 from litelog.shipping.pair import Source, Workers
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_client, open_format
 from replica_clients.memory import MemoryStore
 from tests.unit.daemon_builder import Daemon
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.replica_client import ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
 
 LIMIT = 4096
 """Bytes in a WAL segment: a few commits, so that nearly every run is a large one, and several are made ahead."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.clock import SystemClock
 from litelog.errors import StoreError
-from litelog.layout import Fencing
-from litelog.object_store import NotOfferedError
-from litelog.probe import CREATE_ONLY, FENCING_STEPS, LONG_LISTING, RACE, RACE_IN_PARTS, Outcome, Step, run_probe
-from litelog.store_trial import LISTED, RACERS
+from litelog.objects.layout import Fencing
+from litelog.stores.object_store import NotOfferedError
+from litelog.stores.probe import CREATE_ONLY, FENCING_STEPS, LONG_LISTING, RACE, RACE_IN_PARTS, Outcome, Step, run_probe
+from litelog.stores.trial import LISTED, RACERS
+from litelog.system.clock import SystemClock
 from replica_clients.file import open_store
 from replica_clients.memory import MemoryStore
 from tests.stores import InPartsStore, RacyStore, ShortListingStore, UnsortedStore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 STEPS = [
     *("put", "get and compare", "list", CREATE_ONLY, RACE, RACE_IN_PARTS),

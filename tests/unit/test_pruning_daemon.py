@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.layout import parse_sealed, parse_snapshot, snapshot_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.layout import parse_sealed, parse_snapshot, snapshot_key
+from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import find_snapshot
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
@@ -24,7 +24,7 @@ from tests.unit.log_builder import LogBuilder, make_log
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.quantities import format_duration, format_size, parse_duration, parse_size
+from litelog.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

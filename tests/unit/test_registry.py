@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ConfigError, ExitCode, UnknownFormatError, UnknownSchemeError
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import ClaimName
-from litelog.registry import format_names, open_client, open_format, open_store, redact, scheme_of, schemes
+from litelog.objects.position import ClaimName
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import format_names, open_client, open_format, open_store, redact, scheme_of, schemes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

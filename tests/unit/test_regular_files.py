@@ -22,10 +22,10 @@ from litelog.log.replicated import read_replicated
 from litelog.log.sparse_index import IndexReader, IndexWriter
 from litelog.log.tombstone import read_tombstone, write_tombstone
 from litelog.log.writer import LogWriter
-from litelog.regular_files import NotRegularError, TooLargeError, open_regular, read_regular
+from litelog.replicator.snapshot_requests import Requests
 from litelog.server.token_file import TokenFile
 from litelog.shipping.replica_state import StateError, StateFolder, read_state
-from litelog.shipping.requests import Requests
+from litelog.system.regular_files import NotRegularError, TooLargeError, open_regular, read_regular
 from litelog.verify.local_check import check_log
 from litelog_cli.daemon_client import DaemonAnswerError, DaemonClient
 from litelog_cli.environment import CREDENTIALS, Variables
@@ -274,8 +274,8 @@ SOURCES = Path(__file__).parents[2]
 NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE_FLAGS", "O_TMPFILE", "self._flags")
 """What an open names that can find no named pipe: a file that must be new, or a folder."""
 KNOWN = {
-    "litelog/regular_files.py": "the helper itself",
-    "litelog/clock.py": "a file of the kernel's",
+    "litelog/system/regular_files.py": "the helper itself",
+    "litelog/system/clock.py": "a file of the kernel's",
     "litelog/config/loading.py": "the file that a person names, which may be a pipe",
     "litelog/spark/java.py": "the user's own cache",
     "litelog/spark/jobs/export_task.py": "a file that this process made in a private folder",

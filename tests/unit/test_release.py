@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError, release
-from litelog.retrying_store import RetryingStore, RetryPolicy
 from litelog.shipping.sealing_job import SealingJob
+from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.memory import MemoryStore
 
 if TYPE_CHECKING:

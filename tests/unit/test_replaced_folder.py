@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import Relation
 from litelog.errors import SourceMissingError
+from litelog.objects.claim import Relation
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock

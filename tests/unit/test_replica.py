@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from litelog import wal_segment
 from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMissingError, StoreError
-from litelog.layout import wal_key
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
 from litelog.shipping.fencing import GRACE_SECONDS
 from litelog.shipping.pair import Workers
 from litelog.shipping.replica_state import StateFolder

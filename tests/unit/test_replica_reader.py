@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.claim import Relation
 from litelog.errors import (
     CorruptionError,
     DivergedError,
@@ -20,10 +19,11 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.layout import Fencing, wal_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import new_generation
+from litelog.objects.claim import Relation
+from litelog.objects.layout import Fencing, wal_key
+from litelog.objects.position import new_generation
 from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.sampling import examples, sampled
 from tests.stores import CountingStore
 from tests.unit.replica_builder import (

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError
-from litelog.object_store import ObjectReplicaClient
 from litelog.shipping.settings import Settings
 from litelog.shipping.standing_check import check_replica
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.manual_clock import ManualClock
 from tests.sampling import sampled_cases
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange, ObjectInfo
+    from litelog.stores.object_store import ByteRange, ObjectInfo
 
 ROUNDS = 24
 SEEDS = 40

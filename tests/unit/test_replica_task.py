@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litelog.shipping.replica_task import ReplicaTask
+from litelog.replicator.task import ReplicaTask
 
 
 def make_task() -> ReplicaTask:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.clock import SystemClock
 from litelog.errors import (
     CorruptCommitError,
     CorruptionError,
@@ -22,11 +21,12 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
-from litelog.opening import state_folder_of
+from litelog.replicator.task import OVER, Phase, ReplicaTask, lasting_phase
+from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
 from litelog.shipping.replica_state import StateFolder
-from litelog.shipping.replica_task import OVER, Phase, ReplicaTask, lasting_phase
-from litelog.watcher import Watcher
+from litelog.system.clock import SystemClock
+from litelog.system.inotify import Watcher
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ObjectStore
     from litelog.replicator import Replicator
     from litelog.shipping.listener import Shipped
+    from litelog.stores.object_store import ObjectStore
 
 # --- shipping
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog import claim as claims
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -27,7 +26,8 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
-from litelog.layout import parse_wal, wal_key
+from litelog.objects import claim as claims
+from litelog.objects.layout import parse_wal, wal_key
 from litelog.restore.execution import restore
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan

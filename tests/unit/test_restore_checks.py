@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.compression import compress_frame, skippable_frame, walk_frames
+from litelog.codec.lz4_frames import compress_frame, skippable_frame, walk_frames
 from litelog.errors import CorruptionError, CorruptObjectError, LitelogError
 from litelog.formats.lines import LinesFormat
-from litelog.layout import sealed_key, wal_key
+from litelog.objects.layout import sealed_key, wal_key
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment

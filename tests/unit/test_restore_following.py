@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import Relation
-from litelog.clock import SystemClock
 from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, PrunedError, StoreError
-from litelog.layout import wal_key
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.claim import Relation
+from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.following import LOOK_SECONDS, CopyFollower
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.system.clock import SystemClock
 from tests.manual_clock import ManualClock
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
 from tests.waiting import WAIT_SECONDS, wait_until

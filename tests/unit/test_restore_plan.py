@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.claim import Claim, Relation
 from litelog.errors import ConfigError, CorruptObjectError, ExitCode, NothingToRestoreError, ReplicaGapError
-from litelog.layout import claim_key, snapshot_key, wal_key
-from litelog.position import Position, generation
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.layout import claim_key, snapshot_key, wal_key
+from litelog.objects.position import Position, generation
 from litelog.reading.generation_choice import Extent, find_latest, latest
 from litelog.reading.pieces import missing_piece
 from litelog.reading.wal_search import first_reaching
-from litelog.replica_client import WalSegmentInfo
 from litelog.restore.plan import Target, find_plan, plan_generation
+from litelog.stores.replica_client import WalSegmentInfo
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log
 
 GENERATION = generation("0000000100000001")

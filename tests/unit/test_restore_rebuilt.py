@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import spark_owner
 from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NothingToRestoreError
-from litelog.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
+from litelog.objects.claim import spark_owner
+from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
 from tests.sampling import sampled

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.claim import Relation
 from litelog.errors import ConfigError, CorruptionError, ExitCode, LitelogError, NothingToRestoreError, StoreError
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.layout import claim_key, parse_wal, snapshot_key, wal_key
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.claim import Relation
+from litelog.objects.layout import claim_key, parse_wal, snapshot_key, wal_key
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.let_go import LetGoError
 from litelog.restore.plan import Target
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.sampling import examples
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix

@@ -10,7 +10,7 @@ import pytest
 
 from litelog.errors import CorruptionError
 from litelog.formats.lines import LinesFormat
-from litelog.layout import wal_key
+from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES
 from litelog.restore.plan import Target, find_plan

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -29,9 +29,10 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit, segment_name
-from litelog.layout import parse_wal, sealed_key, snapshot_key
 from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
+from litelog.objects.layout import parse_wal, sealed_key, snapshot_key
+from litelog.objects.snapshot import Snapshot
 from litelog.reading.generation_base import Base
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
@@ -39,7 +40,6 @@ from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.output import OutputError
 from litelog.restore.plan import Target, find_plan, plan_restore
 from litelog.restore.planned import TooEarlyError
-from litelog.snapshot import Snapshot
 from tests.sampling import examples, sampled, times
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import (
@@ -273,7 +273,7 @@ def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
 
 @pytest.mark.parametrize("kind", ["snapshot", "footer"])
 def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept, tmp_path, kind):
-    from litelog.compression import compress_frames, decompress_frames
+    from litelog.codec.lz4_frames import compress_frames, decompress_frames
 
     objects, name = kept.objects(), kept.generations[0].name
     if kind == "snapshot":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.restore.execution import restore
 from litelog.restore.journal import JOURNAL_NAME, Journal, Verified, VerifiedWal, encode_line, read_journal
 from litelog.restore.kept import KeptSegments
@@ -342,7 +342,7 @@ _KEY = "generations/0000000100000000/wal/0000000000000000/0000000000000000.wal.l
 
 
 def _position() -> Any:
-    from litelog.position import Position, generation
+    from litelog.objects.position import Position, generation
 
     return Position(generation("0000000100000000"), 0, 0)
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import Relation
-from litelog.compression import compress_frames, decompress_frames
+from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import StoreError, UnknownVersionError
-from litelog.layout import sealed_key, snapshot_key, wal_key
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.claim import Relation
+from litelog.objects.layout import sealed_key, snapshot_key, wal_key
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import find_tip
 from litelog.reading.pieces import list_pieces
@@ -22,6 +21,7 @@ from litelog.retention.gathering import Gathering
 from litelog.retention.plan import plan_retention
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.pruning import PRUNE_SECONDS, CautiousTime, Pruner
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
-from litelog.object_store import ByteRange
-from litelog.retrying_store import DELETE_KEYS, READING, RetryingStore, RetryPolicy
+from litelog.stores.object_store import ByteRange
+from litelog.stores.retrying_store import DELETE_KEYS, READING, RetryingStore, RetryPolicy
 from replica_clients.conformance.checks import read
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock

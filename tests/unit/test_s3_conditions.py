@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import NotFoundError, StoreError
-from litelog.object_store import DeletesUnchanged, NotOfferedError
+from litelog.stores.object_store import DeletesUnchanged, NotOfferedError
 from replica_clients.s3 import open_store
 from tests.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 

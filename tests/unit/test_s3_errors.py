@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
-from litelog.object_store import ByteRange
+from litelog.stores.object_store import ByteRange
 from replica_clients.s3 import S3Store, open_store
 from tests.servers import REGION, Answer, Request, ScriptedServer, error_answer
 

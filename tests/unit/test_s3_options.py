@@ -17,14 +17,14 @@ pytest.importorskip("boto3")
 
 from litelog.config import load_config
 from litelog.errors import StoreError
-from litelog.registry import open_store as open_by_url
+from litelog.stores.registry import open_store as open_by_url
 from tests.servers import Answer, Request, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
     Way = Callable[[str, dict[str, str]], ObjectStore]
 

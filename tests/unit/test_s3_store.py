@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.errors import ExistsError, StoreError
-from litelog.object_store import ObjectInfo
+from litelog.stores.object_store import ObjectInfo
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3_clients import CONTINUE_BYTES
 from replica_clients.s3_settings import read_settings

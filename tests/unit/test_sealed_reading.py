@@ -17,9 +17,9 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.formats.lines import LinesFormat
-from litelog.layout import sealed_key, wal_key
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.layout import sealed_key, wal_key
 from litelog.reading.replica_reader import ReplicaReader
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.independent_reader import read_replica
 from tests.sampling import examples, sampled
 from tests.stores import CountingStore
@@ -257,8 +257,8 @@ def test_frames_that_only_their_checksum_tells_from_those_that_were_sealed_are_r
     """The CRC-32C of commits that end with their own CRC-32C tells nothing."""
     from dataclasses import replace
 
-    from litelog.checksum import crc32c
-    from litelog.sealed_segment import encode_footer
+    from litelog.codec.checksum import crc32c
+    from litelog.objects.sealed_segment import encode_footer
     from tests.unit.sealed_builder import make_sealed
 
     built = builder.generations[0]

@@ -14,14 +14,21 @@ from hypothesis import strategies as st
 from log_builder import make_log
 from seal_builder import GENERATION, SHIPPED, footer_of, sealing, unseal
 
-from litelog.checksum import crc32c
-from litelog.compression import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
-from litelog.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
-from litelog.layout import sealed_key
-from litelog.position import Generation
-from litelog.sealed_frames import check_run, decode_frame, decode_run
-from litelog.sealed_segment import TAIL_BYTES, SealedFooter, decode_footer, encode_footer, footer_bytes, read_footer
+from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import Generation
+from litelog.objects.sealed_decoding import check_run, decode_frame, decode_run
+from litelog.objects.sealed_segment import (
+    TAIL_BYTES,
+    SealedFooter,
+    decode_footer,
+    encode_footer,
+    footer_bytes,
+    read_footer,
+)
 from tests.sampling import sampled
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from log_builder import SECOND, make_log
 from seal_builder import GENERATION, SHIPPED, finished, footer_of, sealing, unseal
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, DivergedError, NotFoundError, SequenceGapError, SourceError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail
 from litelog.formats.litelog import LitelogFormat
-from litelog.frame_table import Marks
-from litelog.layout import sealed_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import Generation
-from litelog.sealing import AHEAD, Sealing
+from litelog.objects.frame_table import Marks
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import Generation
+from litelog.objects.sealed_encoding import AHEAD, Sealing
+from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.sampling import examples
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from litelog.errors import FinalSyncError
-from litelog.layout import parse_sealed
+from litelog.objects.layout import parse_sealed
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.stores import CountingStore
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
     from litelog.replicator import Replicator
+    from litelog.stores.object_store import ObjectStore
 
 PACE_SECONDS = 0.1
 """How long a slow store takes for a piece."""

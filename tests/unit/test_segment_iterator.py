@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from litelog.errors import ClosedError, GenerationMismatchError, PrunedError, SegmentOrderError, StoreError
-from litelog.position import Position, generation
-from litelog.replica_client import WalSegmentInfo
-from litelog.segment_feed import SegmentFeed
-from litelog.segment_iterator import MAX_REMEMBERED, PAGE, SegmentIterator
+from litelog.objects.position import Position, generation
+from litelog.reading.segment_feed import SegmentFeed
+from litelog.reading.segment_iterator import MAX_REMEMBERED, PAGE, SegmentIterator
+from litelog.stores.replica_client import WalSegmentInfo
 from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
 
 G = generation("0000000100000000")
 OTHER = generation("0000000200000000")

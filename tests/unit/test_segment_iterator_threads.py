@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ClosedError
-from litelog.position import Position, generation
-from litelog.replica_client import WalSegmentInfo
-from litelog.segment_feed import SegmentFeed
-from litelog.segment_iterator import SegmentIterator
+from litelog.objects.position import Position, generation
+from litelog.reading.segment_feed import SegmentFeed
+from litelog.reading.segment_iterator import SegmentIterator
+from litelog.stores.replica_client import WalSegmentInfo
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
 
 G = generation("0000000100000000")
 

@@ -22,7 +22,7 @@ from tests.unit.server_builder import HangingStore, Watched
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 

@@ -16,14 +16,14 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
-from litelog.clock import SystemClock
 from litelog.errors import ConfigError
+from litelog.replicator.barrier import Barrier
+from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.app import make_app
 from litelog.server.board import Board
 from litelog.server.daemon import Rules
 from litelog.server.token_file import TokenFile
-from litelog.shipping.barrier import Barrier
-from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
+from litelog.system.clock import SystemClock
 from tests.unit.server_builder import TOKEN
 from tests.waiting import WAIT_SECONDS
 

@@ -16,11 +16,11 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from litelog.event_fields import EVENTS
+from litelog.events import EVENTS
+from litelog.replicator.task import LASTING, Phase
 from litelog.server.metrics import SPECS
 from litelog.server.reference import make_reference
 from litelog.server.report import PARTS, FailureReport, Reason, ReplicaReport, Report, SyncReport
-from litelog.shipping.replica_task import LASTING, Phase
 from tests.unit.log_builder import make_log
 from tests.unit.server_builder import Watched
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.clock import SystemClock
+from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.board import Board
 from litelog.server.daemon import Rules
 from litelog.server.health import find_unhealthy, find_unready
-from litelog.shipping.replica_status import NotReplicated, ReplicaStatus
+from litelog.system.clock import SystemClock
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.shipping.barrier import Barrier
+    from litelog.replicator.barrier import Barrier
 
 IDLE = ReplicaStatus("/log", "file:///one", "required", "idle", None, None, None, 0, synced=True)
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from log_builder import make_log
 from seal_builder import footer_of, sealing
 
-from litelog import snapshot as snapshots
-from litelog.compression import compress_frames, decompress_frames
+from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import CorruptObjectError, ExitCode, UnknownVersionError
-from litelog.layout import sealed_key, snapshot_key
-from litelog.position import Generation, Position
-from litelog.snapshot import Snapshot, drop_before, extend
-from litelog.snapshot_entries import MAX_EXPANSION, SnapshotEntry, check_entry, make_entry
+from litelog.objects import snapshot as snapshots
+from litelog.objects.layout import sealed_key, snapshot_key
+from litelog.objects.position import Generation, Position
+from litelog.objects.snapshot import Snapshot, drop_before, extend
+from litelog.objects.snapshot_entries import MAX_EXPANSION, SnapshotEntry, check_entry, make_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

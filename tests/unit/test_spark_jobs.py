@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from litelog.errors import ConfigError, CorruptObjectError, TruncatedError
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
 from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs import manifest as manifests
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from litelog.spark.session import _explained
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.unit.spark_reading import table_sequences
 

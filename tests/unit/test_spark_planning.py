@@ -14,14 +14,14 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("boto3")
 
 from litelog.errors import ConfigError, NothingToRestoreError, ReplicaGapError, TruncatedError
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
 from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
 from litelog.spark.packing import MIN_PARTITION_BYTES, OPEN_COST_BYTES, USUAL_SLOTS, LocalItem, pack
 from litelog.spark.partitions import LocalPiece, WalPiece
 from litelog.spark.places import find_places
 from litelog.spark.planning import has_timestamps, plan
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from tests.fault_proxy import fault_proxy
 from tests.servers import CREDENTIALS, REGION
 from tests.unit.log_builder import make_log as make_folder

@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.claim import Relation, spark_owner
 from litelog.errors import NothingToRestoreError
-from litelog.object_store import ObjectReplicaClient
+from litelog.objects.claim import Relation, spark_owner
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import newest_claims
 from litelog.shipping.fencing import close_below
@@ -19,6 +18,7 @@ from litelog.spark.publishing import publish
 from litelog.spark.write_options import parse_write_options
 from litelog.spark.write_plan import OvertakenError, WritePlan
 from litelog.spark.written import Carrier
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.replica_builder import LOG, GenerationBuilder, ReplicaBuilder, make_log
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ObjectStore
-    from litelog.snapshot_entries import SnapshotEntry
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ObjectStore
 
 SEGMENTS = make_log([[2, 1], [3]])
 

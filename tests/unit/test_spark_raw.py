@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.claim import Relation
 from litelog.formats.raw import RawFormat
-from litelog.registry import open_store
+from litelog.objects.claim import Relation
 from litelog.shipping.settings import Settings
 from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
+from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.independent_reader import read_replica
 from tests.unit.daemon_builder import Daemon

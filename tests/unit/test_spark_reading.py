@@ -16,8 +16,6 @@ pytest.importorskip("pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog import snapshot as snapshots
-from litelog import wal_segment
 from litelog.errors import (
     ConfigError,
     CorruptionError,
@@ -31,19 +29,21 @@ from litelog.errors import (
 from litelog.formats.encoding import encode_commit
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.layout import sealed_key, snapshot_key, wal_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
-from litelog.registry import open_store
-from litelog.sealed_segment import encode_footer
+from litelog.objects import snapshot as snapshots
+from litelog.objects import wal_segment
+from litelog.objects.layout import sealed_key, snapshot_key, wal_key
+from litelog.objects.position import generation
+from litelog.objects.sealed_segment import encode_footer
+from litelog.objects.snapshot_entries import make_entry
 from litelog.shipping.sealer import read_sealed_footer
-from litelog.snapshot_entries import make_entry
 from litelog.spark.counting import count_records
 from litelog.spark.decoding import read_partition, read_runs
 from litelog.spark.options import parse_options
 from litelog.spark.partitions import SealedPiece, WalPiece
 from litelog.spark.planning import plan
 from litelog.spark.schema import log_columns
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects
 from tests.sampling import examples
@@ -57,7 +57,7 @@ from tests.unit.spark_reading import planned, rows, stored, values
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.position import Position
+    from litelog.objects.position import Position
 
 COUNTS = (1, 2, 7)
 

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.claim import Relation
 from litelog.errors import (
     ConfigError,
     DivergedError,
@@ -23,7 +22,8 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.formats.lines import LinesFormat
-from litelog.layout import Fencing, wal_key
+from litelog.objects.claim import Relation
+from litelog.objects.layout import Fencing, wal_key
 from litelog.spark.places import Place, full_name
 from litelog.spark.stream_follower import DISCOVERY_SECONDS
 from litelog.spark.stream_offsets import decode, encode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import FencedError
-from litelog.layout import parse_wal
+from litelog.objects.layout import parse_wal
 from litelog.shipping.settings import Settings
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock

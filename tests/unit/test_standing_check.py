@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import make_config
-from litelog.layout import parse_sealed, parse_snapshot, parse_wal
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
+from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal
 from litelog.replicator import Replicator
+from litelog.replicator.task import Phase
 from litelog.shipping.fencing import ReplicaUnavailableError
-from litelog.shipping.replica_task import Phase
 from litelog.shipping.settings import Settings
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, ROUNDS, check_replica
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from litelog.verify.findings import VerifyStoppedError
 from replica_clients import memory
 from replica_clients.memory import MemoryStore
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from litelog.object_store import ByteRange, ObjectInfo
+    from litelog.stores.object_store import ByteRange, ObjectInfo
     from litelog.verify.scrubbing import Found
     from tests.unit.log_builder import LogBuilder
 

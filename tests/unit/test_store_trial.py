@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError
-from litelog.layout import Fencing
-from litelog.shipping.replica_task import Phase, lasting_phase
-from litelog.store_trial import (
+from litelog.objects.layout import Fencing
+from litelog.replicator.task import Phase, lasting_phase
+from litelog.stores.trial import (
     RACERS,
     ROUNDS,
     NotCreateOnlyError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from litelog.object_store import ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
     from tests.unit.log_builder import LogBuilder
 
 PUTS = RACERS * ROUNDS

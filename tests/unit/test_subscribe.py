@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog import wal_segment
 from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.errors import ConfigError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
-from litelog.layout import wal_key
 from litelog.log.writer import LogWriter
-from litelog.registry import open_client
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
 from litelog.replicator import Replicator
+from litelog.stores.registry import open_client
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.claim import Claim
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Shipped
 
 

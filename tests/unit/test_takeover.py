@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.clock import SystemClock
 from litelog.config import LogConfig, ReplicaConfig
-from litelog.destination_threads import DestinationThreads
 from litelog.errors import FencedError, ForeignClaimError, StoreError
-from litelog.layout import Fencing
-from litelog.object_store import ObjectReplicaClient
-from litelog.opening import Tools, open_log
+from litelog.objects.layout import Fencing
 from litelog.reading.generation_choice import find_latest
+from litelog.replicator.thread_pools import DestinationThreads
+from litelog.replicator.wiring import Tools, open_log
 from litelog.shipping.fencing import LostRaceError, SucceededError
 from litelog.shipping.replica_state import StateError
-from litelog.store_trial import StoreTrials
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.trial import StoreTrials
+from litelog.system.clock import SystemClock
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.claim import Claim
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.objects.claim import Claim
     from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 
 class HookedStore(CountingStore):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.checksum import crc32c
+from litelog.codec.checksum import crc32c
 from litelog.errors import ClosedError, LockedError, SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
@@ -25,11 +25,11 @@ from litelog.log.sparse_index import index_path
 from litelog.log.tombstone import read_tombstone
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, plan_truncation
 from litelog.log.writer import LogWriter
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.shipping.pair import Source
 from litelog.shipping.settings import Settings
 from litelog.shipping.truncating import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
-from litelog.snapshot import Snapshot
-from litelog.snapshot_entries import SnapshotEntry
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.unit.daemon_builder import Daemon

@@ -13,9 +13,9 @@ from litelog.log.replicated import ReplicaSet, log_state_folder, read_replicated
 from litelog.log.truncation import LocalSegment, TruncationPolicy, when_older
 from litelog.replicator import Replicator
 from litelog.replicator.course import Course
+from litelog.replicator.task import ReplicaTask
 from litelog.replicator.truncations import Truncations
 from litelog.shipping.pair import Source
-from litelog.shipping.replica_task import ReplicaTask
 from litelog.shipping.settings import Settings
 from litelog.shipping.truncating import LogTruncator
 from replica_clients.memory import MemoryStore

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.clock import SystemClock
 from litelog.errors import SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
 from litelog.log.numbering import Numbering
@@ -17,8 +16,7 @@ from litelog.log.replicated import ReplicaSet, log_state_folder
 from litelog.log.source import SegmentNames
 from litelog.log.tombstone import read_tombstone
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.plan import Target, find_plan
@@ -26,6 +24,8 @@ from litelog.shipping.pair import Source
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.truncating import LogTruncator
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.system.clock import SystemClock
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock

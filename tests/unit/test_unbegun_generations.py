@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import Relation
 from litelog.errors import DivergedError, NothingToRestoreError
-from litelog.layout import claim_key, snapshot_key, wal_key
-from litelog.object_store import ObjectReplicaClient
-from litelog.position import generation
+from litelog.objects.claim import Relation
+from litelog.objects.layout import claim_key, snapshot_key, wal_key
+from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_extent, find_latest, open_latest
 from litelog.reading.lineage import find_tip
 from litelog.reading.pieces import list_pieces
@@ -20,6 +19,7 @@ from litelog.reading.succession import find_begun, find_shift, find_successor
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
 from litelog.restore.plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from tests.stores import CountingStore
 from tests.unit.replica_builder import FORMAT, GenerationBuilder, ReplicaBuilder, make_log
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from litelog.claim import Claim
-    from litelog.object_store import ByteRange, ObjectInfo
+    from litelog.objects.claim import Claim
+    from litelog.stores.object_store import ByteRange, ObjectInfo
 
 LOG = make_log([[2, 1], [1, 2], [2, 2]])
 KINDS = pytest.mark.parametrize("kind", ["abandoned", "late", "late and sealed"])

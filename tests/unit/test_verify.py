@@ -14,15 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litelog import wal_segment
-from litelog.checksum import crc32c
-from litelog.claim import Relation
-from litelog.compression import compress_frames
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import compress_frames
 from litelog.errors import ConfigError, SourceMissingError, StoreError
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
-from litelog.layout import (
+from litelog.log.writer import LogWriter
+from litelog.objects import wal_segment
+from litelog.objects.claim import Relation
+from litelog.objects.layout import (
     Fencing,
     claim_key,
     sealed_key,
@@ -32,10 +33,9 @@ from litelog.layout import (
     wal_key,
     wal_prefix,
 )
-from litelog.log.writer import LogWriter
-from litelog.position import Position
-from litelog.sealed_segment import encode_footer
-from litelog.snapshot_entries import make_entry
+from litelog.objects.position import Position
+from litelog.objects.sealed_segment import encode_footer
+from litelog.objects.snapshot_entries import make_entry
 from litelog.verify.anomaly import MAX_KEPT, Kind
 from litelog.verify.execution import Acknowledged
 from litelog.verify.findings import VerifyStoppedError, Watch

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog import snapshot as snapshots
-from litelog import wal_segment
 from litelog.errors import LitelogError
-from litelog.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal, sealed_key
-from litelog.sealed_frames import decode_frame
-from litelog.sealed_segment import read_footer
+from litelog.objects import snapshot as snapshots
+from litelog.objects import wal_segment
+from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal, sealed_key
+from litelog.objects.sealed_decoding import decode_frame
+from litelog.objects.sealed_segment import read_footer
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import Acknowledged
 from tests.sampling import NIGHTLY, sampled

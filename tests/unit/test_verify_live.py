@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.claim import Relation
-from litelog.layout import parse_sealed, parse_wal, sealed_key, snapshot_key, wal_key
-from litelog.position import Position
+from litelog.objects.claim import Relation
+from litelog.objects.layout import parse_sealed, parse_wal, sealed_key, snapshot_key, wal_key
+from litelog.objects.position import Position
+from litelog.objects.wal_segment import digest
 from litelog.verify.execution import Acknowledged
 from litelog.verify.scrubbing import Scrub, ScrubSettings
-from litelog.wal_segment import digest
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.verify.report import Report
     from tests.unit.replica_builder import GenerationBuilder
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog import wal_segment
-from litelog.checksum import crc32c
-from litelog.compression import FRAME_BYTES, compress_frame, skippable_frame
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import FRAME_BYTES, compress_frame, skippable_frame
 from litelog.errors import CorruptObjectError, ExitCode
-from litelog.layout import wal_key
-from litelog.position import MAX_INDEX, MAX_OFFSET, Generation, Position
-from litelog.wal_segment import MAX_HEADER_BYTES, WalHeader
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Generation, Position
+from litelog.objects.wal_segment import MAX_HEADER_BYTES, WalHeader
 
 DATA = b"one commit, and another commit\n" * 9
 G = Generation("0000000100000000")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.watcher import Watcher
+from litelog.system.inotify import Watcher
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def test_without_inotify_every_arm_says_poll() -> None:
     program = """
 import sys, types
 sys.modules["watchdog.observers.inotify_c"] = None
-from litelog.watcher import Watcher
+from litelog.system.inotify import Watcher
 from tests.waiting import WAIT_SECONDS
 from tests.waiting import WAIT_SECONDS
 from tests.waiting import WAIT_SECONDS

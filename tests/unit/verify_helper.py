@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.claim import Relation
+from litelog.objects.claim import Relation
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.report import Report
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])

@@ -38,11 +38,11 @@ from litelog.spark.store_options import replica_url
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from litelog.object_store import ObjectStore
     from litelog.spark.jobs.progress import Progress
     from litelog.spark.jobs.ranges import Held
     from litelog.spark.options import ReadOptions
     from litelog.spark.partitions import Partition
+    from litelog.stores.object_store import ObjectStore
 
 TASK_BYTES = 128 << 20
 """What a task exports of the log, uncompressed."""

@@ -16,8 +16,8 @@ from litelog.spark.jobs.manifest import Manifest, commit, list_runs, read_manife
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from litelog.object_store import ObjectStore
     from litelog.spark.jobs.manifest import ExportPlan
+    from litelog.stores.object_store import ObjectStore
 
 _FILE = re.compile(r"(?:[^_/][^/]*/)?([0-9a-f]{8})-[0-9]{6}\.parquet")
 """What a task writes, and the run that it is of: see ``export_task``."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
-from litelog.registry import open_store
-from litelog.retrying_store import RetryingStore
 from litelog.spark.jobs.json_columns import parse_values
 from litelog.spark.jobs.manifest import ExportedFile
+from litelog.stores.registry import open_store
+from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable, Iterator, Mapping
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 GROUP_ROWS = 1 << 20
 """Rows of a row group, and what is held of each partition of the table."""

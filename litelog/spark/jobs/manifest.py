@@ -14,15 +14,24 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from litelog.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text, shown
-from litelog.deltas import LIMIT
+from litelog.codec.decoding import (
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+    shown,
+)
+from litelog.codec.json_columns import LIMIT
 from litelog.errors import ConfigError, CorruptObjectError, ExistsError
-from litelog.position import generation
+from litelog.objects.position import generation
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from litelog.object_store import ObjectStore
+    from litelog.stores.object_store import ObjectStore
 
 VERSION = 1
 FOLDER = "_litelog/"

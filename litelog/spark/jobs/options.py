@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
-from litelog.registry import scheme_of
 from litelog.spark.options import Mode
 from litelog.spark.spelling import spell_options
 from litelog.spark.store_options import read_store_options
+from litelog.stores.registry import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, TruncatedError
-from litelog.event_fields import fields
-from litelog.position import epoch_of, generation
+from litelog.events import fields
+from litelog.objects.position import epoch_of, generation
 from litelog.reading.generation_choice import find_claim
 from litelog.reading.succession import find_shift
 from litelog.reading.wal_cursor import describe
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from litelog.claim import Claim
-    from litelog.replica_client import ReplicaClient
+    from litelog.objects.claim import Claim
     from litelog.spark.options import ReadOptions
     from litelog.spark.packing import Item
     from litelog.spark.partitions import Partition
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 

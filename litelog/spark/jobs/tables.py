@@ -11,9 +11,9 @@ from litelog.spark.jobs.iceberg import commit_iceberg, iceberg_holds, require_ic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.object_store import ObjectStore
     from litelog.spark.jobs.export_task import ExportSettings
     from litelog.spark.jobs.manifest import ExportPlan, Manifest
+    from litelog.stores.object_store import ObjectStore
 
 TABLES = ("parquet", "delta", "iceberg")
 

@@ -6,13 +6,13 @@ import pickle
 import threading
 from typing import TYPE_CHECKING, Any
 
-from litelog.object_store import ObjectReplicaClient
-from litelog.registry import open_store
-from litelog.retrying_store import RetryingStore
 from litelog.spark.formats import open_log_format
 from litelog.spark.jobs.options import store_options
 from litelog.spark.jobs.progress import watching
 from litelog.spark.store_options import replica_url
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
+from litelog.stores.retrying_store import RetryingStore
 from litelog.verify.execution import verify as verify_replica
 from litelog.verify.scope import Scope
 from litelog.verify.sealed_read import SealedRead, SealedReader
@@ -21,9 +21,9 @@ from litelog.verify.survey import sealed_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from litelog.object_store import ObjectStore
-    from litelog.position import Generation
+    from litelog.objects.position import Generation
     from litelog.spark.jobs.progress import Progress
+    from litelog.stores.object_store import ObjectStore
     from litelog.verify.report import Report
 
 TASK_BYTES = 256 << 20

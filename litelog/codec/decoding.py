@@ -1,0 +1,131 @@
+"""The parts that the decoders of all objects share: JSON that is measured before it is parsed, fields of one type and
+range, and errors that name the object.
+
+An object of a few hundred kilobytes can hold a gigabyte of lists once it is parsed. What it would hold is counted over
+its bytes first, at the speed of a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from litelog.codec.lz4_frames import FrameError
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST = 1 << 63
+"""What a whole number in an object stays below, unless its field says otherwise: what files, times and sums fit in."""
+
+_BRACKETS = b"[]{}"
+_NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLimits:
+    """What a JSON document of one kind holds at most. Each kind of object has limits that no sound one reaches."""
+
+    size: int
+    """Bytes of the text: 1 in memory for each, or 4 where it holds more than ASCII."""
+    values: int
+    """Commas: one less than the members of all lists and objects. About 40 bytes in memory for each."""
+    texts: int
+    """Texts and names of fields: about 60 bytes in memory for each."""
+    containers: int
+    """Lists and objects: about 100 bytes in memory for each."""
+    depth: int
+    """How many of them lie one in the other."""
+
+
+def parse_json(text: bytes, limits: JsonLimits) -> Any:
+    """The value that a JSON text in UTF-8 holds. ValueError where it is none, or holds more than ``limits``: then it is
+    not parsed."""
+    _check("bytes", len(text), limits.size)
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
+    _check("texts", bare.count(b'"') // 2, limits.texts)
+    bare = b"".join(bare.split(b'"')[::2])
+    _check("values", bare.count(b","), limits.values)
+    brackets = bare.translate(None, _NO_BRACKETS)
+    _check("lists and objects", len(brackets) // 2, limits.containers)
+    for _ in range(limits.depth):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise ValueError(f"is no JSON, or is nested more than {limits.depth} deep")
+    return _parse(text.decode())
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+@contextmanager
+def naming(key: str, what: str) -> Iterator[None]:
+    """Have what goes wrong while the object ``key`` is decoded say so: CorruptObjectError for a wrong shape or value,
+    NotEnoughMemoryError. ``what``: what it is decoded as."""
+    try:
+        yield
+    except MemoryError as error:
+        raise NotEnoughMemoryError(key) from error
+    except (FrameError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorruptObjectError(key, f"{what}: {error}") from error
+
+
+def require_fields(value: object) -> dict[str, Any]:
+    """``value``, if it is an object of JSON; ValueError if it is none."""
+    if not isinstance(value, dict):
+        raise ValueError(f"is {shown(value)}, and no JSON object")
+    return value
+
+
+def require_text(name: str, value: object) -> str:
+    """``value``, if it is a text; ValueError if it is none."""
+    if not isinstance(value, str) or not is_spelled(value):
+        refuse(name, value)
+    return value
+
+
+def require_number(name: str, value: object, low: int = 0, below: int = MOST) -> int:
+    """``value``, if it is a whole number from ``low`` on, below ``below``; ValueError if it is none. A boolean is no
+    number."""
+    if type(value) is not int or not low <= value < below:
+        refuse(name, value)
+    return value
+
+
+def is_spelled(text: str) -> bool:
+    """Whether ``text`` is Unicode, or the name of a file that is not UTF-8 as Python spells it: each byte that does not
+    fit as one low surrogate. Any other surrogate is a name that no file has."""
+    if text.isascii():
+        return True
+    try:
+        return text.encode(errors="surrogateescape").decode(errors="surrogateescape") == text
+    except UnicodeEncodeError:
+        return False
+
+
+def refuse(name: str, value: object) -> NoReturn:
+    """ValueError: the field has a value that it cannot have."""
+    raise ValueError(f"{name} is {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """``value`` in a message: cut where it is long."""
+    return _SHOWN.repr(value)
+
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 80
+
+
+def _check(what: str, held: int, limit: int) -> None:
+    if held > limit:
+        raise ValueError(f"holds {held} {what}, more than {limit}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"holds {name}, which is no number")

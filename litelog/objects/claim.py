@@ -1,0 +1,162 @@
+"""Claims: the object that says who writes a generation, and what it continues."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text
+from litelog.errors import CorruptObjectError, UnknownFormatError
+from litelog.objects.layout import Fencing, claim_key
+from litelog.objects.position import MAX_INDEX, ClaimName, Position, epoch_of, generation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import LogFormat
+
+VERSION = 1
+
+LIMITS = JsonLimits(size=64 << 10, values=64, texts=64, containers=8, depth=2)
+"""Its fields are fifteen; a reason may name folders and files, each of a few KiB."""
+
+_TEXTS = ("log", "format", "owner", "host", "generation", "relation")
+_OPTIONAL = ("predecessor", "predecessor_end", "reason", "fencing")
+
+
+class Relation(StrEnum):
+    """What a generation is to its predecessor."""
+
+    FIRST = "first"
+    """There is none."""
+    CONTINUES = "continues"
+    """It holds every byte that the predecessor shipped; its index = the predecessor's + shift."""
+    DIVERGED = "diverged"
+    """The log no longer holds what the predecessor shipped; ``reason`` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One owner's word that a generation is its own. Created once, before anything else of the generation."""
+
+    log: str
+    """The log's id, 32 hex digits."""
+    format: str
+    owner: str
+    host: str
+    generation: str
+    first: int
+    """The first index that this generation ships as WAL segments."""
+    relation: Relation
+    time: int
+    """Microseconds since 1970."""
+    predecessor: str | None = None
+    """The generation before it."""
+    predecessor_end: str | None = None
+    """Where the predecessor stood when this was claimed: a position. Its terminal says where it ended."""
+    shift: int = 0
+    """For a generation that continues: what to add to the predecessor's index to get this one's."""
+    reason: str | None = None
+    """For a generation that diverged: why."""
+    fencing: Fencing = Fencing.REQUIRED
+
+    @property
+    def epoch(self) -> int:
+        return epoch_of(generation(self.generation))
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether its name holds the generation, and its epoch may have other claims."""
+        return self.fencing is Fencing.ISOLATED
+
+    @property
+    def is_of_spark(self) -> bool:
+        """Whether a Spark writer made it: its generation may hold sealed segments that nobody is to read yet, or ever,
+        and no snapshot."""
+        return self.owner == spark_owner(self.log)
+
+    @property
+    def name(self) -> ClaimName:
+        return ClaimName(self.epoch, generation(self.generation) if self.is_isolated else None)
+
+    @property
+    def key(self) -> str:
+        return claim_key(*self.name)
+
+
+def spark_owner(log: str) -> str:
+    """The owner id of all Spark writers of a log. Nothing of theirs goes on by itself, so none needs fencing from the
+    next; two at once are kept apart by the claim, which is of one generation."""
+    return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
+
+
+def open_claimed_format(claim: Claim, open_named: Callable[[str], LogFormat]) -> LogFormat:
+    """The format that a claim names, from ``open_named``. UnknownFormatError names the claim, too."""
+    try:
+        return open_named(claim.format)
+    except UnknownFormatError as error:
+        raise UnknownFormatError(error.name, error.known, claim.key) from None
+
+
+def encode(claim: Claim) -> bytes:
+    """The object's bytes: JSON, always the same for the same claim, the CRC-32C of its fields as the last one."""
+    fields = {"version": VERSION, **asdict(claim)}
+    unsaid = {"fencing": Fencing.REQUIRED}
+    stated = {name: value for name, value in fields.items() if value is not None and value != unsaid.get(name)}
+    return _text({**stated, "crc": crc32c(_text(stated))})
+
+
+def decode(key: str, body: bytes) -> Claim:
+    """The claim in the object ``key``; CorruptObjectError names it and what is wrong."""
+    with naming(key, "claim"):
+        claim = parse(body)
+    if claim.key != key:
+        raise CorruptObjectError(key, "epoch in the claim", key, claim.key)
+    return claim
+
+
+def parse(body: bytes | str) -> Claim:
+    """The claim in ``body``; ValueError if it is none.
+
+    Checked here: the checksum, all types and ranges, and that the fields fit each other. What others must say of the
+    generation is checked where those are read.
+    """
+    fields = require_fields(parse_json(body.encode() if isinstance(body, str) else body, LIMITS))
+    if type(fields.get("version")) is not int or fields["version"] != VERSION:
+        raise ValueError(f"version is not {VERSION}")
+    stated = require_number("crc", fields.pop("crc", None), below=1 << 32)
+    if stated != (crc := crc32c(_text(fields))):
+        raise ValueError(f"CRC-32C is {crc}, expected {stated}")
+    values: dict[str, Any] = {name: require_text(name, fields.get(name)) for name in _TEXTS}
+    for name in _OPTIONAL:
+        values[name] = None if fields.get(name) is None else require_text(name, fields[name])
+    values["first"] = require_number("first", fields.get("first"), below=MAX_INDEX)
+    values["time"] = require_number("time", fields.get("time"))
+    values["shift"] = require_number("shift", fields.get("shift"), low=1 - MAX_INDEX, below=MAX_INDEX)
+    values["relation"] = Relation(values["relation"])
+    values["fencing"] = Fencing.REQUIRED if values["fencing"] is None else Fencing(values["fencing"])
+    claim = Claim(**values)
+    _check_relation(claim)
+    return claim
+
+
+def _check_relation(claim: Claim) -> None:
+    """That what is said of the predecessor fits the relation to it."""
+    generation(claim.generation)
+    older = claim.predecessor
+    if (older is None) != (claim.relation is Relation.FIRST):
+        refuse(f"predecessor of a claim with relation {claim.relation}", older)
+    if older is not None and epoch_of(generation(older)) >= claim.epoch:
+        refuse(f"predecessor of a claim of epoch {claim.epoch}", older)
+    if claim.shift and claim.relation is not Relation.CONTINUES:
+        refuse(f"shift of a claim with relation {claim.relation}", claim.shift)
+    if claim.predecessor_end is not None and Position.parse(claim.predecessor_end).generation != older:
+        refuse(f"predecessor_end of a claim with predecessor {older}", claim.predecessor_end)
+
+
+def _text(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, indent=1).encode()

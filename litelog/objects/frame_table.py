@@ -1,0 +1,315 @@
+"""What a sealed segment's footer says of its frames, and of when its bytes were shipped: columns, and where to look.
+
+A frame ends where a commit ends. Only a run of commits that no frame can hold (one commit above MAX_FRAME_BYTES, with
+what was read behind it) is cut inside a commit: its frames are a **run**, told by ``inner``, and are decoded together.
+All that is said of a run's commits is said in its first frame; the others say 0 records, and the sequence behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from litelog.codec.decoding import MOST
+from litelog.codec.json_columns import (
+    Column,
+    Gapped,
+    read_differences,
+    read_gapped,
+    read_plain,
+    write_column,
+    write_differences,
+    write_gapped,
+)
+from litelog.codec.lz4_frames import MAX_FRAME_BYTES
+from litelog.formats import MAX_COMMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+MAX_FRAMES = 1 << 20
+"""Frames in a sealed segment: a log segment of a TiB."""
+
+FRAME_VALUES = 10
+"""In how many columns a frame is a value: in all that are written, where none is packed."""
+
+MAX_MARKS = 4 << 20
+"""Marks in a sealed segment: a log segment that grew for 48 days, every second."""
+
+MAX_RUN_BYTES = MAX_COMMIT_BYTES + MAX_FRAME_BYTES
+"""What a reader decodes at a time at most: any commit, and what was read behind it."""
+
+MAX_STORED_BYTES = MAX_FRAME_BYTES + (64 << 10)
+"""What a frame takes at most, compressed: its content as it is, with LZ4's own."""
+
+
+class SealedFrame(NamedTuple):
+    """One frame: bytes [offset, offset + length) of the log segment, in bytes [start, start + size) of the object."""
+
+    start: int
+    size: int
+    offset: int
+    length: int
+    first: int
+    """The first record's sequence; where no record starts in it, the sequence that follows those before (0: none)."""
+    records: int
+    """How many start in it, or, in a run's first frame, in all of the run."""
+    lowest: int | None
+    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    highest: int | None
+    crc: int
+    """CRC-32C of the uncompressed bytes."""
+    checksum: int
+    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends: what ties bytes from elsewhere to the footer, and
+    so to the digest there. CRC-32C does not: of bytes that end with their own CRC-32C, as commits do, it is always the
+    same."""
+    stored: int
+    """CRC-32C of the frame as it lies in the object: what ties that to the footer, before anything is decompressed."""
+
+    @property
+    def stop(self) -> int:
+        """The place behind it in the object."""
+        return self.start + self.size
+
+    @property
+    def end(self) -> int:
+        """The offset behind it in the log segment."""
+        return self.offset + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTable:
+    """All frames in order, as columns of the same length; what each says is in SealedFrame."""
+
+    starts: Column
+    sizes: Column
+    offsets: Column
+    lengths: Column
+    firsts: Column
+    records: Column
+    lowests: Gapped
+    highests: Gapped
+    crcs: Column
+    checksums: Column
+    stored: Column
+    inner: Column = ()
+    """The numbers of the frames that end inside a commit, ascending."""
+
+    @classmethod
+    def of(cls, frames: Sequence[SealedFrame], inner: Sequence[int] = ()) -> FrameTable:
+        """The table of frames that lie one behind the other, from 0 on."""
+        columns: list[Any] = [*zip(*frames, strict=True)] or [()] * len(SealedFrame._fields)
+        return cls(**dict(zip(cls.__slots__, [*columns, tuple(inner)], strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, number: int) -> SealedFrame:
+        return SealedFrame(
+            self.starts[number],
+            self.sizes[number],
+            self.offsets[number],
+            self.lengths[number],
+            self.firsts[number],
+            self.records[number],
+            self.lowests[number],
+            self.highests[number],
+            self.crcs[number],
+            self.checksums[number],
+            self.stored[number],
+        )
+
+    def runs(self, frames: range | None = None) -> Iterator[range]:
+        """The runs that ``frames`` (all, if not given) lie in, in order: most are of one frame."""
+        number, stop = (0, len(self)) if frames is None else (frames.start, frames.stop)
+        while number < stop:
+            run = self.run_of(number)
+            yield run
+            number = run.stop
+
+    def run_of(self, number: int) -> range:
+        """The frames that are decoded together with frame ``number``."""
+        if not self.inner:
+            return range(number, number + 1)
+        start, stop = number, number + 1
+        while start and self._is_inner(start - 1):
+            start -= 1
+        while self._is_inner(stop - 1):
+            stop += 1
+        return range(start, stop)
+
+    def groups(self, runs: Iterable[range], most_bytes: int) -> Iterator[list[range]]:
+        """``runs`` put together where they lie back to back, up to ``most_bytes`` of the log; a longer run alone."""
+        group: list[range] = []
+        held = 0
+        for run in runs:
+            size = sum(self.lengths[run.start : run.stop])
+            if group and (held + size > most_bytes or run.start != group[-1].stop):
+                yield group
+                group, held = [], 0
+            group.append(run)
+            held += size
+        if group:
+            yield group
+
+    def at_offset(self, offset: int) -> int:
+        """The frame that holds the byte at ``offset``; IndexError if that is behind the end."""
+        number = bisect_right(self.offsets, offset) - 1
+        if offset < 0 or not self.sizes or offset >= self.offsets[-1] + self.lengths[-1]:
+            raise IndexError(f"no byte at offset {offset}")
+        return number
+
+    def at_sequence(self, sequence: int) -> int:
+        """The frame that holds the record with ``sequence``, or, where there is none, the last one before it; 0 for
+        one before all. Of frames that start no record the one before them."""
+        number = max(0, bisect_right(self.firsts, sequence) - 1)
+        while number and not self.records[number]:
+            number -= 1
+        return number
+
+    def for_offsets(self, start: int, stop: int) -> range:
+        """The frames to decode, whole runs, for bytes [start, stop); empty where there are none."""
+        end = self.offsets[-1] + self.lengths[-1] if self.sizes else 0
+        start, stop = max(0, start), min(stop, end)
+        if start >= stop:
+            return range(0)
+        return range(self.run_of(self.at_offset(start)).start, self.run_of(self.at_offset(stop - 1)).stop)
+
+    def for_sequences(self, start: int, stop: int) -> range:
+        """The frames to decode, whole runs, for records [start, stop) by sequence; empty where there are none."""
+        if not self.sizes or start >= stop:
+            return range(0)
+        behind = bisect_left(self.firsts, stop)
+        return range(self.run_of(self.at_sequence(start)).start, self.run_of(behind - 1).stop if behind else 0)
+
+    def for_timestamps(self, lowest: int, highest: int) -> list[range]:
+        """The runs, in order, that may hold records with timestamps from ``lowest`` to ``highest``, both included."""
+        return [
+            self.run_of(number)
+            for number, (low, high) in enumerate(zip(self.lowests, self.highests, strict=True))
+            if low is not None and high is not None and low <= highest and high >= lowest
+        ]
+
+    def to_json(self) -> dict[str, object]:
+        """The columns as they are written."""
+        return {
+            "sizes": write_column(self.sizes),
+            "lengths": write_column(self.lengths),
+            "firsts": write_differences(self.firsts),
+            "records": write_column(self.records),
+            "lowests": write_gapped(self.lowests),
+            "highests": write_gapped(self.highests),
+            "crcs": write_column(self.crcs),
+            "checksums": write_column(self.checksums),
+            "stored": write_column(self.stored),
+            "inner": write_differences(self.inner),
+        }
+
+    @classmethod
+    def from_json(cls, written: object) -> FrameTable:
+        """The table that ``to_json`` gave; ValueError for what is none."""
+        if not isinstance(written, dict):
+            raise ValueError("frames are no table")
+        sizes = read_plain("sizes", written.get("sizes"))
+        count = len(sizes)
+        _require(count <= MAX_FRAMES, f"{count} frames are over the limit")
+        lengths = read_plain("lengths", written.get("lengths"), count)
+        for name, column, limit in (("size", sizes, MAX_STORED_BYTES), ("length", lengths, MAX_FRAME_BYTES)):
+            _require(not count or 0 < min(column) <= max(column) <= limit, f"a frame's {name} is out of range")
+        table = cls(
+            starts=(0, *accumulate(sizes))[:count],
+            sizes=sizes,
+            offsets=(0, *accumulate(lengths))[:count],
+            lengths=lengths,
+            firsts=read_differences("firsts", written.get("firsts"), count),
+            records=read_plain("records", written.get("records"), count),
+            lowests=read_gapped("lowests", written.get("lowests"), count),
+            highests=read_gapped("highests", written.get("highests"), count),
+            crcs=read_plain("crcs", written.get("crcs"), count),
+            checksums=read_plain("checksums", written.get("checksums"), count),
+            stored=read_plain("stored", written.get("stored"), count),
+            inner=read_differences("inner", written.get("inner")),
+        )
+        table._check()
+        return table
+
+    def _check(self) -> None:
+        _require(_rises(self.firsts, by=0), "the frames' first sequences go back")
+        _require(not self.firsts or self.firsts[0] >= 0, "a frame's first sequence is below 0")
+        _require(not self.records or min(self.records) >= 0, "a frame has fewer than 0 records")
+        for what, column in (("CRC-32C", self.crcs), ("content checksum", self.checksums), ("stored", self.stored)):
+            _require(all(0 <= value < 1 << 32 for value in column), f"a frame's {what} is out of range")
+        for low, high in zip(self.lowests, self.highests, strict=True):
+            good = low is None if high is None else low is not None and low <= high
+            _require(good, "a frame's timestamps are no range")
+        if not self.inner:
+            return
+        rising = _rises((-1, *self.inner), by=1)
+        _require(rising and self.inner[-1] < len(self) - 1, "the frames that end inside a commit are out of range")
+        for run in self.runs():
+            last = run.stop - 1
+            held = self.offsets[last] + self.lengths[last] - self.offsets[run.start]
+            _require(held <= MAX_RUN_BYTES, f"a run of frames holds {held} bytes")
+            _require(not any(self.records[run.start + 1 : run.stop]), "records start inside a run of frames")
+
+    def _is_inner(self, number: int) -> bool:
+        at = bisect_left(self.inner, number)
+        return at < len(self.inner) and self.inner[at] == number
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """When a log segment's bytes were shipped: those before ``offsets[i]`` by ``times[i]``, microseconds since 1970."""
+
+    offsets: Column
+    """Rising strictly; the last one is the log segment's length."""
+    times: Column
+    """Never going back."""
+    exact: bool = True
+    """Whether there is a mark for each WAL segment that was shipped. If not, bytes may have been shipped earlier."""
+
+    def offset_at(self, time: int) -> int:
+        """How many bytes were surely shipped at ``time``, microseconds since 1970."""
+        number = bisect_right(self.times, time)
+        return self.offsets[number - 1] if number else 0
+
+    def through(self, length: int, time: int) -> Marks:
+        """These marks, with one for the rest up to ``length``, shipped at ``time``, where they do not reach it."""
+        if self.offsets and self.offsets[-1] >= length:
+            return self
+        return Marks((*self.offsets, length), (*self.times, max(time, *self.times[-1:], 0)), self.exact)
+
+    def to_json(self) -> dict[str, object]:
+        """The columns as they are written."""
+        return {"offsets": write_differences(self.offsets), "times": write_differences(self.times), "exact": self.exact}
+
+    @classmethod
+    def from_json(cls, written: object, length: int) -> Marks:
+        """The marks that ``to_json`` gave for a log segment of ``length`` bytes; ValueError for what are none."""
+        if not isinstance(written, dict) or not isinstance(written.get("exact"), bool):
+            raise ValueError("marks are no table")
+        offsets = read_differences("offsets of marks", written.get("offsets"))
+        marks = cls(offsets, read_differences("times of marks", written.get("times"), len(offsets)), written["exact"])
+        marks.check(length)
+        return marks
+
+    def check(self, length: int) -> None:
+        """ValueError if they are not in order, or do not end at ``length``."""
+        _require(0 < len(self.offsets) <= MAX_MARKS, f"there are {len(self.offsets)} marks")
+        _require(len(self.offsets) == len(self.times), "offsets and times of marks differ in number")
+        _require(self.times[-1] < MOST, "a mark's time is out of range")
+        rising = self.offsets == (0,) if length == 0 else _rises((0, *self.offsets), by=1)
+        _require(rising and _rises((0, *self.times), by=0), "marks are out of order")
+        _require(self.offsets[-1] == length, f"marks end at {self.offsets[-1]}, not at {length}")
+
+
+def _rises(column: Column, by: int) -> bool:
+    """Whether each is ``by`` more than the one before it, at least."""
+    return all(after - before >= by for before, after in pairwise(column))
+
+
+def _require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise ValueError(reason)

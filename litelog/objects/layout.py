@@ -1,0 +1,129 @@
+"""The names of a replica's objects, spelled and parsed here and nowhere else.
+
+epochs/<epoch:8 hex>.json                                           a claim
+epochs/<epoch:8 hex>-<generation>.json                              a claim under isolated fencing
+generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
+generations/<generation>/segments/<index:16 hex>.segment.lz4
+generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
+trials/<16 hex>/...                                                 left by a trial of the store: no reader uses it
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from litelog.objects.position import ClaimName, Generation, Position
+
+CLAIMS = "epochs/"
+GENERATIONS = "generations/"
+TRIALS = "trials/"
+
+_CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
+_WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
+_SEALED = re.compile(r"generations/([0-9a-f]{16})/segments/([0-9a-f]{16})\.segment\.lz4")
+_SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
+_GENERATION = re.compile(r"generations/([0-9a-f]{16})/.*", re.DOTALL)
+
+
+class Fencing(StrEnum):
+    """How the owners of a replica are kept apart. Claims are named by it: what a store does today decides nothing."""
+
+    REQUIRED = "required"
+    """By the store: of two create-only puts of one key it refuses one. A store that does not is refused."""
+    ISOLATED = "isolated"
+    """By names alone: an owner writes to its own generations only. Two may write at a time, and nobody stops them."""
+
+
+def claim_key(epoch: int, isolated: Generation | None = None) -> str:
+    """A claim's key; ``isolated`` appends the generation, where the store has no create-only put."""
+    return f"epochs/{_hex(epoch, 8)}{'-' + isolated if isolated else ''}.json"
+
+
+def generation_prefix(generation: Generation) -> str:
+    """What the keys of all objects of a generation start with."""
+    return f"{GENERATIONS}{generation}/"
+
+
+def wal_key(position: Position) -> str:
+    """The key of the WAL segment that starts at ``position``."""
+    return f"{wal_prefix(position.generation, position.index)}{_hex(position.offset, 16)}.wal.lz4"
+
+
+def wal_prefix(generation: Generation, index: int | None = None) -> str:
+    """What the keys of a generation's WAL segments start with, or of one index's."""
+    prefix = f"generations/{generation}/wal/"
+    return prefix if index is None else f"{prefix}{_hex(index, 16)}/"
+
+
+def sealed_key(generation: Generation, index: int) -> str:
+    """The key of a sealed segment."""
+    return f"{sealed_prefix(generation)}{_hex(index, 16)}.segment.lz4"
+
+
+def sealed_prefix(generation: Generation) -> str:
+    """What the keys of a generation's sealed segments start with."""
+    return f"generations/{generation}/segments/"
+
+
+def snapshot_key(generation: Generation, index: int) -> str:
+    """The key of the snapshot that describes the log at the start of ``index``."""
+    return f"{snapshot_prefix(generation)}{_hex(index, 16)}.snapshot.lz4"
+
+
+def snapshot_prefix(generation: Generation) -> str:
+    """What the keys of a generation's snapshots start with."""
+    return f"generations/{generation}/snapshots/"
+
+
+def after_generation(generation: Generation) -> str:
+    """A key after every key of ``generation`` and before the next generation's, to list on from."""
+    return f"generations/{generation}0"
+
+
+def trial_prefix(number: int) -> str:
+    """The prefix of the keys of a trial's objects; ``number`` is random, so that no two trials meet."""
+    return f"{TRIALS}{_hex(number, 16)}/"
+
+
+def is_trial(key: str) -> bool:
+    """Whether an object belongs to a trial of the store, and not to a replica."""
+    return key.startswith(TRIALS)
+
+
+def parse_claim(key: str) -> ClaimName | None:
+    """The name of a claim's key; None for any other key."""
+    match = _CLAIM.fullmatch(key)
+    return ClaimName(int(match[1], 16), Generation(match[2]) if match[2] else None) if match else None
+
+
+def parse_wal(key: str) -> Position | None:
+    """The position of a WAL segment's key; None for any other key."""
+    match = _WAL.fullmatch(key)
+    return Position(Generation(match[1]), int(match[2], 16), int(match[3], 16)) if match else None
+
+
+def parse_sealed(key: str) -> tuple[Generation, int] | None:
+    """(generation, index) of a sealed segment's key; None for any other key."""
+    match = _SEALED.fullmatch(key)
+    return (Generation(match[1]), int(match[2], 16)) if match else None
+
+
+def parse_snapshot(key: str) -> tuple[Generation, int] | None:
+    """(generation, index) of a snapshot's key; None for any other key."""
+    match = _SNAPSHOT.fullmatch(key)
+    return (Generation(match[1]), int(match[2], 16)) if match else None
+
+
+def parse_generation(key: str) -> Generation | None:
+    """The generation that a key lies in; None for any other key."""
+    match = _GENERATION.fullmatch(key)
+    return Generation(match[1]) if match else None
+
+
+def _hex(number: int, digits: int) -> str:
+    """``number`` in so many digits; ValueError if it needs more: its key would be a foreign name to every reader."""
+    text = f"{number:0{digits}x}"
+    if number < 0 or len(text) > digits:
+        raise ValueError(f"{number} does not fit in {digits} hex digits")
+    return text

@@ -1,0 +1,117 @@
+"""Reading a sealed segment: its frames decompressed, run by run, and every promise of the footer checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import FrameError, content_checksum, decompress_frame, walk_frames
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError
+from litelog.formats import Expectation, FinishedTail, Scan
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from litelog.formats import LogFormat
+    from litelog.objects.sealed_segment import SealedFooter
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRun:
+    """Bytes [start, start + len(data)) of a log segment, whole commits, and their scan."""
+
+    data: memoryview
+    scan: Scan
+
+    @property
+    def start(self) -> int:
+        return self.scan.start
+
+
+def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> memoryview:
+    """What frame ``number`` holds, from its bytes in the object. Checked: length, CRC-32C of these bytes, the content
+    checksum that they end with, CRC-32C of what they hold: all as the footer states it.
+
+    CorruptObjectError names ``key`` and what is wrong. The commits in it are checked by ``decode_run``.
+    """
+    frame = footer.frames[number]
+    view = memoryview(body).cast("B")
+    what = f"frame {number} at {frame.start}"
+    if len(view) != frame.size:
+        raise CorruptObjectError(key, f"bytes of {what}", frame.size, len(view))
+    if (crc := crc32c(view)) != frame.stored:
+        raise CorruptObjectError(key, f"CRC-32C of the bytes of {what}", f"{frame.stored:#010x}", f"{crc:#010x}")
+    try:
+        found = list(walk_frames(view))
+        if len(found) != 1 or found[0].skippable:
+            raise CorruptObjectError(key, f"{what} is not one LZ4 frame")
+        if found[0].size != frame.length:
+            raise CorruptObjectError(key, f"length of {what}", frame.length, found[0].size)
+        if (checksum := content_checksum(view)) != frame.checksum:
+            raise CorruptObjectError(key, f"content checksum of {what}", f"{frame.checksum:#010x}", f"{checksum:#010x}")
+        data = decompress_frame(view, found[0], known=True)
+    except FrameError as error:
+        raise CorruptObjectError(key, f"{what}: {error.reason}") from error
+    except MemoryError as error:
+        raise NotEnoughMemoryError(key) from error
+    if (crc := crc32c(data)) != frame.crc:
+        raise CorruptObjectError(key, f"CRC-32C of {what}", f"{frame.crc:#010x}", f"{crc:#010x}")
+    return data
+
+
+def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> SealedRun:
+    """What a run of frames (``FrameTable.runs``, ``run_of``) holds, from their bytes in the object.
+
+    Checked: each frame, that the run is whole commits, that they say what the footer says, and that they continue those
+    before and are continued by those behind. What is inside commits, and their timestamps, was checked when these very
+    bytes were sealed; ``check_run`` looks at that again. CorruptObjectError names ``key``, CorruptCommitError and
+    SequenceGapError the log segment.
+    """
+    data = decode_frames(key, footer, run, body)
+    frame = footer.frames[run.start]
+    scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first), known=True)
+    scan = replace(scan, lowest=frame.lowest, highest=frame.highest)
+    return SealedRun(data, check_scan(key, footer, run, data, scan, log_format))
+
+
+def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:
+    """The bytes of a run of frames, each checked as ``decode_frame`` does."""
+    view = memoryview(body).cast("B")
+    start = footer.frames.starts[run.start]
+    held = footer.frames[run.stop - 1].stop - start
+    if len(view) != held:
+        raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", held, len(view))
+    pieces = []
+    for number in run:
+        at = footer.frames.starts[number] - start
+        pieces.append(decode_frame(key, footer, number, view[at : at + footer.frames.sizes[number]]))
+    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
+def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_format: LogFormat) -> Scan:
+    """The scan of what a run of frames holds, checked against the footer; raises as ``decode_run``.
+
+    Its ``end`` is the run's: bytes that are no commit, at the end of a log segment whose format ships them, included.
+    """
+    frame = footer.frames[run.start]
+    scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first))
+    return check_scan(key, footer, run, data, scan, log_format)
+
+
+def check_scan(key: str, footer: SealedFooter, run: range, data: memoryview, scan: Scan, log_format: LogFormat) -> Scan:
+    """As ``check_run``, of a scan that was made."""
+    frames = footer.frames
+    frame, last = frames[run.start], run.stop == len(frames)
+    follows = footer.next if last else frames.firsts[run.stop]
+    facts: list[tuple[str, int | None, int | None]] = [("records", frame.records, scan.records)]
+    if scan.commits:
+        facts += [("first sequence", frame.first, scan.first), ("sequence behind", follows, scan.next)]
+        facts += [("lowest timestamp", frame.lowest, scan.lowest), ("highest timestamp", frame.highest, scan.highest)]
+    end = frame.offset + len(data)
+    if not (last and log_format.finished_tail is FinishedTail.SHIP):
+        facts.append(("end of the last whole commit", end, scan.end))
+    for what, expected, actual in facts:
+        if expected != actual:
+            raise CorruptObjectError(key, f"{what} of frame {run.start} at {frame.start}", expected, actual)
+    return scan if scan.end == end else replace(scan, end=end)

@@ -1,0 +1,286 @@
+"""Sealing: makes a sealed segment of a finished log segment, piece by piece. Bytes in, the object's bytes out.
+
+A window of the log segment is read, its whole commits are found, and they become a frame; what follows is read while
+frames are compressed. So a few windows are in memory, however long the log segment is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from litelog.codec.checksum import combine, crc32c
+from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, content_checksum
+from litelog.errors import CorruptCommitError, DivergedError, SourceError
+from litelog.formats import Expectation, FinishedTail, Tail
+from litelog.formats.commit_walk import is_zero
+from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
+from litelog.objects.sealed_segment import SealedFooter, encode_footer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+
+    from litelog.formats import LogFormat, Scan
+
+Read: TypeAlias = "Callable[[int, int], bytes]"
+"""``read(offset, length)``: bytes of the log segment, fewer only at its end."""
+
+AHEAD = 4
+"""Frames that are compressed or wait for it, besides the one that is taken: two for each of two processors."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSegment:
+    """A log segment to seal: what is known of it beforehand."""
+
+    log: str
+    format: str
+    generation: str
+    owner: str
+    index: int
+    file: str
+    length: int
+    """Bytes to seal. Where ``crc`` is None: bytes of the file, and its format judges where its commits end."""
+    crc: int | None
+    """CRC-32C that those bytes have, as its ``final`` states it; None where nothing was shipped of it."""
+    previous: str
+    """As SealedFooter has it."""
+    shipped: int
+    """Microseconds since 1970: when what ``marks`` do not cover is shipped."""
+    marks: Marks = field(default_factory=lambda: Marks((), ()))
+    """Of the WAL segments that it replaces."""
+    expect: Expectation = field(default_factory=Expectation)
+    """What its first commit must be."""
+    path: str = ""
+    """What errors call it: its folder and ``file``; empty: ``file`` alone."""
+
+
+class Sealing:
+    """The body of a sealed segment, to be put. Iterating makes it anew each time, and the same bytes each time.
+
+    Iterating raises what ``read`` raises; CorruptCommitError and SequenceGapError where the log segment does not hold
+    whole commits that follow each other; DivergedError where it is shorter than promised or has another CRC-32C. All
+    of them before the footer is given, so that nothing that is whole was put.
+    """
+
+    def __init__(
+        self,
+        segment: FinishedSegment,
+        read: Read,
+        log_format: LogFormat,
+        executor: Executor | None = None,
+        *,
+        frame_bytes: int = FRAME_BYTES,
+    ) -> None:
+        """``executor``: where frames are compressed, side by side; none: where the body is iterated.
+
+        ``frame_bytes``: about how much a frame holds, uncompressed; for tests, where a MiB is too much.
+        """
+        self.segment = segment
+        self._read = read
+        self._format = log_format
+        self._executor = executor
+        self._frame_bytes = frame_bytes
+        self._footer: SealedFooter | None = None
+        self._size = 0
+
+    @property
+    def footer(self) -> SealedFooter:
+        """The footer of the object that was made; ValueError before it was iterated to its end."""
+        if self._footer is None:
+            raise ValueError("the body was not iterated to its end")
+        return self._footer
+
+    @property
+    def size(self) -> int:
+        """The object's bytes, once it was made."""
+        return self._size
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._footer = None
+        table = _Table(self.segment)
+        waiting: deque[tuple[_Cut, Future[_Frame]]] = deque()
+        try:
+            for cut in self._cuts():
+                waiting.append((cut, self._compress(cut)))
+                table.take(cut)
+                if len(waiting) > AHEAD or self._executor is None:
+                    yield table.add(*waiting.popleft())
+            while waiting:
+                yield table.add(*waiting.popleft())
+        finally:
+            for _, future in waiting:
+                future.cancel()
+        footer = table.footer()
+        last = encode_footer(footer)
+        self._footer, self._size = footer, footer.data_bytes + len(last)
+        yield last
+
+    def _compress(self, cut: _Cut) -> Future[_Frame]:
+        if self._executor is not None:
+            return self._executor.submit(_make_frame, cut.data)
+        done: Future[_Frame] = Future()
+        done.set_result(_make_frame(cut.data))
+        return done
+
+    def _cuts(self) -> Iterator[_Cut]:
+        """The log segment's bytes in order, in pieces of a frame each."""
+        offset, expect = 0, self.segment.expect
+        while offset < self.segment.length:
+            data, scan = self._window(offset, expect)
+            end = scan.end if scan.end > offset else self._judge_end(data, scan)
+            if end == offset:
+                return
+            yield from _cut_run(data[: end - offset], scan, expect, self._frame_bytes)
+            offset, expect = end, scan.expectation
+
+    def _window(self, offset: int, expect: Expectation) -> tuple[memoryview, Scan]:
+        """Bytes from ``offset`` on with a whole commit at least, if there is one, and their scan."""
+        left = self.segment.length - offset
+        wanted = min(self._frame_bytes, left)
+        while True:
+            data = self._read_at(offset, wanted)
+            if len(data) < wanted:
+                reason = f"was cut from {self.segment.length} bytes to {offset + len(data)}"
+                raise DivergedError(self._path, reason)
+            scan = self._format.scan(self._path, data, offset, expect)
+            wanted = min(left, max(2 * wanted, scan.wanted), MAX_RUN_BYTES)
+            if scan.end > offset or wanted <= len(data) or self._is_spare(data, scan):
+                return data, scan
+
+    def _judge_end(self, data: memoryview, scan: Scan) -> int:
+        """Where the log segment ends: behind ``data``, in which no commit ends, or before it. CorruptCommitError where
+        its format leaves no such bytes."""
+        tail, promised = self._format.finished_tail, self.segment.crc is not None
+        if self._is_spare(data, scan) or (tail is FinishedTail.PREFIX and not promised):
+            return scan.start
+        if tail is FinishedTail.SHIP and scan.start + len(data) == self.segment.length:
+            return self.segment.length
+        damage = scan.damage
+        if damage is None:
+            raise CorruptCommitError(self._path, scan.start, "commit", "whole, in a finished log segment", "cut off")
+        raise CorruptCommitError(self._path, damage.offset, damage.what, damage.expected, damage.actual)
+
+    def _is_spare(self, data: memoryview, scan: Scan) -> bool:
+        """Whether ``data`` is nothing that was promised, but zeros to the end of the file, which was preallocated, or
+        the log segment's header alone."""
+        if self.segment.crc is not None or scan.end > scan.start:
+            return False
+        places = range(scan.start + len(data), self.segment.length, FRAME_BYTES)
+        return scan.tail is Tail.NOTHING or (
+            scan.tail is Tail.ZEROS and all(is_zero(self._read_at(at, FRAME_BYTES)) for at in places)
+        )
+
+    def _read_at(self, offset: int, length: int) -> memoryview:
+        try:
+            return memoryview(self._read(offset, length))
+        except OSError as error:
+            raise SourceError(f"{self._path}: cannot be read at {offset}: {error.strerror or error}") from error
+
+    @property
+    def _path(self) -> str:
+        return self.segment.path or self.segment.file
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What one frame holds."""
+
+    data: memoryview
+    first: int
+    records: int
+    lowest: int | None
+    highest: int | None
+    next: int | None
+    """The sequence behind all of its run."""
+    inner: bool
+    """It ends inside a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A frame, the CRC-32C of what it holds, and its own."""
+
+    body: bytes
+    crc: int
+    stored: int
+
+
+def _make_frame(data: memoryview) -> _Frame:
+    body = compress_frame(data)
+    return _Frame(body, crc32c(data), crc32c(body))
+
+
+def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
+    """One frame, or several where one cannot hold the run: all that is said is said of the first one."""
+    first = scan.first if scan.first is not None else expect.sequence or 0
+    behind = scan.next if scan.next is not None else first
+    whole = len(run) <= frame_bytes * (MAX_FRAME_BYTES // FRAME_BYTES)
+    pieces = [run] if whole else [run[at : at + frame_bytes] for at in range(0, len(run), frame_bytes)]
+    last = len(pieces) - 1
+    yield _Cut(pieces[0], first, scan.records, scan.lowest, scan.highest, scan.next, inner=last > 0)
+    for number, piece in enumerate(pieces[1:], 1):
+        yield _Cut(piece, behind, 0, None, None, scan.next, inner=number < last)
+
+
+class _Table:
+    """The footer in the making."""
+
+    def __init__(self, segment: FinishedSegment) -> None:
+        self._segment = segment
+        self._sha = hashlib.sha256()
+        self._crc = self._length = self._size = 0
+        self._next: int | None = segment.expect.sequence
+        self._frames: list[SealedFrame] = []
+        self._inner: list[int] = []
+
+    def take(self, cut: _Cut) -> None:
+        """Hash what comes next, while it is compressed."""
+        self._sha.update(cut.data)
+        self._next = cut.next
+
+    def add(self, cut: _Cut, making: Future[_Frame]) -> bytes:
+        """Enter the next frame; its bytes."""
+        frame = making.result()
+        if cut.inner:
+            self._inner.append(len(self._frames))
+        checksums = (frame.crc, content_checksum(frame.body), frame.stored)
+        facts = (cut.first, cut.records, cut.lowest, cut.highest, *checksums)
+        self._frames.append(SealedFrame(self._size, len(frame.body), self._length, len(cut.data), *facts))
+        self._crc = combine(self._crc, frame.crc, len(cut.data))
+        self._size += len(frame.body)
+        self._length += len(cut.data)
+        return frame.body
+
+    def footer(self) -> SealedFooter:
+        """The footer, once all is taken and added; DivergedError if the bytes are not those that were promised."""
+        segment, frames = self._segment, self._frames
+        if segment.crc not in (None, self._crc):
+            reason = f"its bytes are not those that were shipped: CRC-32C is {self._crc:#010x}, not {segment.crc:#010x}"
+            raise DivergedError(segment.path or segment.file, reason)
+        lowests = [frame.lowest for frame in frames if frame.lowest is not None]
+        highests = [frame.highest for frame in frames if frame.highest is not None]
+        records = sum(frame.records for frame in frames)
+        return SealedFooter(
+            log=segment.log,
+            format=segment.format,
+            generation=segment.generation,
+            owner=segment.owner,
+            index=segment.index,
+            file=segment.file,
+            length=self._length,
+            first=frames[0].first if records else None,
+            next=self._next,
+            records=records,
+            lowest=min(lowests, default=None),
+            highest=max(highests, default=None),
+            crc=self._crc,
+            digest=self._sha.hexdigest(),
+            previous=segment.previous,
+            marks=segment.marks.through(self._length, segment.shipped),
+            frames=FrameTable.of(frames, self._inner),
+        )

@@ -1,0 +1,249 @@
+"""Sealed segments: one finished log segment in one object that is read at any place. Bytes in, facts out.
+
+LZ4 frames        the log segment's bytes, about FRAME_BYTES each, as the frame table says (``frame_table``)
+skippable frame   the footer:
+    8  frame head: u32 0x184D2A50, u32 bytes behind it
+    .  document: JSON in UTF-8, compressed to LZ4 frames, fields as in SealedFooter
+    2  u16 version = 1      2  u16 0
+    4  u32 bytes of the whole skippable frame
+    4  u32 CRC-32C of the skippable frame up to here
+    4  magic "seal"
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.checksum import crc32c, is_sha256
+from litelog.codec.decoding import (
+    MOST,
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+)
+from litelog.codec.json_columns import LIMIT
+from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
+from litelog.errors import CorruptObjectError, UnknownVersionError
+from litelog.objects.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, Marks
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import MAX_INDEX, generation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer
+
+VERSION = 1
+
+TAIL_BYTES = 64 << 10
+"""How much of an object's end is read for its footer: enough for a GiB of log that was shipped in a thousand pieces."""
+
+MAX_FOOTER_BYTES = 64 << 20
+"""What a footer may take in the object; ``MAX_DOCUMENT_BYTES`` what it may hold."""
+
+MAX_DOCUMENT_BYTES = 128 << 20
+
+MIN_FRAME_BYTES = 16
+"""What a frame takes in the object at least: so a small object has a small table."""
+
+_HEAD = struct.Struct("<II")
+_TRAILER = struct.Struct("<HHII4s")
+_MAGIC = b"seal"
+_SKIPPABLE = 0x184D2A50
+
+MIN_OBJECT_BYTES = _HEAD.size + _TRAILER.size
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFooter:
+    """What a sealed segment says of itself. Offsets and lengths are bytes of the log segment, uncompressed."""
+
+    log: str
+    """The log's id, 32 hex digits."""
+    format: str
+    generation: str
+    owner: str
+    index: int
+    file: str
+    """The log segment's file name."""
+    length: int
+    first: int | None
+    """The first record's sequence; None where there is no record."""
+    next: int | None
+    """The sequence that follows; None where that is not known."""
+    records: int
+    lowest: int | None
+    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    highest: int | None
+    crc: int
+    """CRC-32C of the uncompressed bytes."""
+    digest: str
+    """SHA-256, hex, of the uncompressed bytes: what a snapshot or a ``final`` names."""
+    previous: str
+    """The chain digest that it continues from: SHA-256, hex, of the object before the log segment's first byte in the
+    generation; empty where nothing was shipped before."""
+    marks: Marks
+    frames: FrameTable
+
+    @property
+    def key(self) -> str:
+        return sealed_key(generation(self.generation), self.index)
+
+    @property
+    def path(self) -> str:
+        """The log segment within the object, as errors name it: what is wrong with its commits is wrong there."""
+        return f"{self.key}/{self.file}"
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the object before its footer."""
+        return self.frames.starts[-1] + self.frames.sizes[-1] if len(self.frames) else 0
+
+    @property
+    def shipped(self) -> tuple[int, int]:
+        """When its first and its last bytes were shipped, microseconds since 1970."""
+        return self.marks.times[0], self.marks.times[-1]
+
+
+def encode_footer(footer: SealedFooter) -> bytes:
+    """The footer's skippable frame: what comes behind the frames."""
+    fields = {name: getattr(footer, name) for name in SealedFooter.__slots__}
+    fields |= {"marks": footer.marks.to_json(), "frames": footer.frames.to_json()}
+    document = b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
+    size = _HEAD.size + len(document) + _TRAILER.size
+    whole = skippable_frame(document + _TRAILER.pack(VERSION, 0, size, 0, _MAGIC))
+    checked = memoryview(whole)[:-8]
+    return b"".join((checked, crc32c(checked).to_bytes(4, "little"), _MAGIC))
+
+
+def footer_bytes(key: str, tail: Buffer, size: int) -> int:
+    """How many of the object's last bytes are its footer, from its last 16 bytes or more.
+
+    CorruptObjectError names ``key``; ``size`` is the object's.
+    """
+    view = memoryview(tail).cast("B")
+    if size < MIN_OBJECT_BYTES or len(view) < min(size, _TRAILER.size):
+        raise CorruptObjectError(key, "bytes of the object", f"at least {MIN_OBJECT_BYTES}", size)
+    _, _, length, _, magic = _TRAILER.unpack(view[-_TRAILER.size :])
+    if magic != _MAGIC:
+        raise CorruptObjectError(key, "its last bytes", _MAGIC, magic)
+    if not MIN_OBJECT_BYTES <= length <= min(size, MAX_FOOTER_BYTES):
+        raise CorruptObjectError(key, "length of the footer", f"up to {min(size, MAX_FOOTER_BYTES)}", length)
+    return int(length)
+
+
+def decode_footer(key: str, tail: Buffer, size: int) -> SealedFooter:
+    """The footer of an object of ``size`` bytes from its last ones, as many as ``footer_bytes`` says or more.
+
+    CorruptObjectError (UnknownVersionError for a newer version) names ``key`` and what is wrong. Checked here: the
+    footer's own checksum, all types and ranges, that the columns fit each other, the object's size and its key.
+    """
+    view = memoryview(tail).cast("B")
+    length = footer_bytes(key, view, size)
+    if len(view) < length:
+        raise CorruptObjectError(key, "bytes of the footer", length, len(view))
+    whole = view[-length:]
+    version, zero, _, stated, _ = _TRAILER.unpack(whole[-_TRAILER.size :])
+    if (crc := crc32c(whole[:-8])) != stated:
+        raise CorruptObjectError(key, "CRC-32C of the footer", f"{stated:#010x}", f"{crc:#010x}")
+    if version != VERSION:
+        raise UnknownVersionError(key, "footer", VERSION, version)
+    if zero or _HEAD.unpack(whole[: _HEAD.size]) != (_SKIPPABLE, length - _HEAD.size):
+        raise CorruptObjectError(key, "the footer is in no skippable frame of its length")
+    with naming(key, "footer"):
+        limits = _limits(size)
+        footer = _footer(parse_json(decompress_frames(whole[_HEAD.size : -_TRAILER.size], limits.size), limits))
+    if footer.key != key:
+        raise CorruptObjectError(key, "position in the footer", key, footer.key)
+    if footer.data_bytes + length != size:
+        raise CorruptObjectError(key, "bytes of the object", footer.data_bytes + length, size)
+    return footer
+
+
+def read_footer(key: str, read: Callable[[int, int], bytes], size: int, guess: int = TAIL_BYTES) -> SealedFooter:
+    """The footer of the object ``key`` of ``size`` bytes; ``read(start, length)`` gives a range of it.
+
+    One read of ``guess`` bytes; a second one, of the rest, only where the footer is longer. Raises as
+    ``decode_footer``, and what ``read`` raises.
+    """
+    held = min(size, max(guess, _TRAILER.size))
+    tail = _read_exactly(key, read, size - held, held)
+    length = footer_bytes(key, tail, size)
+    if length > held:
+        tail = _read_exactly(key, read, size - length, length - held) + tail
+    return decode_footer(key, tail, size)
+
+
+def _read_exactly(key: str, read: Callable[[int, int], bytes], start: int, length: int) -> bytes:
+    found = read(start, length)
+    if len(found) != length:
+        raise CorruptObjectError(key, f"bytes at {start}", length, len(found))
+    return found
+
+
+def _limits(size: int) -> JsonLimits:
+    """What the footer of an object of ``size`` bytes holds at most: a value in each column for each frame and mark."""
+    frames = min(size // MIN_FRAME_BYTES, MAX_FRAMES)
+    values = FRAME_VALUES * frames + 2 * MAX_MARKS + 100
+    return JsonLimits(size=MAX_DOCUMENT_BYTES, values=values, texts=100, containers=100, depth=3)
+
+
+_TEXTS = ("log", "format", "generation", "owner", "file", "digest", "previous")
+_NUMBERS = {
+    "index": (0, MAX_INDEX),
+    "length": (0, MOST),
+    "records": (0, MOST),
+    "crc": (0, 1 << 32),
+    "first": (0, LIMIT),
+    "next": (0, LIMIT),
+    "lowest": (1 - LIMIT, LIMIT),
+    "highest": (1 - LIMIT, LIMIT),
+}
+_OPTIONAL = ("first", "next", "lowest", "highest")
+
+
+def _footer(fields: Any) -> SealedFooter:
+    if set(require_fields(fields)) != set(SealedFooter.__slots__):
+        raise ValueError("has other fields than it should have")
+    for name in _TEXTS:
+        require_text(name, fields[name])
+    for name, (low, below) in _NUMBERS.items():
+        if fields[name] is not None or name not in _OPTIONAL:
+            require_number(name, fields[name], low, below)
+    length = fields["length"]
+    parts = {"marks": Marks.from_json(fields["marks"], length), "frames": FrameTable.from_json(fields["frames"])}
+    footer = SealedFooter(**{**fields, **parts})
+    generation(footer.generation)
+    _require(is_sha256(footer.digest), "digest", footer.digest)
+    _require(not footer.previous or is_sha256(footer.previous), "previous", footer.previous)
+    _check_sums(footer)
+    return footer
+
+
+def _check_sums(footer: SealedFooter) -> None:
+    """What is said of the whole is what is said of the frames, put together."""
+    frames = footer.frames
+    known = [(low, high) for low, high in zip(frames.lowests, frames.highests, strict=True) if low is not None]
+    lowest = min((low for low, _ in known), default=None)
+    highest = max((high for _, high in known if high is not None), default=None)
+    _require(sum(frames.lengths) == footer.length, "length", footer.length)
+    _require(sum(frames.records) == footer.records, "records", footer.records)
+    _require((lowest, highest) == (footer.lowest, footer.highest), "lowest and highest", (lowest, highest))
+    _require((footer.first is None) == (footer.records == 0), "first", footer.first)
+    if footer.first is not None:
+        _require(footer.first == frames.firsts[0], "first", footer.first)
+        _require(footer.next is not None, "next", footer.next)
+        assert footer.next is not None
+        _require(footer.first < footer.next >= frames.firsts[-1], "next", footer.next)
+
+
+def _require(holds: bool, name: str, value: object) -> None:
+    if not holds:
+        refuse(name, value)

@@ -1,0 +1,182 @@
+"""Snapshots: the complete description of a log at the start of an index. An LZ4-framed JSON document.
+
+One that describes no log segment stands at a generation's first index: the chain begins with it. Others stand behind
+the last WAL segment of the index before theirs, whose digest they name as ``chain``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.checksum import is_sha256
+from litelog.codec.decoding import (
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+    shown,
+)
+from litelog.codec.lz4_frames import compress_frames, decompress_frames
+from litelog.errors import CorruptObjectError, UnknownVersionError
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import MAX_INDEX, Position, generation
+from litelog.objects.snapshot_entries import ENTRY_VALUES, SnapshotEntry, read_entries, write_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+VERSION = 1
+
+MAX_SNAPSHOT_BYTES = 256 << 20
+"""What a snapshot may hold, uncompressed: a million log segments, with 250 bytes for each."""
+
+MAX_ENTRIES = 1 << 20
+
+MAX_RUNS = 1 << 16
+"""How often, from one entry to the next, the generation that sealed the log segment may be another one."""
+
+LIMITS = JsonLimits(
+    size=MAX_SNAPSHOT_BYTES,
+    values=MAX_ENTRIES * ENTRY_VALUES + 2 * MAX_RUNS,
+    texts=MAX_ENTRIES + MAX_RUNS + 100,  # a file name for each entry; the names of fields, and packed columns
+    containers=MAX_RUNS + 100,
+    depth=4,
+)
+"""Of a column that is not packed, each entry is a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The log at the start of index ``next``: log segments [first, next), an entry for each."""
+
+    log: str
+    """The log's id, 32 hex digits."""
+    format: str
+    generation: str
+    owner: str
+    first: int
+    next: int
+    created: int
+    """Microseconds since 1970."""
+    predecessor_end: str | None = None
+    """The position at which the predecessor was ended, if there is one."""
+    chain: str | None = None
+    """SHA-256, hex, of the WAL segment that ends the index before ``next``: what the next one names as ``previous``.
+    None where the generation has none before ``next``: its first WAL segment names this snapshot."""
+    segments: tuple[SnapshotEntry, ...] = ()
+    """In the order of their indexes, without holes."""
+
+    @property
+    def key(self) -> str:
+        return snapshot_key(generation(self.generation), self.next)
+
+    def entry(self, index: int) -> SnapshotEntry | None:
+        """The entry of a log segment; None if the snapshot does not describe it."""
+        return self.segments[index - self.first] if self.first <= index < self.next else None
+
+
+def extend(
+    previous: Snapshot, sealed: Sequence[SnapshotEntry], *, created: int, chain: str | None, owner: str | None = None
+) -> Snapshot:
+    """``previous`` with the log segments behind it, in the order of their indexes.
+
+    ValueError if they do not follow without a hole, or their sequences go back.
+    """
+    snapshot = replace(
+        previous,
+        owner=previous.owner if owner is None else owner,
+        next=previous.next + len(sealed),
+        created=max(created, previous.created),
+        chain=chain,
+        segments=(*previous.segments, *sealed),
+    )
+    _check(snapshot)
+    return snapshot
+
+
+def drop_before(snapshot: Snapshot, index: int) -> Snapshot:
+    """``snapshot`` without the log segments below ``index``: the source dropped them (policy ``mirror``), or retention.
+
+    It keeps what is at ``index`` or above; ValueError for an index behind its end.
+    """
+    if index > snapshot.next:
+        raise ValueError(f"the snapshot ends at index {snapshot.next}, before {index}")
+    if index <= snapshot.first:
+        return snapshot
+    return replace(snapshot, first=index, segments=snapshot.segments[index - snapshot.first :])
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The object's bytes."""
+    _check(snapshot)
+    fields: dict[str, object] = {"version": VERSION}
+    fields |= {name: getattr(snapshot, name) for name in Snapshot.__slots__}
+    if snapshot.chain is None:
+        del fields["chain"]  # as it was written before there were any
+    fields["segments"] = write_entries(snapshot.segments) if snapshot.segments else []
+    return b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
+
+
+def digest(body: Buffer) -> str:
+    """SHA-256 of a snapshot's bytes, hex: what a generation's chain begins with."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def decode(key: str, body: Buffer) -> Snapshot:
+    """The snapshot in ``body``; CorruptObjectError (UnknownVersionError for a newer version) names ``key``."""
+    with naming(key, "snapshot"):
+        fields = require_fields(parse_json(decompress_frames(body, LIMITS.size), LIMITS))
+        version = fields.pop("version")
+        if type(version) is not int or version != VERSION:
+            raise UnknownVersionError(key, "snapshot", VERSION, shown(version))
+        snapshot = _snapshot(fields)
+    if snapshot.key != key:
+        raise CorruptObjectError(key, "position in the snapshot", key, snapshot.key)
+    return snapshot
+
+
+def _snapshot(fields: dict[str, Any]) -> Snapshot:
+    for name in ("log", "format", "generation", "owner"):
+        require_text(name, fields[name])
+    for name in ("predecessor_end", "chain"):
+        if fields.get(name) is not None:
+            require_text(name, fields[name])
+    for name in ("first", "next"):
+        require_number(name, fields[name], below=MAX_INDEX + 1)
+    require_number("created", fields["created"])
+    count = fields["next"] - fields["first"]
+    written = fields.pop("segments")
+    if not 0 <= count <= MAX_ENTRIES:
+        raise ValueError(f"it ends at index {fields['next']}, and starts at {fields['first']}")
+    segments = () if written == [] else read_entries(fields["first"], count, written)
+    snapshot = Snapshot(**fields, segments=segments)
+    _check(snapshot)
+    return snapshot
+
+
+def _check(snapshot: Snapshot) -> None:
+    generation(snapshot.generation)
+    if len(snapshot.segments) > MAX_ENTRIES:
+        raise ValueError(f"it names {len(snapshot.segments)} log segments, more than {MAX_ENTRIES}")
+    if snapshot.chain is not None and not is_sha256(snapshot.chain):
+        refuse("chain", snapshot.chain)
+    if snapshot.predecessor_end is not None:
+        Position.parse(snapshot.predecessor_end)
+    indexes = [entry.index for entry in snapshot.segments]
+    if indexes != list(range(snapshot.first, snapshot.next)):
+        raise ValueError(
+            f"it names {len(indexes)} log segments that are not those from {snapshot.first} to {snapshot.next}"
+        )
+    follows = 0
+    for entry in snapshot.segments:
+        if entry.first is not None and entry.first < follows:
+            raise ValueError(f"{entry.file}: its first sequence is {entry.first}, and {follows} follows the one before")
+        follows = follows if entry.next is None else entry.next

@@ -1,0 +1,288 @@
+"""WAL segments: the object that carries a run of whole commits. Bytes in, facts out, and back.
+
+skippable frame   the header, JSON in UTF-8, fields as in WalHeader; the last one is the CRC-32C of the others
+LZ4 frames        the run's bytes, FRAME_BYTES each; none where it is empty
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.checksum import crc32c, is_sha256
+from litelog.codec.decoding import (
+    MOST,
+    JsonLimits,
+    naming,
+    parse_json,
+    refuse,
+    require_fields,
+    require_number,
+    require_text,
+)
+from litelog.codec.json_columns import LIMIT
+from litelog.codec.lz4_frames import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError
+from litelog.formats import MAX_COMMIT_BYTES
+from litelog.objects.layout import wal_key
+from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Position, generation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from typing_extensions import Buffer
+
+VERSION = 1
+
+MAX_HEADER_BYTES = 16 << 10
+"""What a header may take: file names are at most 255 bytes, all else is numbers."""
+
+HEADER_LIMITS = JsonLimits(size=MAX_HEADER_BYTES, values=64, texts=64, containers=8, depth=2)
+"""Its fields are two dozen."""
+
+MAX_LENGTH_BYTES = 16 << 20
+"""How many bytes of the log one WAL segment carries at most, but for a single commit that is larger."""
+
+LASTING_SEGMENTS = 2
+"""So many WAL segments of each generation are never deleted: the last one, and the terminal behind it."""
+
+
+def may_be_remnant(first: Position | None, start: Position, count: int) -> bool:
+    """Whether ``count`` WAL segments, from ``first`` on, of a generation that began at ``start`` may be what retention
+    left of it, or leaves just now: no more than always stay, or not the first one, which goes before all others."""
+    return count <= LASTING_SEGMENTS or first != start
+
+
+@dataclass(frozen=True, slots=True)
+class WalHeader:
+    """What a WAL segment says of itself. Offsets and lengths are bytes of the log segment, uncompressed."""
+
+    log: str
+    """The log's id, 32 hex digits."""
+    format: str
+    generation: str
+    owner: str
+    index: int
+    offset: int
+    length: int
+    file: str
+    """The log segment's file name; empty in a terminal that knows of none."""
+    first: int | None
+    """The first record's sequence; None where there is no record."""
+    next: int | None
+    """The sequence that follows."""
+    records: int
+    lowest: int | None
+    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    highest: int | None
+    crc: int
+    """CRC-32C of the bytes."""
+    crc_total: int
+    """CRC-32C of [0, offset + length) of the log segment."""
+    previous: str
+    """SHA-256, hex, of the object before it in the generation."""
+    shipped: int
+    """Microseconds since 1970; never going back within a generation."""
+    final: bool = False
+    """The last one of its index."""
+    sealed: str | None = None
+    """In a ``final`` that holds no bytes and stands for a log segment that went up sealed: the SHA-256, hex, of that
+    log segment's bytes, which its sealed segment's footer states as its digest."""
+    check_start: int | None = None
+    check_digest: str | None = None
+    """SHA-256, hex, of [check_start, offset + length) of the log segment, the end of its last commit, or of several
+    small ones: what tells one history from another, which a CRC-32C does not where commits end with their own."""
+    successor: str | None = None
+    """In a terminal, which ends a generation: the key of its successor's claim."""
+
+    @property
+    def position(self) -> Position:
+        return Position(generation(self.generation), self.index, self.offset)
+
+    @property
+    def path(self) -> str:
+        """The log segment within the object, as errors name it: what is wrong with its commits is wrong there."""
+        return f"{wal_key(self.position)}/{self.file}"
+
+    @property
+    def end(self) -> int:
+        """The offset behind its bytes."""
+        return self.offset + self.length
+
+    @property
+    def next_slot(self) -> Position:
+        """Where the next WAL segment of the generation goes."""
+        here = self.position
+        return (
+            Position(here.generation, self.index + 1, 0)
+            if self.final
+            else Position(here.generation, self.index, self.end)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WalSegment:
+    """A WAL segment that passed its own checks: its header, its digest and where its frames lie in ``body``."""
+
+    header: WalHeader
+    digest: str
+    """SHA-256 of the object, hex: what the next one names as ``previous``."""
+    body: memoryview
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The run's bytes, frame by frame, checked as they come; the last step checks length and CRC of the whole."""
+        crc = length = 0
+        try:
+            for frame in walk_frames(self.body):
+                if not frame.skippable:
+                    piece = decompress_frame(self.body, frame)
+                    crc = crc32c(piece, crc)
+                    length += len(piece)
+                    yield piece
+        except FrameError as error:
+            raise CorruptObjectError(self.key, str(error)) from error
+        except MemoryError as error:
+            raise NotEnoughMemoryError(self.key) from error
+        if length != self.header.length:
+            raise CorruptObjectError(self.key, "length", self.header.length, length)
+        if crc != self.header.crc:
+            raise CorruptObjectError(self.key, "CRC-32C", f"{self.header.crc:#010x}", f"{crc:#010x}")
+
+    def data(self) -> bytes:
+        """The run's bytes, checked."""
+        return b"".join(self.pieces())
+
+    @property
+    def key(self) -> str:
+        return wal_key(self.header.position)
+
+
+def encode(header: WalHeader, data: Buffer, executor: Executor | None = None) -> list[bytes]:
+    """The object as buffers to put together; frames are compressed side by side on ``executor``."""
+    return assemble(header, compress_frames(data, executor))
+
+
+def assemble(header: WalHeader, frames: list[bytes]) -> list[bytes]:
+    """The object as buffers to put together, from its header and its run's bytes, compressed."""
+    stated = {name: value for name in WalHeader.__slots__ if (value := getattr(header, name)) is not None}
+    text = json.dumps({"version": VERSION, **stated}, separators=(",", ":"))
+    body = text.encode()
+    return [skippable_frame(b"%s%s%d}" % (body[:-1], _HEADER_CRC, crc32c(body))), *frames]
+
+
+def digest(body: Sequence[Buffer]) -> str:
+    """SHA-256 of an object's buffers put together, hex."""
+    sha = hashlib.sha256()
+    for buffer in body:
+        sha.update(buffer)
+    return sha.hexdigest()
+
+
+def decode_checked(key: str, body: Buffer) -> WalSegment:
+    """As ``decode``, with the bytes checked, too: for who relies on its digest."""
+    segment = decode(key, body)
+    deque(segment.pieces(), maxlen=0)
+    return segment
+
+
+def decode(key: str, body: Buffer) -> WalSegment:
+    """The WAL segment in ``body``. CorruptObjectError names ``key`` and what is wrong.
+
+    Checked here: frames and their lengths, the header's types, that it says what its key says, and that the frames hold
+    the length that it states. The bytes are checked as they are decompressed (``WalSegment.pieces``).
+    """
+    view = memoryview(body)
+    if not view:
+        raise CorruptObjectError(key, "bytes of the object", "a header at least", 0)
+    try:
+        frames = list(walk_frames(view))
+    except FrameError as error:
+        raise CorruptObjectError(key, str(error)) from error
+    if not frames[0].skippable or any(frame.skippable for frame in frames[1:]):
+        raise CorruptObjectError(key, "frames are not one header and then data")
+    header = decode_header(key, view[: frames[0].end])
+    held = sum(frame.size for frame in frames[1:])
+    if held != header.length:
+        raise CorruptObjectError(key, "length", header.length, held)
+    return WalSegment(header, digest([view]), view)
+
+
+def decode_header(key: str, head: Buffer) -> WalHeader:
+    """The header in the first bytes of a WAL segment (MAX_HEADER_BYTES are enough)."""
+    view = memoryview(head)
+    size = int.from_bytes(view[4:8], "little")
+    if len(view) < 8 or view[0] & 0xF0 != 0x50 or bytes(view[1:4]) != b"\x2a\x4d\x18":
+        raise CorruptObjectError(key, "no header frame")
+    if size > MAX_HEADER_BYTES - 8:
+        raise CorruptObjectError(key, "header is too long")
+    if len(view) < 8 + size:
+        raise CorruptObjectError(key, "header is cut off")
+    text = bytes(view[8 : 8 + size])
+    with naming(key, "header"):
+        _check_crc(text)
+        header = _header(require_fields(parse_json(text, HEADER_LIMITS)))
+    if wal_key(header.position) != key:
+        raise CorruptObjectError(key, "position in the header", key, wal_key(header.position))
+    return header
+
+
+_OPTIONAL = {"first", "next", "lowest", "highest", "sealed", "successor", "check_start", "check_digest"}
+_TEXTS = {"log", "format", "generation", "owner", "file", "previous", "sealed", "successor", "check_digest"}
+_RANGES = {
+    "index": (0, MAX_INDEX),
+    "offset": (0, MAX_OFFSET),
+    "length": (0, max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES) + 1),
+    "first": (0, LIMIT),
+    "next": (0, LIMIT),
+    "lowest": (1 - LIMIT, LIMIT),
+    "highest": (1 - LIMIT, LIMIT),
+    "crc": (0, 1 << 32),
+    "crc_total": (0, 1 << 32),
+}
+"""Of those numbers that have another one than most."""
+_HEADER_CRC = b',"header_crc":'
+
+
+def _check_crc(text: bytes) -> None:
+    """ValueError where the header's CRC is not that of its other fields, and where it has none."""
+    fields, found, stated = text.rpartition(_HEADER_CRC)
+    if not found:
+        raise ValueError("has no CRC-32C")
+    if stated != b"%d}" % (crc := crc32c(fields + b"}")):
+        raise ValueError(f"CRC-32C is {crc}, expected {stated[:-1].decode(errors='replace')}")
+
+
+def _header(fields: dict[str, Any]) -> WalHeader:
+    if type(fields.get("version")) is not int or fields["version"] != VERSION:
+        raise ValueError(f"version is not {VERSION}")
+    values: dict[str, Any] = {}
+    for name in WalHeader.__slots__:
+        value = fields.get(name)
+        if value is None and name in _OPTIONAL:
+            pass
+        elif name == "final":
+            _require(isinstance(value, bool), name, value)
+        elif name in _TEXTS:
+            require_text(name, value)
+        else:
+            require_number(name, value, *_RANGES.get(name, (0, MOST)))
+        values[name] = value
+    header = WalHeader(**values)
+    generation(header.generation)
+    _require(header.end <= MAX_OFFSET, "offset", header.offset)
+    _require((header.check_start or 0) <= header.end, "check_start", header.check_start)
+    _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
+    if header.sealed is not None:
+        _require(is_sha256(header.sealed), "sealed", header.sealed)
+        _require(header.final and not header.length and not header.records, "sealed, in one with bytes", header.sealed)
+        _require(header.successor is None, "successor", header.successor)
+    return header
+
+
+def _require(holds: bool, name: str, value: object) -> None:
+    if not holds:
+        refuse(name, value)

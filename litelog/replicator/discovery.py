@@ -1,0 +1,229 @@
+"""Finds the logs that a configuration means: those with an entry of their own, and those in folders."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.config.models import place_of
+from litelog.errors import SourceError, SourceMissingError
+from litelog.stores.registry import open_format, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from litelog.config import Config, FolderConfig, LogConfig
+    from litelog.system.clock import Clock
+
+MAX_DEPTH = 32
+"""How deep below a folder logs are looked for."""
+
+MAX_FOLDERS = 1 << 16
+"""How many folders are looked into for one entry."""
+
+SETTLED_MICROSECONDS = 100_000
+"""A folder changed more recently than this may change again within the same tick of its time stamp."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a folder held when it was listed."""
+
+    modified: int | None
+    """Nanoseconds; None where it must be listed again."""
+    below: tuple[str, ...] = ()
+    """The names of the folders in it."""
+    is_log: bool = False
+    """Whether it held log segments, then or before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A log that was found and cannot be replicated as the configuration says."""
+
+    log: str
+    reason: str
+
+
+class LogFinder:
+    """Finds the logs of one folder entry, again and again: only folders that have changed are listed anew. Used by one
+    thread at a time."""
+
+    def __init__(self, folder: FolderConfig, clock: Clock) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._format = open_format(folder.format, folder.segment_pattern)
+        self._depth = len(folder.pattern.split("/"))
+        self._seen: dict[str, _Seen] = {}
+        self._open: list[tuple[str, _Seen]] = []
+        """Those whose changes may make a log come or go."""
+        self._found: list[str] | None = None
+
+    def find(self) -> list[str]:
+        """The names of the logs that are there, sorted. SourceMissingError where ``dir`` is not, which says nothing
+        about its logs; SourceError where something cannot be read."""
+        if self._found is not None and not any(self._has_changed(name, seen) for name, seen in self._open):
+            return self._found
+        self._found = None
+        still: dict[str, _Seen] = {}
+        found: list[str] = []
+        left: list[tuple[str, int]] = [("", 0)]
+        while left:
+            name, depth = left.pop()
+            seen = self._look(name, depth)
+            if seen is None:
+                continue
+            still[name] = seen
+            if len(still) > MAX_FOLDERS:
+                raise SourceError(f"{self.folder.dir}: more than {MAX_FOLDERS} folders; a narrower pattern is needed")
+            if seen.is_log:
+                found.append(name)
+            if depth < self._deepest:
+                left += [(f"{name}/{below}" if name else below, depth + 1) for below in seen.below]
+        self._seen = still
+        self._open = [(name, seen) for name, seen in still.items() if not (seen.is_log and self._is_deepest(name))]
+        self._found = sorted(found)
+        return self._found
+
+    def looked_into(self) -> list[str]:
+        """The folders whose changes may make a log come or go."""
+        return [self._path(name) for name, _ in self._open]
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder.dir, name) if name else self.folder.dir
+
+    def _is_deepest(self, name: str) -> bool:
+        return name.count("/") + 1 == self._deepest if name else False
+
+    def _has_changed(self, name: str, seen: _Seen) -> bool:
+        try:
+            return os.stat(self._path(name)).st_mtime_ns != seen.modified
+        except OSError:
+            return True
+
+    @property
+    def _deepest(self) -> int:
+        return MAX_DEPTH if self.folder.recursive else self._depth
+
+    def _look(self, name: str, depth: int) -> _Seen | None:
+        """What a folder holds; None where it is gone."""
+        before = self._seen.get(name)
+        if before is not None and before.is_log and depth == self._deepest:
+            return before  # that it is there, the folder above tells
+        path = self._path(name)
+        try:
+            modified = os.stat(path).st_mtime_ns
+            if before is not None and before.modified == modified:
+                return before
+            return self._list(path, name, depth, modified, was_log=before is not None and before.is_log)
+        except (FileNotFoundError, NotADirectoryError):
+            if name:
+                return None
+            raise SourceMissingError(path, "no such folder") from None
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def _list(self, path: str, name: str, depth: int, modified: int, *, was_log: bool) -> _Seen:
+        may_be_log = bool(name) and self.folder.means(name)
+        below: list[str] = []
+        is_log = was_log
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < self._deepest and self._leads_on(name, entry.name):
+                        below.append(entry.name)
+                elif may_be_log and not is_log and entry.is_file(follow_symlinks=False):
+                    is_log = self._format.segment_order(entry.name) is not None
+        settled = self._clock.now() - modified // 1000 >= SETTLED_MICROSECONDS
+        return _Seen(modified if settled else None, tuple(below), is_log)
+
+    def _leads_on(self, name: str, below: str) -> bool:
+        """Whether a folder may be a log, or hold one."""
+        return self.folder.leads_to(f"{name}/{below}" if name else below)
+
+
+class Places:
+    """Where replicas are: no two at one place, nor one within another."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[str, ...], str] = {}
+        self._above: Counter[tuple[str, ...]] = Counter()
+
+    def find(self, url: str) -> str | None:
+        """The URL of a replica that is at, within or above the place of ``url``."""
+        parts = _parts(url)
+        for length in range(1, len(parts) + 1):
+            if (other := self._at.get(parts[:length])) is not None:
+                return other
+        if parts in self._above:
+            return next(other for at, other in self._at.items() if at[: len(parts)] == parts)
+        return None
+
+    def take(self, log: LogConfig, *, own: bool = False) -> str:
+        """Take the places of a log's replicas; why not, where one of them is taken. With ``own``, take them anyhow."""
+        for replica in log.replicas:
+            other = None if own else self.find(replica.url)
+            if other is not None:
+                return f"its replica {redact(replica.url)} would be at, in or above {redact(other)}"
+        for replica in log.replicas:
+            self._add(replica.url)
+        return ""
+
+    def _add(self, url: str) -> None:
+        parts = _parts(url)
+        self._at[parts] = url
+        self._above.update(parts[:length] for length in range(1, len(parts)))
+
+
+def _parts(url: str) -> tuple[str, ...]:
+    place, mark, query = url.partition("?") if "://" in url else (url, "", "")
+    place = place_of(place)
+    if "://" not in place:
+        place = f"file://{place}"
+    scheme, _, path = place.partition("://")
+    return (f"{scheme}{mark}{query}", *path.split("/"))
+
+
+def choose_logs(
+    config: Config, found: Iterable[tuple[FolderConfig, Iterable[str]]], is_known: Callable[[str], bool]
+) -> tuple[list[LogConfig], list[Refused]]:
+    """The logs that are to be replicated, those with their own entry first, and those that cannot be.
+
+    ``is_known``: whether the log in a folder is replicated already: of two that want one place, that one has it.
+    """
+    chosen = list(config.own_logs)
+    refused: list[Refused] = []
+    paths = {os.path.abspath(log.path) for log in chosen}
+    places = Places()
+    for log in chosen:
+        places.take(log, own=True)
+    logs: list[LogConfig] = []
+    for folder, names in found:
+        for name in names:
+            path = os.path.abspath(os.path.join(folder.dir, name))
+            if path in paths:
+                continue
+            paths.add(path)
+            try:
+                logs.append(folder.named(name))
+            except ValueError as error:
+                refused.append(Refused(path, str(error)))
+    if any(places.take(log) for log in logs):  # then who was there first goes first; this is rare, and asks the disk
+        places = Places()
+        for log in chosen:
+            places.take(log, own=True)
+        logs.sort(key=lambda log: not is_known(log.path))
+        for log in list(logs):
+            reason = places.take(log)
+            if reason:
+                refused.append(Refused(log.path, reason))
+                logs.remove(log)
+    return chosen + logs, refused
+
+
+def find_logs(config: Config, clock: Clock) -> list[LogConfig]:
+    """The logs that are there now, as a daemon that begins would find them. SourceError."""
+    found = [(folder, LogFinder(folder, clock).find()) for folder in config.folders]
+    return choose_logs(config, found, lambda _: False)[0]

@@ -1,0 +1,128 @@
+"""Requests to a daemon that runs, by files in its state folder: have a snapshot written now.
+
+``requests/TOKEN.request`` names the state folder of a log and replica; the daemon takes it away, and puts
+``requests/TOKEN.answer`` there when it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from litelog.codec.decoding import JsonLimits
+from litelog.shipping.replica_state import StateError
+from litelog.system.private_files import make_private, make_private_root, read_json, write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = "requests"
+_REQUEST, _ANSWER = ".request", ".answer"
+_LOG_STATE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
+
+LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=10, depth=2)
+"""What such a file may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request."""
+
+    snapshot: str | None
+    """The newest snapshot's key."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A snapshot of one log and replica, asked for."""
+
+    token: str
+    folder: str
+    """The state folder of the log and replica, relative to the daemon's."""
+
+
+class Requests:
+    """The requests in one state folder: both sides of them."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
+        self.folder = os.path.join(state_dir, FOLDER)
+        self._seen: int | None = None
+
+    def prepare(self) -> None:
+        """Make the folder, for a daemon. StateError."""
+        try:
+            make_private_root(self._state_dir, _is_state)
+            make_private(self.folder)
+        except OSError as error:
+            raise StateError(f"{self.folder}: cannot be made ({error.strerror}); choose another --state-dir") from error
+
+    def take(self) -> Iterator[Request]:
+        """The requests that are there, each once. One look at the folder where nothing has changed."""
+        try:
+            changed = os.stat(self.folder).st_mtime_ns
+            if changed == self._seen:
+                return
+            names = sorted(name for name in os.listdir(self.folder) if name.endswith(_REQUEST))
+        except OSError:
+            return
+        self._seen = changed if not names else None  # more may have come within the same tick
+        for name in names:
+            path = os.path.join(self.folder, name)
+            request = _read(path)
+            with suppress(OSError):
+                os.unlink(path)
+            if request is not None and isinstance(folder := request.get("folder"), str):
+                yield Request(name.removesuffix(_REQUEST), folder)
+
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Answer a request; whoever asked may be gone."""
+        with suppress(StateError):
+            self._write(request.token + _ANSWER, asdict(answer))
+
+    def ask(self, request: Request) -> None:
+        """Put a request there. StateError."""
+        self._write(request.token + _REQUEST, {"folder": request.folder})
+
+    def find_answer(self, token: str) -> Answer | None:
+        """The answer to a request, taken away; None as long as there is none."""
+        path = os.path.join(self.folder, token + _ANSWER)
+        found = _read(path)
+        if found is None:
+            return None
+        os.unlink(path)
+        snapshot, error = found.get("snapshot"), found.get("error")
+        return Answer(snapshot if isinstance(snapshot, str) else None, error if isinstance(error, str) else None)
+
+    def withdraw(self, token: str) -> bool:
+        """Take a request back; whether nobody had taken it."""
+        try:
+            os.unlink(os.path.join(self.folder, token + _REQUEST))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _write(self, name: str, fields: dict[str, str | None]) -> None:
+        path = os.path.join(self.folder, name)
+        try:
+            write_private(path, json.dumps(fields).encode(), durable=False)
+        except OSError as error:
+            raise StateError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _is_state(name: str) -> bool:
+    """Whether what has that name in a state folder is litelog's."""
+    return name == FOLDER or _LOG_STATE.fullmatch(name) is not None
+
+
+def _read(path: str) -> dict[str, object] | None:
+    try:
+        found = read_json(path, LIMITS)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,130 @@
+"""Where a replica stands, as people and programs are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from litelog.replicator.task import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.replicator.task import ReplicaTask
+    from litelog.shipping.lag import LagMeter
+    from litelog.shipping.tallies import Tallies
+    from litelog.system.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """Where one replica of one log stands."""
+
+    log: str
+    replica: str
+    fencing: str
+    """How its owners are kept apart: with ``isolated``, what another owner writes may be read in this one's place."""
+    phase: str
+    position: str | None
+    """Every byte before it is in the replica."""
+    sequence: int | None
+    """The sequence behind the last record there."""
+    error: str | None
+    failures: int
+    sealed: int = 0
+    """Sealed segments that were written in this run."""
+    unsealed: int = 0
+    """Log segments that are finished, and not sealed yet."""
+    snapshot: str | None = None
+    """The newest snapshot's key, if it is known."""
+    archive_error: str | None = None
+    """Why the last attempt to seal, to write a snapshot or to delete what it covers failed: shipping goes on."""
+    archive_failures: int = 0
+    last_verified: int | None = None
+    """When all of it was verified last, microseconds since 1970; None where it never was."""
+    anomalies: int = 0
+    """What was found then."""
+    lost: str | None = None
+    """What the replica lost for good: the log does not hold it any more, and what a default restore gives begins after
+    it. It stays until the replica is forgotten."""
+    verify_error: str | None = None
+    """Why the last attempt to verify it failed."""
+    lag_bytes: int = 0
+    """Of the log, whole commits or not, that its folder held when it was looked at last, and the replica not."""
+    lag_seconds: float = 0.0
+    """How long the oldest of these bytes has been seen there; 0 where there is none (``shipping.lag``)."""
+    synced: bool = False
+    """Whether it has had, since the daemon started, all that the log held at some moment."""
+    queued: int = 0
+    """WAL segments that are made, and not acknowledged."""
+    failing_seconds: float = 0.0
+    """How long every sync has failed; 0 where the last one did not."""
+    source_error: str | None = None
+    """Why the log's folder could not be looked at for the lag."""
+    tallies: Tallies | None = field(default=None, repr=False, compare=False)
+    meter: LagMeter | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NotReplicated:
+    """A log that the configuration means, or a folder of logs, that is not replicated as things are."""
+
+    log: str
+    """Its folder."""
+    reason: str
+    since: float
+    """In the daemon's clock's monotonic seconds."""
+    replica: str | None = None
+    """Its URL without credentials, where it is one replica alone that cannot be opened."""
+
+
+def facts_of(status: ReplicaStatus) -> dict[str, Any]:
+    """What can be said in a line: all but what is counted."""
+    names = (each.name for each in fields(ReplicaStatus) if each.name not in {"tallies", "meter"})
+    return {name: getattr(status, name) for name in names}
+
+
+def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
+    """The status of a task that no thread begins to use meanwhile; ``now``: monotonic. Nothing is asked of a disk."""
+    replica = task.replica
+    position = replica.position if replica is not None else None
+    archive = replica.archive.status if replica is not None and replica.archive is not None else None
+    verified = task.scrub.last if task.scrub is not None else None
+    lag = task.lag.read(now, task.caught_up) if task.lag is not None else None
+    return ReplicaStatus(
+        log=task.log,
+        replica=task.url,
+        fencing=task.fencing,
+        phase=task.phase.value,
+        position=str(position) if position is not None else None,
+        sequence=replica.sequence if replica is not None else None,
+        error=str(task.error) if task.error is not None else None,
+        failures=task.failures,
+        sealed=archive.sealed if archive is not None else 0,
+        unsealed=archive.unsealed if archive is not None else 0,
+        snapshot=archive.snapshot if archive is not None else None,
+        archive_error=archive.error if archive is not None else None,
+        archive_failures=archive.failures if archive is not None else 0,
+        last_verified=(verified.time or None) if verified is not None else None,
+        anomalies=verified.anomalies if verified is not None else 0,
+        lost=(replica.lost or None) if replica is not None else None,
+        verify_error=verified.error if verified is not None else None,
+        lag_bytes=lag.bytes if lag is not None else 0,
+        lag_seconds=lag.seconds if lag is not None else 0.0,
+        synced=task.caught_up > float("-inf"),
+        queued=replica.queued if replica is not None else 0,
+        failing_seconds=0.0 if task.failing_since is None else max(0.0, now - task.failing_since),
+        source_error=task.lag.source.error if task.lag is not None else None,
+        tallies=task.tallies,
+        meter=task.lag,
+    )
+
+
+def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
+    """Look at the folders of the tasks' logs, and take samples of their lag: once a second is enough. May hang as a
+    file system does, and so belongs in a thread of its own, one at a time."""
+    now = clock.monotonic()
+    for task in tasks:
+        meter, busy = task.lag, task.phase is not Phase.IDLE
+        if meter is not None and (busy or now >= meter.due):
+            meter.measure_if_due(now, task.caught_up, busy=busy)

@@ -1,0 +1,272 @@
+"""Opens what a configuration names: formats, stores, state folders, and the replicas over them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.config import FolderConfig
+from litelog.errors import ConfigError, LitelogError
+from litelog.events import fields
+from litelog.log.numbering import Numbering
+from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.source import SegmentNames
+from litelog.objects.layout import Fencing
+from litelog.replicator.task import ReplicaTask
+from litelog.shipping.fencing import ReplicaUnavailableError
+from litelog.shipping.first_contact import FirstContact
+from litelog.shipping.lag import LagMeter, SourceEnd
+from litelog.shipping.ownership import Owner
+from litelog.shipping.pair import Source, Workers
+from litelog.shipping.replica import Replica
+from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.settings import Settings
+from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, check_replica
+from litelog.shipping.takeover import Takeover
+from litelog.shipping.tallies import Tallies
+from litelog.shipping.truncating import LogTruncator
+from litelog.stores.checking_store import LookingStore
+from litelog.stores.metered_store import MeteredStore
+from litelog.stores.object_store import ObjectReplicaClient, Rooted
+from litelog.stores.registry import local_folder, open_format, open_store, redact
+from litelog.stores.retrying_store import RetryingStore, RetryPolicy
+from litelog.stores.trial import StoreTrials, try_store
+from litelog.verify.execution import Acknowledged
+from litelog.verify.scrubbing import Found, Scrub, ScrubSettings
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+    from random import Random
+
+    from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.config.models import Location
+    from litelog.formats import LogFormat
+    from litelog.log.place import Place
+    from litelog.replicator.thread_pools import DestinationThreads
+    from litelog.shipping.listener import Listener
+    from litelog.stores.metered_store import RequestMeter
+    from litelog.stores.object_store import ObjectStore
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
+"""For the dozen requests in a row that a generation begins with: where one in three fails, hardly any beginning would
+succeed as a whole, and back-off would grow between them. WAL segments are put once, and their failures are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all replicas of a process share."""
+
+    clock: Clock
+    random: Random
+    listener: Listener
+    compressing: Executor
+    threads: DestinationThreads
+    trials: StoreTrials
+    stop_requested: threading.Event
+    guard: Callable[[Callable[[], None]], None]
+    """Does work in a thread, and has the process end with what is a bug in it."""
+    takeovers: dict[str, Takeover] = field(default_factory=dict)
+    """By state folder: a log that comes back, or that the configuration names again, gets no second takeover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One replica of one log."""
+
+    log: str
+    """As the configuration names it; so ``url``."""
+    url: str
+    client: ReplicaClient
+    task: ReplicaTask
+    """Without a replica where its state folder cannot be used: ``error`` says why."""
+    error: LitelogError | None = None
+
+
+def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
+    """Every replica of a log, in the configuration's order. ConfigError where one cannot be."""
+    replicas = ReplicaSet(log_state_folder(state_dir, log.path))
+    log_format = open_format(log.format, log.pattern)
+    names = SegmentNames(log.path, log_format, tools.clock, reports=False)
+    numbering = Numbering(log.path, log_format, names, replicas.folder)
+    source = Source(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
+    end = SourceEnd(source.folder, source.format, tools.clock)
+    policy = log.truncate.policy() if log.truncate is not None else None
+    truncator = LogTruncator(source, replicas, policy, tools.clock)
+    for replica in log.replicas:
+        yield _open_replica(source, log, replica, _Place(state_dir, host, truncator, end), tools)
+
+
+def check_openable(entry: LogConfig | FolderConfig) -> None:
+    """ConfigError where a log of that entry could not be opened, whatever is on the disk."""
+    for _, error in _find_refused(entry):
+        raise error
+
+
+def find_refused(config: Config) -> Iterator[tuple[Location, ConfigError]]:
+    """All that formats and replica clients do not take of a configuration: the key's path, and why."""
+    for number, entry in enumerate(config.logs):
+        for location, error in _find_refused(entry):
+            yield ("logs", number, *location), error
+
+
+def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
+    """The state folder of one log and replica: by names for people, by digests for uniqueness.
+
+    ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas, and a
+    folder is one, however it is spelled.
+    """
+    name = place if local_folder(place) is not None else f"{redact(url)} {place}"
+    return os.path.join(log_state_folder(state_dir, log), _short_digest(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where this process is."""
+
+    state_dir: str
+    host: str
+    truncator: LogTruncator
+    end: SourceEnd
+
+
+def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place: _Place, tools: Tools) -> Opened:
+    tallies = Tallies(tools.listener, tools.clock)
+    plain = open_store(replica.url, replica.options)
+    store = _wrap(plain, replica, tallies.requests)
+    client = ObjectReplicaClient(store)
+    _require_outside(log.path, client.url)
+    task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
+    task.fencing = replica.fencing
+    task.tallies = tallies
+    try:
+        path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
+        ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url)
+        place.truncator.attend(os.path.basename(path))
+        task.state_folder = os.path.relpath(path, place.state_dir)
+        folder = StateFolder(path, f"{log.path} to {client.url}")
+    except LitelogError as error:
+        return Opened(log.path, replica.url, client, task, error)
+    patient = RetryingStore(store, tools.stop_requested, BEGINNING)
+    beginning = ObjectReplicaClient(patient)
+    contacts = tools.threads.contacting(client.url)
+
+    def contacting(work: Callable[[], None]) -> None:
+        contacts.submit(tools.guard, work)
+
+    owner = Owner(
+        source,
+        beginning,
+        folder,
+        clock=tools.clock,
+        random=tools.random,
+        host=place.host,
+        takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
+        contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock, contacting),
+        fencing=replica.fencing,
+        try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
+        root=plain if isinstance(plain, Rooted) else None,
+    )
+    threads = tools.threads.sealing(client.url)
+    workers = Workers(
+        tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
+    )
+    settings = Settings(
+        max_segment_bytes=replica.max_segment_bytes,
+        snapshot_interval=replica.snapshot_interval,
+        snapshot_segments=replica.snapshot_segments,
+        snapshot_policy=replica.snapshot_policy,
+        wal_retention=replica.wal_retention,
+        retention=replica.retention.policy(),
+    )
+    task.replica = Replica(source, client, folder, owner, workers, tools.clock, tallies, settings)
+    task.lag = LagMeter(place.end, partial(_place_of, task.replica))
+    task.truncator = place.truncator
+    task.replica.on_replicated = place.truncator.run
+    task.replica.on_finished = place.truncator.note_newer
+    if replica.scrub_interval != 0:
+        task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
+    return Opened(log.path, replica.url, client, task)
+
+
+def _make_scrub(
+    source: Source, config: ReplicaConfig, store: ObjectStore, folder: str, replica: Replica, tools: Tools
+) -> Scrub:
+    def known() -> Acknowledged | None:
+        last = replica.acknowledged
+        return None if last is None else Acknowledged(*last)
+
+    def check(throttled: ObjectStore, number: int, may_go_on: Callable[[], bool]) -> Found | None:
+        client = ObjectReplicaClient(throttled)
+        try:
+            return check_replica(throttled, client, lambda: replica.known, number, formats=formats, may_go_on=may_go_on)
+        except ReplicaUnavailableError:
+            replica.suspect()
+            raise
+
+    def formats(name: str) -> LogFormat:
+        return source.format if name == source.format.name else open_format(name)
+
+    interval = config.scrub_interval
+    settings = ScrubSettings(INTERVAL_SECONDS, config.scrub_rate, FIRST_SECONDS)
+    return Scrub(
+        RetryingStore(store, tools.stop_requested),
+        settings if interval is None else ScrubSettings(interval, config.scrub_rate),
+        folder,
+        formats=formats,
+        acknowledged=known,
+        clock=tools.clock,
+        random=tools.random,
+        check=check if interval is None else None,
+        on_harm=replica.repair,
+    )
+
+
+def _place_of(replica: Replica) -> Place | None:
+    return replica.place
+
+
+def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> ObjectStore:
+    store = MeteredStore(plain, meter)
+    if replica.fencing is Fencing.REQUIRED:
+        return store
+    said = "%s: fencing isolated: nothing stops another daemon that writes there, too"
+    _logger.warning(said, store.url, extra=fields("fencing-isolated", replica=store.url))
+    return LookingStore(store)
+
+
+def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, ConfigError]]:
+    log = entry.named("name") if isinstance(entry, FolderConfig) else entry
+    try:
+        open_format(log.format, log.pattern)
+    except ConfigError as error:
+        yield ("format",), error
+    for number, replica in enumerate(log.replicas):
+        try:
+            store = open_store(replica.url, replica.options)
+            try:
+                _require_outside(log.path, store.url)
+            finally:
+                store.close()
+        except ConfigError as error:
+            yield ("replicas", number), error
+
+
+def _require_outside(log: str, replica: str) -> None:
+    """A replica inside its log's folder would change that, and be lost with it."""
+    folder, place = os.path.realpath(log), local_folder(replica)
+    if place is not None and os.path.commonpath([folder, os.path.realpath(place)]) == folder:
+        raise ConfigError(f"{replica} is in the folder of its own log ({log}); choose another place")
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

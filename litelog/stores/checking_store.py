@@ -1,0 +1,66 @@
+"""What isolated fencing puts with: it looks whether a key is free, and then puts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, NotFoundError
+from litelog.stores.object_store import ByteRange, NotOfferedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
+
+_FIRST_BYTE = ByteRange(0, 1)
+
+
+class LookingStore:
+    """An ObjectStore over one whose create-only puts are not to be relied on: it ignores the condition, or has none.
+
+    Before each of them it looks, which is one request more. So an owner finds what it wrote itself before a crash, and
+    what was there for long; of two writers at the same moment none is refused. A condition that the store has is asked
+    for all the same.
+    """
+
+    fences = False
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self.url = inner.url
+        self._looks = inner.fences  # one that says it does not fence looks by itself
+        self._conditional = True
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        if create_only and (self._looks or not self._conditional):
+            self._require_free(key)
+        if create_only and self._conditional:
+            try:
+                self._inner.put(key, body)
+            except NotOfferedError:
+                self._conditional = False
+            else:
+                return
+        self._inner.put(key, body, create_only=False)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        return self._inner.open(key, byte_range)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._inner.list(prefix, start_after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._inner.delete(keys)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _require_free(self, key: str) -> None:
+        try:
+            self._inner.open(key, _FIRST_BYTE).close()
+        except NotFoundError:
+            return
+        raise ExistsError(key)

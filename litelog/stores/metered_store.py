@@ -1,0 +1,104 @@
+"""Counts the requests of an object store, by kind and result, and how long they took."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, NotFoundError
+from litelog.stores.object_store import NotOfferedError
+from litelog.system.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.system.histogram import Durations
+
+KINDS = ("put", "get", "list", "delete")
+RESULTS = ("ok", "exists", "not_found", "not_offered", "error")
+
+
+class RequestMeter:
+    """What was asked of one replica's store. From any thread."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._durations = {kind: Histogram() for kind in KINDS}
+        self._lock = threading.Lock()
+
+    @property
+    def requests(self) -> Mapping[tuple[str, str], int]:
+        """How many there were by (kind, result): of KINDS and RESULTS."""
+        with self._lock:
+            return dict(self._requests)
+
+    @property
+    def durations(self) -> Mapping[str, Durations]:
+        """By kind, whatever their result."""
+        return {kind: histogram.read() for kind, histogram in self._durations.items()}
+
+    @contextmanager
+    def request(self, kind: str) -> Iterator[None]:
+        """One request, as long as the context lasts."""
+        started = time.monotonic()
+        result = "error"
+        try:
+            yield
+            result = "ok"
+        except BaseException as error:
+            result = _result_of(error)
+            raise
+        finally:
+            self._durations[kind].observe(time.monotonic() - started)
+            with self._lock:
+                self._requests[kind, result] += 1
+
+
+class MeteredStore:
+    """An ObjectStore that has a meter count what is asked of the one inside: what a caller asks, so that parts and
+    retries which the inner store makes of it by itself are one request. A get ends with the answer's first byte, a
+    listing with its first object."""
+
+    def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self.url = inner.url
+        self.fences = inner.fences
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        with self._meter.request("put"):
+            self._inner.put(key, body, create_only=create_only)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        with self._meter.request("get"):
+            return self._inner.open(key, byte_range)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        with self._meter.request("list"):
+            listing = self._inner.list(prefix, start_after)
+            first = next(listing, None)
+        if first is not None:
+            yield first
+            yield from listing
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._meter.request("delete"):
+            self._inner.delete(keys)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _result_of(error: BaseException) -> str:
+    if isinstance(error, ExistsError):
+        return "exists"
+    if isinstance(error, NotFoundError):
+        return "not_found"
+    return "not_offered" if isinstance(error, NotOfferedError) else "error"

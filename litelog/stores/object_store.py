@@ -1,0 +1,338 @@
+"""ObjectStore: the five methods that a backend is, and the one ReplicaClient over them."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from litelog.errors import CorruptObjectError, NotEnoughMemoryError, StoreError
+from litelog.objects import layout
+from litelog.objects.position import MAX_EPOCH, ClaimName, Generation, Position
+from litelog.objects.position import generation as parse_generation
+from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+MAX_OBJECT_BYTES = 80 << 20
+"""What a reader accepts as one object: a commit of the largest size, incompressible, and room."""
+
+READ_BYTES = 4 << 20
+"""How much of an object one read asks for, so that a small object does not cost a buffer of the largest one's size."""
+
+MAX_KEY_CHARACTERS = 1024
+"""What S3 accepts, in bytes; the layout's own keys have under 100."""
+
+_KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
+
+
+class NotOfferedError(StoreError):
+    """The store has not what a request asks of it (a condition, a link), and has done nothing."""
+
+    def __init__(self, operation: str, key: str, reason: str) -> None:
+        super().__init__(operation, key, reason, retryable=False)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectInfo:
+    """An object as a listing shows it. ``size`` in bytes."""
+
+    key: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """``length`` bytes from ``start``; to the object's end where ``length`` is None."""
+
+    start: int
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or (self.length is not None and self.length < 0):
+            raise ValueError(f"not a range: {self.length} bytes from {self.start}")
+
+
+def require_key(key: str) -> None:
+    """ValueError if ``key`` is no key: parts between ``/``, none empty, ``.`` or ``..``; UTF-8 without NUL."""
+    if not _KEY.fullmatch(key) or not all(part.strip(".") for part in key.split("/") if len(part) < 3):
+        raise ValueError(f"not an object's key: {key!r}")
+    if len(key) > MAX_KEY_CHARACTERS:
+        raise ValueError(f"a key of {len(key)} characters is longer than {MAX_KEY_CHARACTERS}")
+
+
+def require_prefix(prefix: str) -> str:
+    """The folder that all keys with that prefix lie in, empty or with its slash; ValueError if no key can have it."""
+    parent, slash, _ = prefix.rpartition("/")
+    if slash:
+        require_key(parent)
+    return parent + slash
+
+
+class ObjectStore(Protocol):
+    """A backend: keys and bytes under one root. Calls come from several threads at once.
+
+    Keys are relative, ``/`` between their parts. Errors are NotFoundError, ExistsError, or StoreError for all else.
+    No retries, metrics or checks inside: they are wrappers around it.
+    """
+
+    url: str
+    """Without credentials: fit for logs and messages."""
+    fences: bool
+    """Whether ``create_only`` holds against every other writer, wherever it runs. Where it does not, a put looks first,
+    and two writers who look at once both write."""
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        """Store the buffers, put together, as ``key``; return when it is durable. Nothing partial is ever visible.
+
+        ``body`` may be iterated again, to try again, and gives the same bytes each time. One that is no sequence may
+        be far larger than memory, and makes its buffers as they are taken: few of them are held at a time. What its
+        iteration raises is passed on, and nothing is stored.
+
+        ``create_only``: raise ExistsError, and change nothing, where the key is taken; the object that has it is
+        durable then, too. A StoreError leaves open whether the object was stored. ValueError for what is not a key
+        (``require_key``), here and in the other methods. NotOfferedError from a store that has no create-only put.
+        """
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        """The object's bytes, or a range of them (short where the object ends), to be read once and closed.
+
+        Its ``read(n)`` may raise OSError or StoreError. It gives fewer than n bytes at the end only.
+        """
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """The objects whose key starts with ``prefix`` and sorts behind ``start_after``, in the order of their keys
+        (by code point), page by page as it is consumed. Foreign names may show; folders never do, nor what a put has
+        not finished.
+        """
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+
+    def close(self) -> None:
+        """Release what the store holds. Idempotent."""
+
+
+@runtime_checkable
+class DeletesUnchanged(Protocol):
+    """What a store may offer besides: to delete an object only while it is the one that was looked at.
+
+    Nothing in litelog needs it, as no key is written twice. The probe tells whether it is there.
+    """
+
+    def tag(self, key: str) -> str:
+        """What the object's content goes by: another content has another tag. NotFoundError."""
+
+    def delete_unchanged(self, key: str, tag: str) -> bool:
+        """Delete the object if it has that tag, and say whether it had. NotOfferedError."""
+
+
+@runtime_checkable
+class PartsAndPages(Protocol):
+    """What a store that puts large objects in parts and lists in pages may offer besides: both in small, so that they
+    can be tried with a few bytes."""
+
+    def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
+        """As a create-only ``put``, in one part or more, however few bytes there are."""
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        """As ``list``, with at most ``keys`` keys in a page."""
+
+
+Root: TypeAlias = "Hashable"
+"""Distinguishes the root that is there now from another one in its place; None where there is no root."""
+
+
+@runtime_checkable
+class Rooted(Protocol):
+    """Offered by a store whose root may go away and come back, as a mounted folder does.
+
+    Without ``keep_to_root`` the first put makes a root that is missing. No later put makes it, or anything above it.
+    """
+
+    def look_at_root(self) -> Root:
+        """Which root is there now. StoreError."""
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:
+        """From now on, put and delete in ``root`` alone, and only while it holds the object ``anchor``.
+
+        Elsewhere they raise a StoreError that may pass, and make nothing, neither folders nor temporary files.
+        """
+
+
+class ObjectReplicaClient:
+    """The ReplicaClient over any ObjectStore: the layout's names, and nothing of storage."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self.url = store.url
+        self.fences = store.fences
+
+    def claims(self, since: int = 0) -> list[ClaimName]:
+        # "-" sorts before ".": behind this key there is no other claim of its epoch.
+        after = layout.claim_key(since - 1) if since > 0 else None
+        found = (layout.parse_claim(info.key) for info in self.store.list(layout.CLAIMS, after))
+        return sorted(filter(None, found), key=lambda name: (name.epoch, name.isolated or ""))
+
+    def write_claim(self, name: ClaimName, body: bytes) -> None:
+        self.store.put(_claim_key(name), [body])
+
+    def read_claim(self, name: ClaimName) -> bytes:
+        return self._read(_claim_key(name))
+
+    def generations(self) -> list[Generation]:
+        names: list[Generation] = []
+        after: str | None = None
+        while True:
+            for info in _ordered(self.store.list(layout.GENERATIONS, after)):
+                if _is_ours(info.key) and (name := layout.parse_generation(info.key)):
+                    names.append(name)
+                    after = layout.after_generation(name)
+                    break
+            else:
+                return names
+
+    def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
+        _require(generation)
+        after = None if since is None else layout.wal_key(since)[:-1]  # behind all that sort before it
+        for info in _ordered(self.store.list(layout.wal_prefix(generation), after)):
+            position = layout.parse_wal(info.key)
+            if position is not None:
+                yield WalSegmentInfo(position, info.size)
+
+    def write_wal_segment(self, position: Position, body: Iterable[Buffer]) -> None:
+        _require(position.generation)
+        self.store.put(layout.wal_key(position), body)
+
+    def read_wal_segment(self, position: Position, start: int = 0, length: int | None = None) -> bytes:
+        _require(position.generation)
+        whole = start == 0 and length is None
+        return self._read(layout.wal_key(position), None if whole else ByteRange(start, length))
+
+    def delete_wal_segments(self, positions: Iterable[Position]) -> None:
+        def keys() -> Iterator[str]:
+            for position in positions:
+                _require(position.generation)
+                yield layout.wal_key(position)
+
+        self.store.delete(keys())
+
+    def sealed_segments(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
+        _require(generation)
+        after = layout.sealed_key(generation, since)[:-1] if since else None
+        for info in _ordered(self.store.list(layout.sealed_prefix(generation), after)):
+            if (parsed := layout.parse_sealed(info.key)) is not None:
+                yield IndexedInfo(*parsed, info.size)
+
+    def write_sealed_segment(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
+        _require(generation)
+        self.store.put(layout.sealed_key(generation, index), body)
+
+    def read_sealed_segment(self, generation: Generation, index: int, start: int, length: int) -> bytes:
+        _require(generation)
+        return self._read(layout.sealed_key(generation, index), ByteRange(start, length))
+
+    def open_sealed_segment(
+        self, generation: Generation, index: int, start: int = 0, length: int | None = None
+    ) -> BinaryIO:
+        _require(generation)
+        whole = start == 0 and length is None
+        return self.store.open(layout.sealed_key(generation, index), None if whole else ByteRange(start, length))
+
+    def delete_sealed_segments(self, places: Iterable[tuple[Generation, int]]) -> None:
+        self.store.delete(_indexed_keys(places, layout.sealed_key))
+
+    def snapshots(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
+        _require(generation)
+        after = layout.snapshot_key(generation, since)[:-1] if since else None
+        for info in _ordered(self.store.list(layout.snapshot_prefix(generation), after)):
+            if (parsed := layout.parse_snapshot(info.key)) is not None:
+                yield IndexedInfo(*parsed, info.size)
+
+    def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
+        return list(reversed(deque(self.snapshots(generation), maxlen=count)))
+
+    def snapshots_and_wal_segments(
+        self, generation: Generation, since: int = 0
+    ) -> Iterator[IndexedInfo | WalSegmentInfo]:
+        _require(generation)
+        # Sealed segments sort before snapshots, and WAL segments after them.
+        after = layout.snapshot_key(generation, since)[:-1] if since else layout.snapshot_prefix(generation)
+        for info in _ordered(self.store.list(layout.generation_prefix(generation), after)):
+            if (parsed := layout.parse_snapshot(info.key)) is not None:
+                yield IndexedInfo(*parsed, info.size)
+            elif (position := layout.parse_wal(info.key)) is not None:
+                yield WalSegmentInfo(position, info.size)
+
+    def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
+        _require(generation)
+        self.store.put(layout.snapshot_key(generation, index), body)
+
+    def read_snapshot(self, generation: Generation, index: int) -> bytes:
+        _require(generation)
+        return self._read(layout.snapshot_key(generation, index))
+
+    def delete_snapshots(self, places: Iterable[tuple[Generation, int]]) -> None:
+        self.store.delete(_indexed_keys(places, layout.snapshot_key))
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _read(self, key: str, byte_range: ByteRange | None = None) -> bytes:
+        limit = MAX_OBJECT_BYTES
+        if byte_range is not None and byte_range.length is not None:
+            limit = min(limit, byte_range.length)
+        pieces: list[bytes] = []
+        room = limit + 1
+        with self.store.open(key, byte_range) as stream:
+            try:
+                while room and (piece := stream.read(min(room, READ_BYTES))):
+                    pieces.append(piece)
+                    room -= len(piece)
+            except OSError as error:
+                raise StoreError("read", key, str(error)) from error
+            except MemoryError as error:
+                raise NotEnoughMemoryError(key) from error
+        if not room:
+            raise CorruptObjectError(key, f"more than {limit} bytes")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _require(name: Generation) -> None:
+    """ValueError if ``name`` is no generation, an empty one above all: its prefix would be every generation's."""
+    parse_generation(name)
+
+
+def _indexed_keys(places: Iterable[tuple[Generation, int]], spell: Callable[[Generation, int], str]) -> Iterator[str]:
+    for generation, index in places:
+        _require(generation)
+        yield spell(generation, index)
+
+
+def _claim_key(name: ClaimName) -> str:
+    """ValueError if ``name`` is no claim's: every reader would pass over its key."""
+    if not 0 <= name.epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch out of range: {name.epoch}")
+    if name.isolated is not None:
+        _require(name.isolated)
+    return layout.claim_key(*name)
+
+
+def _is_ours(key: str) -> bool:
+    parsers = (layout.parse_wal, layout.parse_snapshot, layout.parse_sealed)
+    return any(parse(key) is not None for parse in parsers)
+
+
+def _ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """The same listing, once it is seen to be in order: a jump back would hide what lies between."""
+    previous = ""
+    for info in infos:
+        if info.key <= previous:
+            raise StoreError("list", info.key, f"the store lists it behind {previous}: its listing is not in order")
+        previous = info.key
+        yield info

@@ -1,0 +1,223 @@
+"""The probe: whether a store does what replication needs, step by step, with objects of its own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
+from litelog.objects.layout import Fencing, trial_prefix
+from litelog.stores.object_store import ByteRange, DeletesUnchanged, NotOfferedError, PartsAndPages
+from litelog.stores.trial import CANNOT_LIST, LISTED, RACERS, TrialError, in_parts, race_keys, try_listing, try_race
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from litelog.stores.object_store import ObjectStore
+    from litelog.system.clock import Clock
+
+BODY = bytes(range(256)) * 16
+"""What the probe writes: enough that a range of it is a real one."""
+
+RANGE = ByteRange(1000, 100)
+
+CREATE_ONLY = "create-only put refused"
+RACE = f"one of {RACERS} puts at once wins"
+RACE_IN_PARTS = "the same, in parts"
+FENCING_STEPS = frozenset({CREATE_ONLY, RACE, RACE_IN_PARTS})
+"""The steps that say which fencing a store is good for."""
+
+LONG_LISTING = f"list {LISTED:,} objects"
+
+_ISOLATED_ONLY = (
+    "the store cannot keep two daemons apart: with fencing: required (the default) such a replica is refused; "
+    "fencing: isolated takes it, and gives up that only one writes at a time"
+)
+_NO_PARTS = "no matter: each object goes up in one request"
+_NOT_LISTED = "whether the store lists them is not known"
+_NO_CONDITIONAL_DELETE = "no matter: nothing in litelog needs it, as no key is written twice"
+
+
+class Outcome(StrEnum):
+    """How a step ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_OFFERED = "not offered"
+    """The store, or its client, has no such thing, and nothing needs it; so it is not ``required``."""
+    SKIPPED = "skipped"
+    """A step that it needs failed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step found."""
+
+    name: str
+    outcome: Outcome
+    seconds: float
+    required: bool
+    """Whether replication cannot do without it."""
+    reason: str = ""
+    """Why it did not pass."""
+    meaning: str = ""
+    """What that means for who replicates there."""
+
+
+class _WrongAnswerError(Exception):
+    """The store answered, and not what was stored."""
+
+
+def run_probe(
+    store: ObjectStore,
+    clock: Clock,
+    random: Random,
+    fencing: Fencing = Fencing.REQUIRED,
+    listed: int = LISTED,
+) -> Iterator[Step]:
+    """Try every operation that replication uses on new keys, each step as it is done. What was put is deleted.
+
+    ``fencing``: as the replica is configured, or will be; isolated does without create-only puts. ``listed``: objects
+    in a long listing; 0 for a store that has no pages, such as a folder.
+    """
+    probe = _Probe(store, trial_prefix(random.getrandbits(64)), fencing, listed)
+    failed: set[str] = set()
+    for name, needs, required, meaning, act in probe.steps():
+        if needs & failed:
+            failed.add(name)
+            yield Step(name, Outcome.SKIPPED, 0.0, required)
+            continue
+        started = clock.monotonic()
+        try:
+            act()
+        except _NotThereError as error:
+            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, False, error.reason, error.meaning)
+        except (LitelogError, OSError, TrialError, _WrongAnswerError) as error:
+            failed.add(name)
+            yield Step(name, Outcome.FAILED, clock.monotonic() - started, required, str(error), meaning)
+        else:
+            yield Step(name, Outcome.PASSED, clock.monotonic() - started, required)
+
+
+class _NotThereError(Exception):
+    """The store or its client has no such thing, and that is no failure."""
+
+    def __init__(self, reason: str, meaning: str) -> None:
+        self.reason = reason
+        self.meaning = meaning
+        super().__init__(reason)
+
+
+class _Probe:
+    """The steps, over keys that begin with ``prefix``."""
+
+    def __init__(self, store: ObjectStore, prefix: str, fencing: Fencing, listed: int) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._key = f"{prefix}object"
+        self._fencing = fencing
+        self._listed = listed
+        self._deletes = False
+        self._lacks: NotOfferedError | None = None
+
+    def steps(self) -> list[tuple[str, set[str], bool, str, Callable[[], None]]]:
+        """Name, steps that must have passed, whether it is required, what its failure means, and the step itself."""
+        put = {"put"}
+        fencing = self._fencing is Fencing.REQUIRED
+        steps: list[tuple[str, set[str], bool, str, Callable[[], None]]] = [
+            ("put", set(), True, "nothing can be replicated there", self._put),
+            ("get and compare", put, True, "nothing can be restored from there", self._get),
+            ("list", put, True, "restore cannot find what is there", self._list),
+            (CREATE_ONLY, put, fencing, _ISOLATED_ONLY, self._put_again),
+            (RACE, {CREATE_ONLY}, fencing, _ISOLATED_ONLY, self._race),
+            (RACE_IN_PARTS, {RACE}, fencing, _ISOLATED_ONLY, self._race_in_parts),
+            ("conditional delete", put, False, _NO_CONDITIONAL_DELETE, self._delete_unchanged),
+            ("ranged read", put, True, "plans and searches cannot read headers", self._get_range),
+            ("delete", put, False, "retention cannot free anything; what was put for this stays", self._delete),
+            (LONG_LISTING, put, True, CANNOT_LIST, self._list_long),
+        ]
+        return steps if self._listed else steps[:-1]
+
+    def _put(self) -> None:
+        try:
+            self._store.put(self._key, [BODY])
+        except NotOfferedError as error:
+            self._lacks = error
+            self._store.put(self._key, [BODY], create_only=False)
+
+    def _get(self) -> None:
+        with self._store.open(self._key) as stream:
+            _require(stream.read(len(BODY) + 1) == BODY, "other bytes came back than were put")
+
+    def _get_range(self) -> None:
+        assert RANGE.length is not None
+        with self._store.open(self._key, RANGE) as stream:
+            expected = BODY[RANGE.start : RANGE.start + RANGE.length]
+            _require(stream.read(len(BODY) + 1) == expected, "other bytes came back than lie in the range")
+
+    def _list(self) -> None:
+        found = [(info.key, info.size) for info in self._store.list(self._prefix)]
+        _require(found == [(self._key, len(BODY))], f"the listing shows {found}")
+
+    def _put_again(self) -> None:
+        if self._lacks is not None:
+            raise self._lacks
+        try:
+            self._store.put(self._key, [BODY])  # as a claim: the same bytes once more
+        except ExistsError:
+            _require(self._store.fences, "the client looks whether the key is free, then writes: two may do so at once")
+            return
+        raise _WrongAnswerError("a second put of the same key was accepted")
+
+    def _race(self) -> None:
+        try_race(self._store, race_keys(f"{self._prefix}race-"))
+
+    def _race_in_parts(self) -> None:
+        if not isinstance(self._store, PartsAndPages):
+            raise _NotThereError("this client has no uploads in parts", _NO_PARTS)
+        try_race(self._store, race_keys(f"{self._prefix}parts-"), in_parts(self._store))
+
+    def _list_long(self) -> None:
+        if not self._deletes:
+            raise _NotThereError(f"not tried, as {self._listed:,} objects would stay", _NOT_LISTED)
+        try_listing(self._store, f"{self._prefix}listed-", self._listed)
+
+    def _delete_unchanged(self) -> None:
+        """An object of its own is not deleted under another one's tag, and is under its own."""
+        store, key = self._store, f"{self._key}-unchanged"
+        if not isinstance(store, DeletesUnchanged):
+            raise _NotThereError("this client has no conditional delete", _NO_CONDITIONAL_DELETE)
+        store.put(key, [b"another object's"], create_only=self._lacks is None)
+        try:
+            if store.delete_unchanged(key, store.tag(self._key)):
+                raise _NotThereError(
+                    "the store accepts the condition (If-Match) and ignores it", _NO_CONDITIONAL_DELETE
+                )
+            store.open(key).close()
+            _require(store.delete_unchanged(key, store.tag(key)), "the object is what it was, and was not deleted")
+            self._require_gone(key)
+        except NotOfferedError as error:
+            raise _NotThereError(error.reason, _NO_CONDITIONAL_DELETE) from error
+        finally:
+            with suppress(StoreError):
+                store.delete([key])
+
+    def _delete(self) -> None:
+        self._store.delete([self._key])
+        self._require_gone(self._key)
+        self._deletes = True
+
+    def _require_gone(self, key: str) -> None:
+        try:
+            self._store.open(key).close()
+        except NotFoundError:
+            return
+        raise _WrongAnswerError("the object is still there after it was deleted")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise _WrongAnswerError(otherwise)

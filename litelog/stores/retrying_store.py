@@ -1,0 +1,245 @@
+"""Retries around an object store, for reading a replica back: a failed request is not a failed restore."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from tenacity import RetryCallState, Retrying
+
+from litelog.errors import StoreError, release
+from litelog.events import fields
+from litelog.stores.byte_stream import ByteStream
+from litelog.stores.object_store import ByteRange, ObjectInfo
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.stores.object_store import ObjectStore
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+DELETE_KEYS = 1000
+"""Keys in one attempt to delete: what S3 takes in a request, and what is tried again when it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one."""
+
+    attempts: int = 8
+    """Fewer than would hide an outage: they are over in half a second, or in ten."""
+    total_seconds: float = 60.0
+    """No attempt starts later than that after the first one: a person is waiting."""
+    first_seconds: float = 0.05
+    longest_seconds: float = 10.0
+    together: bool = False
+    """Whether the total is of all requests that fail while none is answered: one after the other, each would wait."""
+
+
+READING = RetryPolicy(attempts=1000, total_seconds=20.0, together=True)
+"""What is read back is waited for through a server's restart. The time ends it, and not a number of attempts: waits are
+as often short as long."""
+
+
+class RetryingStore:
+    """An ObjectStore that tries again when the one inside raises a StoreError that may pass (``retryable``).
+
+    It waits for as long as the store asks (``retry_after``), within the policy's total, and logs that wait once in an
+    outage. NotFoundError and ExistsError are answers and are passed on. So a put whose answer was lost may raise
+    ExistsError for what it wrote itself: the caller compares what is there with what it sent (every attempt sends the
+    same bytes).
+    A stream that fails goes on where it was, and a listing behind the last key it gave: objects never change.
+    ``stop``: once it is set, nothing is tried again, and a wait ends at once with the last error.
+    """
+
+    def __init__(
+        self,
+        inner: ObjectStore,
+        stop: threading.Event,
+        policy: RetryPolicy | None = None,
+        random: Random | None = None,
+        wait: Callable[[float], bool] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._inner = inner
+        self._stop = stop
+        self._policy = policy or READING
+        self._random = random or Random()  # noqa: S311  spreads load, keeps no secret
+        self._wait = wait or stop.wait
+        self._clock = clock or SystemClock()
+        self._outage: tuple[float, float] | None = None
+        """When the first and the last of the failures was that nothing was answered since; by the clock."""
+        self._is_wait_logged = False
+        self.url = inner.url
+        self.fences = inner.fences
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        self._try(lambda: self._inner.put(key, body, create_only=create_only))
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        stream = self._try(lambda: self._inner.open(key, byte_range))
+        whole = byte_range or ByteRange(0)
+
+        def open_behind(given: int) -> BinaryIO:
+            length = None if whole.length is None else whole.length - given
+            return self._inner.open(key, ByteRange(whole.start + given, length))
+
+        return cast("BinaryIO", _ResumingStream(key, stream, open_behind, self._try))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        listing = self._inner.list(prefix, start_after)
+        while True:
+            try:
+                for info in listing:
+                    start_after = info.key
+                    yield info
+            except StoreError as error:
+                failure = error
+            else:
+                return
+            found, listing = self._next(prefix, start_after, failure)
+            if found is None:
+                return
+            start_after = found.key
+            yield found
+
+    def delete(self, keys: Iterable[str]) -> None:
+        left = iter(keys)
+        while some := tuple(islice(left, DELETE_KEYS)):
+            self._try(lambda some=some: self._inner.delete(some))  # type: ignore[misc]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _next(
+        self, prefix: str, start_after: str | None, failure: StoreError
+    ) -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
+        """The object behind those that were given when a listing failed, and the listing to go on with."""
+        failed: StoreError | None = failure
+        listing: Iterator[ObjectInfo] = iter(())
+
+        def advance() -> ObjectInfo | None:
+            nonlocal failed, listing
+            if failed is not None:  # the attempt that is made already
+                error, failed = failed, None
+                raise error
+            listing = self._inner.list(prefix, start_after)
+            return next(listing, None)
+
+        return self._try(advance), listing
+
+    def _try(self, call: Callable[[], _Result]) -> _Result:
+        policy, steady = self._policy, self._clock.monotonic
+        end = self._began(steady()) + policy.total_seconds
+        last_error: BaseException | None = None
+        last_wait = policy.first_seconds
+
+        def pick_wait(state: RetryCallState) -> float:
+            nonlocal last_wait
+            last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
+            asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
+            return max(0.0, min(max(last_wait, asked), end - steady()))
+
+        def keep_error(state: RetryCallState) -> None:
+            nonlocal last_error
+            last_error = state.outcome.exception() if state.outcome else None
+            if last_error is not None:
+                release(last_error)
+                self._log_wait(last_error, state.upcoming_sleep)
+
+        def is_worth_another(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome else None
+            failed = isinstance(error, StoreError) and error.retryable
+            self._outage = (self._began(steady()), steady()) if failed else None
+            self._is_wait_logged &= failed
+            return failed
+
+        def sleep(seconds: float) -> None:
+            if self._wait(seconds) and last_error is not None:
+                raise last_error
+
+        def is_over(state: RetryCallState) -> bool:
+            return self._stop.is_set() or state.attempt_number >= policy.attempts or steady() >= end
+
+        retrying = Retrying(
+            sleep=sleep,
+            stop=is_over,
+            wait=pick_wait,
+            retry=is_worth_another,
+            before_sleep=keep_error,
+            reraise=True,
+        )
+        try:
+            return retrying(call)
+        except BaseException as error:
+            last_error = None
+            release(error)
+            raise
+
+    def _log_wait(self, error: BaseException, seconds: float) -> None:
+        asked = getattr(error, "retry_after", None)
+        if asked and not self._is_wait_logged:
+            self._is_wait_logged = True
+            said = "%s: the store asks to be left alone for %g s; tried again in %.1f s: %s"
+            _logger.warning(said, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url))
+
+    def _began(self, now: float) -> float:
+        """When the time of a request that is tried ``now`` began: with an outage that goes on."""
+        first, last = self._outage or (now, now)
+        return first if self._policy.together and now - last <= self._policy.total_seconds else now
+
+
+class _ResumingStream(ByteStream):
+    """A stream that is opened again, behind the bytes it gave, when reading it fails."""
+
+    def __init__(
+        self,
+        key: str,
+        stream: BinaryIO,
+        open_behind: Callable[[int], BinaryIO],
+        attempt: Callable[[Callable[[], bytes]], bytes],
+    ) -> None:
+        self._key = key
+        self._stream: BinaryIO | None = stream
+        self._open_behind = open_behind
+        self._attempt = attempt
+        self._given = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = self._attempt(lambda: self._read_once(-1 if size is None else size))
+        self._given += len(piece)
+        return piece
+
+    def close(self) -> None:
+        if not self.closed:
+            self._drop()
+            super().close()
+
+    def _read_once(self, size: int) -> bytes:
+        try:
+            if self._stream is None:
+                self._stream = self._open_behind(self._given)
+            return self._stream.read(size)
+        except StoreError:
+            self._drop()
+            raise
+        except OSError as error:
+            self._drop()
+            raise StoreError("read", self._key, str(error)) from error
+
+    def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,249 @@
+"""What a store does in a race of writers, and with long listings: tried with objects of its own before it is relied on.
+
+A store may refuse a second create-only put and still accept two that come at the same moment: it looks whether the key
+is free, and then writes. And it may hold more objects than it can list. Neither shows in ordinary use before it is too
+late, so both are tried: by ``litelog check``, and by an owner before its first claim at a destination.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExistsError, NotFoundError, StoreError
+from litelog.objects.layout import Fencing, trial_prefix
+from litelog.stores.object_store import PartsAndPages
+from litelog.stores.registry import destination_of, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from random import Random
+
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
+
+RACERS = 8
+"""Writers of one key at a time: of so many, stores that were found not to be atomic accepted two to eight."""
+
+ROUNDS = 3
+"""Races of one kind, each for another key: one alone may end well by chance."""
+
+START_SECONDS = 10.0
+"""How long the writers wait for each other: where one cannot be started, or all were suspended, they begin without."""
+
+LISTED = 1001
+"""Objects in a long listing: one more than S3 gives in a page, and than some stores can list at all."""
+
+PAGED, PAGE_KEYS = 5, 2
+"""Objects in a short listing, and in each of its pages, where a page's size can be chosen: there are three.
+
+The owner tries this one before its first claim, and not the long one. To list 1,001 objects takes a thousand puts in
+each new process: 3.0 to 3.5 s of this process's CPU time with boto3, and 10 to 16 s against moto's server on two busy
+cores, with 16 threads as with 64. (A folder takes 1.1 s, a store in memory 0.1 s.) An owner may not delete what it puts
+there. The one server known to fail after 1,000 objects fails at its second page, and so with two keys in a page. What
+this does not find, the standing check does: it lists the whole replica once a day.
+"""
+
+LISTING_TRIES = 4
+"""Listings that may fail: several requests in a row are few where one in three fails, and many to begin again with."""
+
+LISTING_THREADS = 16
+"""Puts and deletions of a long listing's objects at a time: over a network each waits for an answer."""
+
+
+_Place = tuple[str, Fencing]
+"""A destination, and the fencing that is asked for there."""
+
+_DECIDED_HERE = frozenset({"file", "local", "memory"})
+"""Schemes of stores where the kernel or the interpreter keeps writers apart: nobody doubts those."""
+
+ISOLATED_INSTEAD = (
+    "Choose a store that refuses a second create-only put of a key; or set fencing: isolated for this replica, which "
+    "gives up that only one daemon writes at a time, and with it that what a daemon was acknowledged is in what is "
+    "read by default"
+)
+CANNOT_LIST = "what is shipped there would be there, and could not be found by restore; choose another store"
+
+
+class TrialError(Exception):
+    """The store does not do what replication relies on."""
+
+
+class UnfitStoreError(StoreError):
+    """The store cannot hold a replica, or not with the fencing that is asked for. Trying again does not help."""
+
+    def __init__(self, operation: str, key: str, reason: str) -> None:
+        super().__init__(operation, key, reason, retryable=False)
+
+
+class NotCreateOnlyError(UnfitStoreError):
+    """The store has no create-only put, so it cannot keep two writers apart. ``lacks`` says how that is known."""
+
+    def __init__(self, key: str, lacks: str) -> None:
+        reason = f"{lacks}: this store cannot fence writers, as fencing: required asks for. {ISOLATED_INSTEAD}"
+        super().__init__("put", key, reason)
+
+
+def try_race(store: ObjectStore, keys: Sequence[str], put: Callable[[str, bytes], None] | None = None) -> None:
+    """Have RACERS put the same key at the same moment, for each of the keys. TrialError unless one of them is accepted.
+
+    ``put``: how, where it is not the store's. StoreError where nothing was accepted, as requests failed. A put that
+    failed may be the one that is there. The objects are deleted, where the store deletes.
+    """
+    put = put or (lambda key, body: store.put(key, [body]))
+    try:
+        with ThreadPoolExecutor(RACERS, "trial") as pool:
+            for key in keys:
+                _race(pool, store, key, put)
+    finally:
+        _delete(store, keys)
+
+
+def try_listing(
+    store: ObjectStore, prefix: str, count: int, listing: Callable[[str], Iterator[ObjectInfo]] | None = None
+) -> None:
+    """List ``count`` new objects, in order and to the end; they are deleted afterwards.
+
+    TrialError where the store cannot do that; StoreError where it may have been unavailable.
+
+    ``listing``: how, where it is not the store's.
+    """
+    keys = [f"{prefix}{number:04d}" for number in range(count)]
+    with ThreadPoolExecutor(min(count, LISTING_THREADS), "trial") as pool:
+        try:
+            for _ in pool.map(lambda key: store.put(key, [b"x"], create_only=False), keys):
+                pass
+            found = _list(listing or store.list, prefix, count)
+            if sorted(found) != keys:
+                raise TrialError(f"{count} objects are there, and their listing shows {len(found)}")
+            if found != keys:
+                raise TrialError(f"the listing of {count} objects is not in the order of their keys")
+        finally:
+            for _ in pool.map(lambda start: _delete(store, keys[start::LISTING_THREADS]), range(LISTING_THREADS)):
+                pass
+
+
+def _list(listing: Callable[[str], Iterator[ObjectInfo]], prefix: str, count: int) -> list[str]:
+    """The keys that a listing of ``count`` objects shows. TrialError, StoreError as ``try_listing`` has them."""
+    failure = StoreError("list", prefix, "")
+    for _ in range(LISTING_TRIES):
+        try:
+            return [info.key for info in listing(prefix)]
+        except StoreError as error:
+            failure = error
+            if not error.retryable:
+                break
+    reason = f"{count} objects are there, and their listing fails: {failure.reason}"
+    if not failure.retryable:
+        raise TrialError(reason) from failure
+    lasting = f"{reason}. If that lasts, {CANNOT_LIST}"  # an outage says nothing about the store
+    raise StoreError("list", prefix, lasting, retry_after=failure.retry_after) from failure
+
+
+class StoreTrials:
+    """What this process knows of the destinations that it tried: each is tried once, however many logs go there."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._verdicts: dict[_Place, UnfitStoreError | None] = {}
+        self._passed: set[tuple[_Place, str]] = set()
+        self._trying: defaultdict[_Place, threading.Lock] = defaultdict(threading.Lock)
+        self._lock = threading.Lock()
+
+    def require_fit(
+        self, destination: str, fencing: Fencing, store: ObjectStore, parts_and_pages: PartsAndPages | None
+    ) -> None:
+        """Raise UnfitStoreError where the store, which is at the destination, cannot be used with that fencing.
+
+        ``parts_and_pages``: the same store without wrappers, if it has them. Up to about 120 requests for objects of a
+        few bytes, and listings of short pages: as no page is long, it does not find a store that fails after 1,000
+        objects, which ``litelog check`` does. StoreError: nothing is known yet.
+        """
+        place = (destination, fencing)
+        with self._lock:
+            trying = self._trying[place]
+        with trying:
+            if place not in self._verdicts:
+                prefix = trial_prefix(self._random.getrandbits(64))
+                self._verdicts[place] = self._find_unfit(place, prefix, store, parts_and_pages)
+        if (unfit := self._verdicts[place]) is not None:
+            raise unfit
+
+    def _find_unfit(
+        self, place: _Place, prefix: str, store: ObjectStore, parts_and_pages: PartsAndPages | None
+    ) -> UnfitStoreError | None:
+        try:
+            if place[1] is Fencing.REQUIRED:
+                self._once(place, "race", lambda: try_race(store, race_keys(f"{prefix}race-")))
+                if parts_and_pages is not None:
+                    put = in_parts(parts_and_pages)
+                    self._once(place, "parts", lambda: try_race(store, race_keys(f"{prefix}parts-"), put))
+        except TrialError as error:
+            return NotCreateOnlyError(prefix, str(error))
+        if parts_and_pages is not None:
+            listing = partial(parts_and_pages.list_in_pages, keys=PAGE_KEYS)
+            try:
+                self._once(place, "pages", lambda: try_listing(store, prefix, PAGED, listing))
+            except TrialError as error:
+                return UnfitStoreError("list", prefix, f"{error}: {CANNOT_LIST}")
+        return None
+
+    def _once(self, place: _Place, step: str, work: Callable[[], None]) -> None:
+        """Do a step of the trial that has not passed yet: one that failed for an outage does not repeat the others."""
+        if (place, step) not in self._passed:
+            work()
+            self._passed.add((place, step))
+
+
+def try_store(trials: StoreTrials, fencing: Fencing, store: ObjectStore, plain: ObjectStore) -> None:
+    """Raise UnfitStoreError, or StoreError, as ``require_fit``, where somebody else than this machine decides which of
+    two writers is first. ``plain``: the store without wrappers."""
+    if scheme_of(plain.url) in _DECIDED_HERE:
+        return
+    small = plain if isinstance(plain, PartsAndPages) else None
+    trials.require_fit(destination_of(plain.url), fencing, store, small)
+
+
+def race_keys(prefix: str) -> list[str]:
+    """The keys of ROUNDS races."""
+    return [f"{prefix}{number}" for number in range(ROUNDS)]
+
+
+def in_parts(store: PartsAndPages) -> Callable[[str, bytes], None]:
+    """How to put in a race of uploads in parts."""
+    return lambda key, body: store.put_in_parts(key, [body])
+
+
+def _race(pool: ThreadPoolExecutor, store: ObjectStore, key: str, put: Callable[[str, bytes], None]) -> None:
+    start = threading.Barrier(RACERS, timeout=START_SECONDS)
+    bodies = [f"writer {racer}".encode() for racer in range(RACERS)]
+
+    def run(body: bytes) -> StoreError | None:
+        with suppress(threading.BrokenBarrierError):
+            start.wait()
+        try:
+            put(key, body)
+        except StoreError as error:  # that the key is taken, among others
+            return error
+        return None
+
+    answers = list(pool.map(run, bodies))
+    accepted = [body for body, error in zip(bodies, answers, strict=True) if error is None]
+    if len(accepted) > 1:
+        raise TrialError(f"{len(accepted)} of {RACERS} create-only puts of one key, at one moment, were accepted")
+    try:
+        with store.open(key) as stream:
+            there = stream.read()
+    except NotFoundError:
+        failures = (error for error in answers if error is not None and not isinstance(error, ExistsError))
+        raise next(failures, TrialError(f"none of {RACERS} create-only puts of a free key was accepted")) from None
+    if there not in (accepted or bodies):
+        raise TrialError("of create-only puts of one key, at one moment, another one is there than was accepted")
+
+
+def _delete(store: ObjectStore, keys: Sequence[str]) -> None:
+    with suppress(StoreError):  # where nothing can be deleted, few small objects are left that nobody reads
+        store.delete(keys)

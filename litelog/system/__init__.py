@@ -1,0 +1,1 @@
+"""The machine: clock, files, notifications of changes. Nothing here knows of logs or replicas."""

@@ -1,0 +1,146 @@
+"""Folders and files that only their owner may read, whatever the umask: a daemon keeps its state in them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pwd
+import secrets
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.decoding import JsonLimits, parse_json
+from litelog.events import fields
+from litelog.system.files import sync_folder
+from litelog.system.regular_files import open_regular, read_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+OTHERS = 0o077
+"""The rights of all users except the owner."""
+
+LIMITS = JsonLimits(size=64 << 20, values=8 << 20, texts=4 << 20, containers=2 << 20, depth=8)
+"""What one such file holds at most: a hundred times what a log of ten thousand log segments needs."""
+
+_logger = logging.getLogger(__name__)
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_private(path: str) -> None:
+    """Make the folder ``path``, and those above it that are missing, for this user alone.
+
+    An existing folder that is open to others is closed to them, with a log line. OSError where another user owns it.
+    """
+    _make(path)
+    status = os.stat(path)
+    probe = os.path.join(path, f".owner-{secrets.token_hex(8)}")
+    if status.st_uid != os.geteuid() and status.st_uid != find_owner(probe):
+        raise _not_ours(path, status.st_uid)
+    _close_to_others(path, status.st_mode)
+
+
+def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
+    """Make the folder ``path`` that private folders will lie in, as ``make_private``.
+
+    An existing folder may be a volume, which root owns, and may hold other things (not ``is_ours``, by their names),
+    which others need. Then its mode stays, and only the folders that litelog makes in it are private.
+    """
+    _make(path)
+    status = os.stat(path)
+    if status.st_uid == os.geteuid():
+        if all(map(is_ours, os.listdir(path))) and not status.st_mode & stat.S_ISVTX:
+            _close_to_others(path, status.st_mode)
+    elif status.st_uid and os.geteuid():
+        raise _not_ours(path, status.st_uid)
+
+
+def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
+    """Replace the file ``path`` with a file that holds ``body``, whole whatever happens meanwhile. OSError.
+
+    ``durable``: return when it outlasts a power cut.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.tmp")
+    with suppress(FileNotFoundError):
+        os.unlink(temporary)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(file, "wb") as opened:
+        os.fchmod(opened.fileno(), FILE_MODE)  # the umask may have taken the owner's own rights
+        opened.write(body)
+        opened.flush()
+        if durable:
+            os.fdatasync(opened.fileno())
+    os.rename(temporary, path)
+    if durable:
+        sync_folder(folder)
+
+
+def open_lock(path: str) -> int:
+    """A descriptor of the private file ``path``, made if it is missing, to lock. OSError."""
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+    status = os.fstat(descriptor)
+    if stat.S_IMODE(status.st_mode) != FILE_MODE and status.st_uid == os.geteuid():
+        os.fchmod(descriptor, FILE_MODE)
+    return descriptor
+
+
+def read_json(path: str, limits: JsonLimits = LIMITS) -> Any:
+    """Parse the JSON file ``path``. OSError; ValueError where it is not JSON, or exceeds ``limits``."""
+    return parse_json(read_regular(path, limits.size), limits)
+
+
+def _make(path: str) -> None:
+    """As ``os.makedirs``, with no folder that others may enter."""
+    try:
+        os.mkdir(path, FOLDER_MODE)
+    except FileNotFoundError:
+        parent = os.path.dirname(path.rstrip("/"))
+        if not parent or os.path.isdir(parent):
+            raise
+        _make(parent)
+        _make(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, "is not a folder", path) from None
+    else:
+        os.chmod(path, FOLDER_MODE)  # the umask may have taken the owner's own rights
+
+
+def find_owner(name: str, dir_fd: int | None = None) -> int | None:
+    """The owner of files that this process makes in a folder: another user on some file systems, as for root on NFS.
+    None where it may not make any. ``name``: of a file there that must be new; it is removed again."""
+    try:
+        file = os.open(name, _NEW | os.O_EXCL, FILE_MODE, dir_fd=dir_fd)
+    except OSError:
+        return None
+    try:
+        return os.fstat(file).st_uid
+    finally:
+        os.close(file)
+        os.unlink(name, dir_fd=dir_fd)
+
+
+def _close_to_others(path: str, mode: int) -> None:
+    if mode & OTHERS:
+        os.chmod(path, stat.S_IMODE(mode) & ~OTHERS)
+        said = "%s: others could enter it (mode %04o); only its owner can from now on"
+        _logger.warning(said, path, stat.S_IMODE(mode), extra=fields("state-closed", path=path))
+
+
+def _not_ours(path: str, owner: int) -> OSError:
+    what = f"belongs to {_name(owner)}, and this runs as {_name(os.geteuid())}"
+    return PermissionError(errno.EPERM, what, path)
+
+
+def _name(user: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"user {user}"
