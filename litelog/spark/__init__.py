@@ -5,9 +5,9 @@ Nothing of Spark is loaded before it is used, so that this imports where it is n
 
 from __future__ import annotations
 
-from litelog.spark.fast import read
+from litelog.spark.query.dataframe import read
 from litelog.spark.s3a import s3_options
 from litelog.spark.session import session
-from litelog.spark.writing import write
+from litelog.spark.sink.dataframe import write
 
 __all__ = ["read", "s3_options", "session", "write"]

@@ -8,20 +8,20 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from litelog.errors import ConfigError
-from litelog.spark.decoding import read_partition
 from litelog.spark.options import parse_options
-from litelog.spark.places import find_places
-from litelog.spark.planned import PlannedPartition
-from litelog.spark.planning import has_timestamps, plan
-from litelog.spark.schema import log_columns, type_of
-from litelog.spark.stream_options import parse_any_options, parse_stream_options
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.inputs import find_places
+from litelog.spark.scan.planned import PlannedPartition
+from litelog.spark.scan.planning import has_timestamps, plan
+from litelog.spark.scan.schema import log_columns, type_of
+from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.spark.options import ReadOptions
-    from litelog.spark.schema import Column
-    from litelog.spark.stream import LitelogStreamReader
+    from litelog.spark.scan.schema import Column
+    from litelog.spark.stream.reader import LitelogStreamReader
 
 
 _TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), StringType(), TimestampType())}
@@ -50,14 +50,14 @@ class LitelogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LitelogStreamReader:
         """A reader of a stream with the columns in ``schema``."""
-        from litelog.spark.stream import LitelogStreamReader  # noqa: PLC0415  # batches do without
+        from litelog.spark.stream.reader import LitelogStreamReader  # noqa: PLC0415  # batches do without
 
         options = parse_stream_options(self.options)
         return LitelogStreamReader(options, _asked(options.read, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of records with the columns in ``schema``."""
-        from litelog.spark.writer import make_writer  # noqa: PLC0415  # readers do without
+        from litelog.spark.sink.writer import make_writer  # noqa: PLC0415  # readers do without
 
         return make_writer(self.options, schema, overwrite=overwrite)
 

@@ -18,7 +18,7 @@ from process_times import tree_seconds
 from litelog.spark import read, session, write
 from litelog.spark.jobs import export
 from litelog.spark.options import parse_options
-from litelog.spark.planning import plan
+from litelog.spark.scan.planning import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ ValueError: litelog is no such thing
 The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
-  File "litelog/spark/decoding.py", line 50, in read_partition
+  File "litelog/spark/scan/decoding.py", line 50, in read_partition
     yield from _read_part(part, builder)
 {raised}
 log bad, generation 00000001c36dbe1f
@@ -29,7 +29,7 @@ log bad, generation 00000001c36dbe1f
     [
         ("litelog.errors.CorruptObjectError: wal/0: bad: frame", "wal/0: bad: frame", ExitCode.CORRUPTION),
         ("litelog.errors.WrongFormatError: a: not a log", "a: not a log", ExitCode.FAILURE),
-        ("litelog.spark.write_plan.OvertakenError: r: begun", "r: begun", ExitCode.FENCED),
+        ("litelog.spark.sink.plan.OvertakenError: r: begun", "r: begun", ExitCode.FENCED),
         ("pyspark.X: cannot call: litelog.errors.NothingToRestoreError: none", "none", ExitCode.NOTHING_TO_RESTORE),
     ],
 )

@@ -10,8 +10,8 @@ import pytest
 
 from litelog.errors import ConfigError
 from litelog.spark import read, write
-from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
+from litelog.spark.query.counting import count_records
 from tests.spark.test_writer import START, expected, rows
 from tests.unit.log_builder import make_log
 

@@ -190,8 +190,8 @@ def _is_there(name: str) -> bool:
 
 def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
     """What a first write leaves that ended before its commit is no log."""
-    from litelog.spark.write_options import parse_write_options
-    from litelog.spark.write_plan import plan_write
+    from litelog.spark.sink.options import parse_write_options
+    from litelog.spark.sink.plan import plan_write
     from litelog.system.clock import SystemClock
 
     plan_write(parse_write_options({"path": str(tmp_path)}), SystemClock(), overwrite=False)

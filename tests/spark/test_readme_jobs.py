@@ -7,8 +7,8 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from litelog.spark.options import READ_OPTIONS
-from litelog.spark.stream_options import STREAM_OPTIONS
-from litelog.spark.write_options import OPTIONS
+from litelog.spark.sink.options import OPTIONS
+from litelog.spark.stream.options import STREAM_OPTIONS
 from litelog_cli.main import run
 from tests.cli.test_readme import README, blocks
 

@@ -13,7 +13,7 @@ from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.spark import write
-from litelog.spark.writer import make_writer
+from litelog.spark.sink.writer import make_writer
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_format, open_store
 from litelog.verify.anomaly import Kind
@@ -160,9 +160,9 @@ def test_a_write_that_is_given_up_leaves_nothing(spark: Any, tmp_path: Path) -> 
 
 def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
     """Up to the claim and the tasks' own objects a new replica holds nothing; only commit makes it a log."""
-    from litelog.spark.write_options import parse_write_options
-    from litelog.spark.write_plan import plan_write
-    from litelog.spark.writer import LitelogWriter
+    from litelog.spark.sink.options import parse_write_options
+    from litelog.spark.sink.plan import plan_write
+    from litelog.spark.sink.writer import LitelogWriter
     from litelog.system.clock import SystemClock
 
     url = str(tmp_path / "replica")
@@ -180,9 +180,9 @@ def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
 
 def test_of_two_writes_at_once_one_wins(spark: Any, tmp_path: Path) -> None:
     """The one that began last; the other one is told, and nothing of it is there."""
-    from litelog.spark.write_options import parse_write_options
-    from litelog.spark.write_plan import OvertakenError, plan_write
-    from litelog.spark.writer import LitelogWriter
+    from litelog.spark.sink.options import parse_write_options
+    from litelog.spark.sink.plan import OvertakenError, plan_write
+    from litelog.spark.sink.writer import LitelogWriter
     from litelog.system.clock import SystemClock
 
     url = str(tmp_path / "replica")

@@ -6,17 +6,17 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from litelog.spark.decoding import read_partition
 from litelog.spark.options import parse_options
-from litelog.spark.planning import plan
-from litelog.spark.schema import log_columns
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.planning import plan
+from litelog.spark.scan.schema import log_columns
 from litelog.stores.registry import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from litelog.spark.partitions import Plan
+    from litelog.spark.scan.partitions import Plan
 
 _names = count()
 

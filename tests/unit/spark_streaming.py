@@ -7,10 +7,10 @@ import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from litelog.spark.decoding import read_partition
-from litelog.spark.schema import log_columns
-from litelog.spark.stream_follower import StreamFollower
-from litelog.spark.stream_options import parse_stream_options
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.schema import log_columns
+from litelog.spark.stream.follower import StreamFollower
+from litelog.spark.stream.options import parse_stream_options
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from litelog.errors import StoreError
     from litelog.formats import LogFormat
-    from litelog.spark.places import Place
+    from litelog.spark.scan.inputs import Place
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 

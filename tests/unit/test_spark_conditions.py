@@ -14,9 +14,9 @@ import pyarrow
 from pyarrow import compute, dataset
 
 from litelog.errors import ConfigError, TruncatedError
-from litelog.spark.conditions import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.options import Range, parse_options
-from litelog.spark.planning import plan
+from litelog.spark.query.conditions import expression_of, narrow, parse_conditions, require_bound
+from litelog.spark.scan.planning import plan
 from tests.unit.log_builder import make_log as make_folder
 from tests.unit.replica_builder import ReplicaBuilder, make_log
 from tests.unit.spark_reading import rows, stored

@@ -8,9 +8,9 @@ pytest.importorskip("pyarrow")
 
 from litelog.errors import ConfigError
 from litelog.spark.options import Mode, parse_options
-from litelog.spark.partitions import PlannedLog
-from litelog.spark.schema import log_columns
-from litelog.spark.write_options import parse_write_options
+from litelog.spark.scan.partitions import PlannedLog
+from litelog.spark.scan.schema import log_columns
+from litelog.spark.sink.options import parse_write_options
 
 SECRET = "not-to-be-shown"
 

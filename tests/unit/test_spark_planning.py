@@ -14,12 +14,12 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("boto3")
 
 from litelog.errors import ConfigError, NothingToRestoreError, ReplicaGapError, TruncatedError
-from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
-from litelog.spark.packing import MIN_PARTITION_BYTES, OPEN_COST_BYTES, USUAL_SLOTS, LocalItem, pack
-from litelog.spark.partitions import LocalPiece, WalPiece
-from litelog.spark.places import find_places
-from litelog.spark.planning import has_timestamps, plan
+from litelog.spark.query.counting import count_records
+from litelog.spark.scan.inputs import find_places
+from litelog.spark.scan.packing import MIN_PARTITION_BYTES, OPEN_COST_BYTES, USUAL_SLOTS, LocalItem, pack
+from litelog.spark.scan.partitions import LocalPiece, WalPiece
+from litelog.spark.scan.planning import has_timestamps, plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from tests.fault_proxy import fault_proxy
@@ -274,8 +274,8 @@ def _names(options: Mapping[str, str]) -> dict[str, int]:
 
 
 def _rows_of(options: Mapping[str, str]) -> list[dict[str, object]]:
-    from litelog.spark.decoding import read_partition
-    from litelog.spark.schema import log_columns
+    from litelog.spark.scan.decoding import read_partition
+    from litelog.spark.scan.schema import log_columns
 
     parsed = parse_options(options)
     columns = log_columns(parsed, has_timestamps=False)

@@ -14,10 +14,10 @@ from litelog.objects.claim import Relation, spark_owner
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.lineage import newest_claims
 from litelog.shipping.fencing import close_below
-from litelog.spark.publishing import publish
-from litelog.spark.write_options import parse_write_options
-from litelog.spark.write_plan import OvertakenError, WritePlan
-from litelog.spark.written import Carrier
+from litelog.spark.sink.options import parse_write_options
+from litelog.spark.sink.plan import OvertakenError, WritePlan
+from litelog.spark.sink.publish import publish
+from litelog.spark.sink.segments import Carrier
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore

@@ -11,8 +11,8 @@ pytest.importorskip("pyarrow")
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
 from litelog.shipping.settings import Settings
-from litelog.spark.counting import count_records
 from litelog.spark.options import parse_options
+from litelog.spark.query.counting import count_records
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.independent_reader import read_replica

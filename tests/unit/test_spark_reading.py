@@ -36,12 +36,12 @@ from litelog.objects.position import generation
 from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.shipping.sealer import read_sealed_footer
-from litelog.spark.counting import count_records
-from litelog.spark.decoding import read_partition, read_runs
 from litelog.spark.options import parse_options
-from litelog.spark.partitions import SealedPiece, WalPiece
-from litelog.spark.planning import plan
-from litelog.spark.schema import log_columns
+from litelog.spark.query.counting import count_records
+from litelog.spark.scan.decoding import read_partition, read_runs
+from litelog.spark.scan.partitions import SealedPiece, WalPiece
+from litelog.spark.scan.planning import plan
+from litelog.spark.scan.schema import log_columns
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.memory import MemoryStore

@@ -31,7 +31,7 @@ from litelog.spark.jobs.ranges import (
 )
 from litelog.spark.jobs.tables import check_table, commit_table, table_holds
 from litelog.spark.options import Range, parse_options
-from litelog.spark.schema import log_columns
+from litelog.spark.scan.schema import log_columns
 from litelog.spark.spelling import spell_options
 from litelog.spark.store_options import replica_url
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from litelog.spark.jobs.progress import Progress
     from litelog.spark.jobs.ranges import Held
     from litelog.spark.options import ReadOptions
-    from litelog.spark.partitions import Partition
+    from litelog.spark.scan.partitions import Partition
     from litelog.stores.object_store import ObjectStore
 
 TASK_BYTES = 128 << 20
@@ -236,7 +236,7 @@ class _Job:
         def work(batches: Iterable[Any]) -> Iterator[Any]:
             import pyarrow  # noqa: PLC0415 - in the worker
 
-            from litelog.spark.decoding import read_partition  # noqa: PLC0415 - in the worker
+            from litelog.spark.scan.decoding import read_partition  # noqa: PLC0415 - in the worker
 
             stop = threading.Event()
             store = target.open(stop)
@@ -261,7 +261,7 @@ class _Job:
             yield from (ExportedFile(**fields) for fields in json.loads(found[number]))
 
     def _has_timestamps(self, held: Held) -> bool:
-        from litelog.spark.formats import open_log_format  # noqa: PLC0415
+        from litelog.spark.scan.formats import open_log_format  # noqa: PLC0415
 
         return open_log_format(held.claim.format, self._reading.pattern).has_timestamps
 

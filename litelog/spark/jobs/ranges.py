@@ -15,10 +15,10 @@ from litelog.reading.succession import find_shift
 from litelog.reading.wal_cursor import describe
 from litelog.reading.wal_search import HeaderReader, first_reaching
 from litelog.spark.options import Range
-from litelog.spark.packing import SealedItem, WalItem, pack
-from litelog.spark.places import find_places
-from litelog.spark.planning import find_pieces, replica_items
-from litelog.spark.stores import open_client
+from litelog.spark.scan.inputs import find_places
+from litelog.spark.scan.packing import SealedItem, WalItem, pack
+from litelog.spark.scan.planning import find_pieces, replica_items
+from litelog.spark.scan.stores import open_client
 
 if TYPE_CHECKING:
     import threading
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.spark.options import ReadOptions
-    from litelog.spark.packing import Item
-    from litelog.spark.partitions import Partition
+    from litelog.spark.scan.packing import Item
+    from litelog.spark.scan.partitions import Partition
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)

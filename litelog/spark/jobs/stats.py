@@ -13,8 +13,8 @@ from litelog.spark.jobs.options import require_records
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held
 from litelog.spark.options import parse_options
-from litelog.spark.packing import SealedItem, WalItem, pack
-from litelog.spark.schema import log_columns
+from litelog.spark.scan.packing import SealedItem, WalItem, pack
+from litelog.spark.scan.schema import log_columns
 from litelog.spark.session import count_slots
 from litelog.spark.spelling import spell_options
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.spark.jobs.progress import Progress
     from litelog.spark.jobs.ranges import Held
     from litelog.spark.options import ReadOptions
-    from litelog.spark.packing import Item
+    from litelog.spark.scan.packing import Item
 
 ATTEMPTS = 3
 """Looks at a replica, where what was listed is replaced each time."""
@@ -102,7 +102,7 @@ def stats(
     def work(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow  # noqa: PLC0415 - in the worker
 
-        from litelog.spark.decoding import read_partition  # noqa: PLC0415 - in the worker
+        from litelog.spark.scan.decoding import read_partition  # noqa: PLC0415 - in the worker
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -111,7 +111,7 @@ def stats(
 
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
 
-    from litelog.spark.fast import read  # noqa: PLC0415
+    from litelog.spark.query.dataframe import read  # noqa: PLC0415
 
     count = len(partitions)
     kinds = "partition bigint, bucket bigint, " + ", ".join(f"{name} bigint" for name in _NUMBERS)

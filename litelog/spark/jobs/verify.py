@@ -6,9 +6,9 @@ import pickle
 import threading
 from typing import TYPE_CHECKING, Any
 
-from litelog.spark.formats import open_log_format
 from litelog.spark.jobs.options import store_options
 from litelog.spark.jobs.progress import watching
+from litelog.spark.scan.formats import open_log_format
 from litelog.spark.store_options import replica_url
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store

@@ -1,0 +1,1 @@
+"""``litelog.spark.read``: filters, columns and counts that are pushed down to the replica."""

@@ -1,0 +1,77 @@
+"""How many records a log holds, from snapshots and the headers of WAL segments: nothing of the log itself is read."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from litelog.formats.raw import RawFormat
+from litelog.reading.wal_cursor import describe
+from litelog.reading.wal_search import HeaderReader
+from litelog.spark.options import Mode
+from litelog.spark.scan.partitions import SealedPiece, WalPiece
+from litelog.spark.scan.planning import plan
+from litelog.spark.scan.stores import open_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.spark.options import ReadOptions
+    from litelog.spark.scan.partitions import Part, Piece
+
+MOST_HEADERS = 4096
+"""WAL segments whose headers are read, a ranged GET each; where there are more, tasks count them as they read."""
+
+PARALLELISM = 16
+
+
+def count_records(options: ReadOptions) -> int | None:
+    """The number of records, as their writers state it; None where the log must be read for it.
+
+    That is so where records are chosen by time, or by sequence in what holds some that are not wanted and is not dense;
+    where what is malformed counts, too; for the format ``raw``, whose records are what was shipped at a time, and not
+    what was sealed; and for the folder of a log. Raises as ``planning.plan``.
+    """
+    if options.mode is not Mode.FAILFAST or options.range.has_times:
+        return None
+    parts = [part for partition in plan(options).partitions for part in partition.parts]
+    if any(part.log.claim is None or part.log.format == RawFormat.name for part in parts):
+        return None
+    headers = sum(len(piece) for part in parts for piece in part.pieces if isinstance(piece, WalPiece))
+    if headers > MOST_HEADERS:
+        return None
+    counts: dict[tuple[str, str], int | None] = {}
+    for part in parts:
+        for piece in part.pieces:
+            for key, first, following, records in _stated(part, piece):
+                counts[part.log.name, key] = _within(part, first, following, records)
+    known = [count for count in counts.values() if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | None, int]]:
+    """(key, first sequence, the one that follows, records) of each object of a piece."""
+    if isinstance(piece, SealedPiece):
+        entry = piece.entry
+        yield entry.key, entry.first, entry.next, entry.records
+    else:
+        assert isinstance(piece, WalPiece)
+        client = open_client(part.log.url, part.log.store, threading.Event())
+        for header in HeaderReader(client, PARALLELISM)([info.position for info in piece.infos(part.log.generation)]):
+            held = describe(client, header)
+            yield str(header.position), held.first, held.next, held.records
+
+
+def _within(part: Part, first: int | None, following: int | None, records: int) -> int | None:
+    """How many of ``records`` are wanted, whose sequences lie in [first, following); None where that is not known."""
+    bounds = part.log.range
+    if not records or not bounds.has_bounds:
+        return records
+    if first is None or following is None:
+        return None
+    start, stop = max(first, bounds.first or 0), following if bounds.stop is None else min(following, bounds.stop)
+    if (start, stop) == (first, following):
+        return records
+    if stop <= start:
+        return 0
+    return stop - start if following - first == records else None

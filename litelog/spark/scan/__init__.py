@@ -1,0 +1,1 @@
+"""A batch read: what the driver plans, and what a task reads."""

@@ -1,0 +1,174 @@
+"""Runs of records as record batches of one schema, coalesced to about BATCH_ROWS rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from litelog.errors import ConfigError
+from litelog.formats.commit_batch import CommitGatherer
+from litelog.objects.position import epoch_of
+from litelog.spark.scan.schema import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.spark.scan.partitions import PlannedLog
+    from litelog.spark.scan.runs import CommitRun, Malformed, Run
+    from litelog.spark.scan.schema import Column
+
+BATCH_ROWS = 10_000
+"""Rows of a batch, about: fewer cost more in Python, more cost the processor's cache."""
+
+BATCH_BYTES = 16 << 20
+"""What the values of a batch hold at most, but for one that is larger."""
+
+LONG_RUN_ROWS = 4096
+"""From so many rows on (in the mean), what lies back to back is a batch of its own, without a copy."""
+
+_RECORD = ("sequence", "timestamp", "key", "value")
+
+
+class BatchBuilder:
+    """Gathers runs, and gives them as batches. One schema object for all of them."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        import pyarrow  # noqa: PLC0415  # an extra
+
+        self._arrow = pyarrow
+        self._columns = columns
+        self._schema = arrow_schema(columns)
+        self._names = {column.name for column in columns if not column.is_corrupt}
+        self._log: PlannedLog | None = None
+        self._held: list[Any] = []
+        self._rows = self._bytes = 0
+        self._wanted = [name for name in _RECORD if name in self._names] or ["sequence"]
+        self._gatherer = CommitGatherer(self._wanted, BATCH_ROWS, BATCH_BYTES)
+        self._gathers = not self._names & {"offset", "index"}
+
+    def begin(self, log: PlannedLog) -> None:
+        """What comes is of this log."""
+        self._log = log
+
+    def add(self, run: Run) -> Iterator[Any]:
+        """The batches that are full with this run."""
+        yield from self.end()
+        for start, stop in _shares(run):
+            part = run.columns if stop - start == len(run.columns) else run.columns.slice(start, stop)
+            for batch in self._convert(part, run):
+                yield from self._hold(batch)
+
+    def add_commits(self, run: CommitRun) -> Iterator[Any]:
+        """The batches that are full with these commits."""
+        if not self._gathers:
+            yield from self.add(run.to_run())
+            return
+        for count, arrays in self._gatherer.add(run.commits):
+            yield from self._hold(self._dress(arrays, None, count))
+
+    def end(self) -> Iterator[Any]:
+        """What is behind comes from elsewhere: the batches that are full with what was gathered."""
+        for count, arrays in self._gatherer.rest():
+            yield from self._hold(self._dress(arrays, None, count))
+
+    def add_malformed(self, found: Malformed) -> Iterator[Any]:
+        """A row that says what is malformed."""
+        yield from self.end()
+        facts = {"index": found.index, "offset": found.start, **self._constants()}
+        values = [found.text if column.is_corrupt else facts.get(column.name) for column in self._columns]
+        named = zip(values, self._schema, strict=True)
+        arrays = [self._checked(self._arrow.array([value], field.type), field) for value, field in named]
+        yield from self._hold(self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def rest(self) -> Iterator[Any]:
+        """What is gathered and not yet given."""
+        if self._held:
+            yield self._join()
+
+    def _hold(self, batch: Any) -> Iterator[Any]:
+        if batch.num_rows >= BATCH_ROWS // 2:
+            yield from self.rest()
+            yield batch
+            return
+        size = batch.nbytes
+        if self._held and (self._rows + batch.num_rows > BATCH_ROWS or self._bytes + size > BATCH_BYTES):
+            yield self._join()
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += size
+
+    def _join(self) -> Any:
+        held, self._held = self._held, []
+        self._rows = self._bytes = 0
+        return held[0] if len(held) == 1 else self._arrow.concat_batches(held)
+
+    def _constants(self) -> dict[str, str | int | None]:
+        assert self._log is not None
+        name = None if self._log.claim is None else self._log.generation
+        return {"generation": name, "epoch": None if name is None else epoch_of(name), "log": self._log.name}
+
+    def _convert(self, columns: Any, run: Run) -> Iterator[Any]:
+        if not len(columns):
+            return
+        places = None
+        if "offset" in self._names:
+            places = self._arrow.array(columns.value_starts + run.offset)
+        runs = 1 if columns.runs is None else len(columns.runs)
+        wanted = self._wanted
+        long = len(columns) >= LONG_RUN_ROWS * runs
+        batches = columns.to_arrow_batches(wanted) if long else [columns.to_arrow(wanted)]
+        given = 0
+        for batch in batches:
+            count = batch.num_rows
+            arrays = {name: batch.column(number) for number, name in enumerate(wanted)}
+            if places is not None:
+                arrays["offset"] = places.slice(given, count)
+            given += count
+            yield self._dress(arrays, run.index, count)
+
+    def _dress(self, arrays: dict[str, Any], index: int | None, count: int) -> Any:
+        """The batch with all columns; ``arrays``: those that differ from record to record."""
+        found = [self._array(column, field, arrays, index, count) for column, field in self._fields()]
+        return self._arrow.RecordBatch.from_arrays(found, schema=self._schema)
+
+    def _fields(self) -> Iterator[tuple[Column, Any]]:
+        return zip(self._columns, self._schema, strict=True)
+
+    def _array(self, column: Column, field: Any, arrays: dict[str, Any], index: int | None, count: int) -> Any:
+        return self._checked(self._any_array(column, field, arrays, index, count), field)
+
+    def _checked(self, array: Any, field: Any) -> Any:
+        if array.null_count and not field.nullable:
+            raise ConfigError(
+                f"column {field.name} is null in log {self._constants()['log']}: ask for it without NOT NULL"
+            )
+        return array
+
+    def _any_array(self, column: Column, field: Any, arrays: dict[str, Any], index: int | None, count: int) -> Any:
+        if column.is_corrupt:
+            return self._arrow.nulls(count, field.type)
+        if column.name in arrays:
+            return arrays[column.name]
+        value = index if column.name == "index" else self._constants()[column.name]
+        if value is None:
+            return self._arrow.nulls(count, field.type)
+        return self._arrow.repeat(self._arrow.scalar(value, field.type), count)
+
+
+def _shares(run: Run) -> Iterator[tuple[int, int]]:
+    """Records [start, stop) of a run, as many as make a batch."""
+    lengths = run.columns.value_lengths
+    count = len(lengths)
+    total = int(lengths.sum()) if count else 0
+    if count <= BATCH_ROWS * 3 // 2 and total <= BATCH_BYTES:
+        yield 0, count
+        return
+    behind = np.cumsum(lengths, dtype=np.int64)
+    start = 0
+    while start < count:
+        reached = int(behind[start - 1]) if start else 0
+        fits = int(np.searchsorted(behind, reached + BATCH_BYTES, "right"))
+        stop = min(count, start + BATCH_ROWS, max(fits, start + 1))
+        yield start, stop
+        start = stop

@@ -1,0 +1,123 @@
+"""Reading a partition, in a worker: every check of a restore, and record batches of about BATCH_ROWS rows."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.lz4_frames import keep_freed_memory
+from litelog.errors import LitelogError
+from litelog.events import fields
+from litelog.spark.options import Mode
+from litelog.spark.scan.batches import BatchBuilder
+from litelog.spark.scan.formats import open_log_format
+from litelog.spark.scan.local_reading import read_local
+from litelog.spark.scan.partitions import LocalPiece, SealedPiece, WalPiece
+from litelog.spark.scan.runs import CommitRun, Malformed, Run, cut_sequences, cut_times
+from litelog.spark.scan.sealed_reading import read_sealed_pieces
+from litelog.spark.scan.stores import open_client
+from litelog.spark.scan.task import JOBS, Task
+from litelog.spark.scan.wal_reading import read_wal_piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.spark.scan.partitions import Part, Partition
+    from litelog.spark.scan.schema import Column
+
+_logger = logging.getLogger(__name__)
+
+LOADING_TASKS = 2
+"""Behind so many tasks a worker has loaded all that it needs."""
+
+_TASKS = count(1)
+
+
+def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[Any]:
+    """The records of a partition as pyarrow.RecordBatches of one schema, ``schema.arrow_schema(columns)``.
+
+    No listing, unless objects went meanwhile. GETs and decompression go ahead in threads, which end with the
+    iterator; memory: AHEAD_BYTES of ``task``, and a batch. Raises CorruptionError, ReplicaGapError (with a position),
+    PrunedError, TruncatedError, StoreError; what is malformed as ``mode`` says.
+    """
+    freeze_loaded()
+    builder = BatchBuilder(columns)
+    for part in partition.parts:
+        yield from _read_part(part, builder)
+    yield from builder.rest()
+
+
+def freeze_loaded() -> None:
+    """Keep what was loaded out of the garbage collections that PySpark makes behind every task, and freed buffers.
+
+    In a worker's first two tasks, as the first one loads what reads: later ones find all of it there.
+    """
+    if next(_TASKS) > LOADING_TASKS:
+        return
+    keep_freed_memory()
+    gc.collect()
+    gc.freeze()
+
+
+def read_runs(part: Part) -> Iterator[Run | Malformed]:
+    """The records of a part, run by run, as they are wanted; and, unless it is an error, what is malformed."""
+    for run in _read_runs(part):
+        yield run.to_run() if isinstance(run, CommitRun) else run
+
+
+def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
+    """As ``read_runs``; what is wanted of whole commits as it lies there."""
+    stop = threading.Event()
+    executor = ThreadPoolExecutor(JOBS, "litelog-read")
+    decoder = ThreadPoolExecutor(1, "litelog-decode")
+    log = part.log
+    log_format = open_log_format(log.format, log.pattern)
+    client = open_client(log.url, log.store, stop)
+    task = Task(log, client, executor, decoder, log_format)
+    try:
+        for run in _read_pieces(task, part):
+            if isinstance(run, Run):
+                run = cut_times(cut_sequences(run, log.range, divisible=task.is_divisible), log.range)  # noqa: PLW2901
+            yield run
+    except LitelogError as error:
+        error.add_note(f"log {log.name}" + ("" if log.claim is None else f", generation {log.generation}"))
+        raise
+    finally:
+        stop.set()
+        decoder.shutdown(wait=True, cancel_futures=True)
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _read_pieces(task: Task, part: Part) -> Iterator[Run | CommitRun | Malformed]:
+    sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
+    yield from read_sealed_pieces(task, sealed)
+    for piece in part.pieces:  # WAL segments lie behind all that is sealed
+        if isinstance(piece, WalPiece):
+            yield from read_wal_piece(task, piece)
+        elif isinstance(piece, LocalPiece):
+            yield from read_local(task, piece)
+
+
+def _read_part(part: Part, builder: BatchBuilder) -> Iterator[Any]:
+    builder.begin(part.log)
+    units = records = 0
+    for run in _read_runs(part):
+        if isinstance(run, CommitRun):
+            yield from builder.add_commits(run)
+            continue
+        if isinstance(run, Run):
+            yield from builder.add(run)
+            continue
+        units, records = units + 1, records + (run.records or 0)
+        _logger.warning("%s: malformed: %s", part.log.name, run.text, extra=fields("malformed", log=part.log.name))
+        if part.log.mode is Mode.PERMISSIVE:
+            yield from builder.add_malformed(run)
+    yield from builder.end()
+    if units:
+        said = "%s: %d malformed runs of commits, %d records or more"
+        extra = fields("malformed-total", log=part.log.name, runs=units, records=records)
+        _logger.warning(said, part.log.name, units, records, extra=extra)

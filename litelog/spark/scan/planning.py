@@ -1,0 +1,205 @@
+"""Planning a batch, in the driver: which pieces of which logs each task reads. No object of the log itself is read.
+
+A replica costs four requests: its claims and its names are listed, the newest claim and the newest snapshot are read.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
+from litelog.events import fields
+from litelog.objects.claim import open_claimed_format
+from litelog.reading.generation_choice import find_claim, open_latest
+from litelog.reading.lineage import read_claim
+from litelog.reading.pieces import list_pieces
+from litelog.spark.scan.formats import open_log_format
+from litelog.spark.scan.inputs import find_places, log_format_of
+from litelog.spark.scan.local_planning import local_items
+from litelog.spark.scan.packing import Item, SealedItem, WalItem, pack
+from litelog.spark.scan.partitions import Plan, PlannedLog, SealedPiece
+from litelog.spark.scan.stores import open_client
+from litelog.stores.registry import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.pieces import Pieces
+    from litelog.spark.options import ReadOptions
+    from litelog.spark.scan.inputs import Place
+    from litelog.stores.replica_client import WalSegmentInfo
+
+_logger = logging.getLogger(__name__)
+
+COMPRESSION_RATIO = 3
+"""What a WAL segment is taken to hold more than its object has bytes, where names do not tell."""
+
+
+def plan(options: ReadOptions, slots: int | None = None) -> Plan:
+    """What each task reads, so that all of them read each record once, in the order of their partitions.
+
+    ``slots``: how many tasks run at a time; None where that is not known.
+
+    Raises NothingToRestoreError for a log that is not there or holds nothing, but for one among others that a pattern
+    fits, which has only begun; TruncatedError for a start before the first record, and ReplicaGapError for a hole that
+    names show, unless data may be lost; CorruptObjectError, StoreError, ConfigError.
+    """
+    with _uncollected():
+        items = _plan_places(find_places(options), options)
+        return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collections: a plan makes a great many objects, and no garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _plan_places(places: Sequence[Place], options: ReadOptions) -> list[Item]:
+    items: list[Item] = []
+    empty = 0
+    for place in places:
+        try:
+            items += plan_place(place, options)
+        except NothingToRestoreError as error:
+            empty += 1
+            if not place.is_matched or options.generation is not None or empty == len(places):
+                raise
+            said = "%s: %s; read without it"
+            _logger.warning(said, place.name, error, extra=fields("nothing-yet", log=place.name))
+    return items
+
+
+def plan_place(place: Place, options: ReadOptions) -> list[Item]:
+    """What is to be read of one log, in order."""
+    if place.folder is not None:
+        log_format = log_format_of(options)
+        return local_items(_planned(place, options, log_format, None), place.folder, log_format)
+    pieces = find_pieces(place, options)
+    return replica_items(place, options, pieces)
+
+
+def has_timestamps(options: ReadOptions, places: Sequence[Place]) -> bool:
+    """Whether all records of the logs have one: told by their formats. A listing and a GET for each replica."""
+    return all(_format_of(place, options).has_timestamps for place in places)
+
+
+def find_pieces(place: Place, options: ReadOptions) -> Pieces:
+    """What the generation holds that is asked for: four requests for a replica with one generation."""
+    client = open_client(place.url, options.store, threading.Event())
+    if options.generation is None:
+        return open_latest(client, keep=None)
+    return list_pieces(client, find_claim(client, options.generation))
+
+
+def replica_items(place: Place, options: ReadOptions, pieces: Pieces) -> list[Item]:
+    """What is to be read of a generation, in order: nothing that is known not to be wanted."""
+    base = pieces.base
+    log_format = _held_format(place, base.claim, options)
+    log = _planned(place, options, log_format, pieces)
+    if pieces.gap is not None:
+        _lose(log, pieces.gap)
+    _check_start(log, base.entries)
+    items: list[Item] = [SealedItem(log, piece) for piece in _sealed(log, log_format, base.entries)]
+    if not pieces.wal or (base.snapshot is None and pieces.gap is None):
+        return items
+    link = None if base.snapshot is None else base.link()
+    if link is not None and log.range.stop is not None and link.next is not None and link.next >= log.range.stop:
+        return items
+    first = True
+    for number, (info, raw) in enumerate(zip(pieces.wal, _raw_bytes(pieces.wal), strict=True)):
+        before = pieces.wal[number - 1].position if number else None
+        behind = pieces.wal[number + 1].position if number + 1 < len(pieces.wal) else None
+        starts = first and not any(entry.records for entry in base.entries)
+        items.append(WalItem(log, info, raw, link if first else None, before, behind, starts))
+        first = False
+    return items
+
+
+def _planned(place: Place, options: ReadOptions, log_format: LogFormat, pieces: Pieces | None) -> PlannedLog:
+    return PlannedLog(
+        name=place.name,
+        url=place.url,
+        store=options.store,
+        format=log_format.name,
+        pattern=options.pattern,
+        folder=place.folder,
+        claim=None if pieces is None else pieces.base.claim,
+        range=options.range,
+        mode=options.mode,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def _sealed(log: PlannedLog, log_format: LogFormat, entries: Sequence[SnapshotEntry]) -> Iterator[SealedPiece]:
+    wanted, follows = log.range, None
+    for entry in entries:
+        held = wanted.overlaps(entry.first, entry.next) if entry.records else not wanted.has_bounds
+        if held and wanted.has_times:
+            stamped = (entry.lowest, entry.highest) if log_format.has_timestamps else _shipped(entry)
+            held = wanted.overlaps_times(*stamped)
+        if held:
+            yield SealedPiece(entry, 0, entry.length, follows)
+        follows = follows if entry.next is None else entry.next
+
+
+def _shipped(entry: SnapshotEntry) -> tuple[int | None, int | None]:
+    """Between which times the log segment was shipped, as far as that is known."""
+    return entry.shipped_first if entry.exact else None, entry.shipped_last
+
+
+def _check_start(log: PlannedLog, entries: Sequence[SnapshotEntry]) -> None:
+    first = next((entry.first for entry in entries if entry.first is not None), None)
+    asked = log.range.start
+    if first is not None and asked is not None and asked < first:
+        _lose(log, TruncatedError(asked, first))
+
+
+def _lose(log: PlannedLog, error: LitelogError) -> None:
+    """Raise what says that data is lost, unless it may be."""
+    if log.fail_on_data_loss or not isinstance(error, ReplicaGapError | TruncatedError):
+        raise error
+    said = "%s: %s; read without it, as failOnDataLoss=false says"
+    _logger.warning(said, log.name, error, extra=fields("data-lost", log=log.name))
+
+
+def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:
+    """How much of the log each WAL segment holds: told by where the next one starts."""
+    for number, info in enumerate(wal):
+        behind = wal[number + 1].position if number + 1 < len(wal) else None
+        if behind is not None and behind.index == info.position.index:
+            yield behind.offset - info.position.offset
+        else:
+            yield COMPRESSION_RATIO * info.size
+
+
+def _format_of(place: Place, options: ReadOptions) -> LogFormat:
+    if place.folder is not None:
+        return log_format_of(options)
+    client = open_client(place.url, options.store, threading.Event())
+    names = client.claims()
+    if not names:
+        raise NothingToRestoreError(f"{client.url}: holds no claim: there is no replica")
+    return _held_format(place, read_claim(client, names[-1]), options)
+
+
+def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
+    if place.format not in (None, claim.format):
+        raise ConfigError(
+            f"{redact(place.url)}: is a replica, and holds a log of format {claim.format}: "
+            f"leave out format={place.format}"
+        )
+    return open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))

@@ -1,0 +1,324 @@
+"""A task's sealed segments: read and decompressed ahead in threads, every promise of their footers checked.
+
+What of one is damaged, or was removed since the plan was made, is looked for elsewhere in the replica first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from litelog.codec.checksum import combine
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    NotFoundError,
+    SequenceGapError,
+    UnknownVersionError,
+)
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import check_scan, decode_frames
+from litelog.reading.checked_read import read_checked
+from litelog.reading.prefetch import ahead
+from litelog.reading.sealed_stream import FETCH_BYTES, WHOLE_BYTES, open_sealed
+from litelog.spark.scan.formats import scan_columns
+from litelog.spark.scan.runs import CommitRun, Malformed, Run, cut_offsets, join
+from litelog.spark.scan.salvage import salvage
+from litelog.spark.scan.shipped_runs import row_starts, shipped_parts
+from litelog.spark.scan.substitutes import read_substitute
+from litelog.spark.scan.task import AHEAD_BYTES, JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.spark.scan.partitions import SealedPiece
+    from litelog.spark.scan.task import Task
+
+
+MANY_RECORDS = 64
+"""From so many records a commit on (in the mean) commits are given as they lie."""
+
+_Decode = Callable[..., "list[Run | CommitRun | _Broken]"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A piece's footer, which is what the snapshot says; or why it cannot be had."""
+
+    piece: SealedPiece
+    footer: SealedFooter | None = None
+    body: bytes | None = field(default=None, repr=False)
+    """All of it, where it is small."""
+    error: LitelogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What was read, and how it is decoded."""
+
+    held: int
+    """Bytes, decompressed."""
+    decode: Callable[[], list[Run | CommitRun | _Broken]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """Frames that cannot be read, or all of the piece."""
+
+    piece: SealedPiece
+    start: int
+    stop: int
+    """In bytes of the log segment; whole commits lie between."""
+    records: int
+    error: LitelogError
+    first: int | None = None
+    """The sequence of the first record; None where that is not known."""
+    data: memoryview | None = None
+    """Where the frames are whole and the commits in them are not: the bytes."""
+
+
+def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Run | CommitRun | Malformed]:
+    """The records of sealed segments, in order, a run of frames at a time. Errors as ``read_partition`` has them."""
+    openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
+    opened = ahead(task.executor, openings, AHEAD_BYTES // 8, JOBS)
+    fetched = ahead(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, JOBS)
+    decoding = ((one.held, one.decode) for one in fetched)
+    for found in ahead(task.decoder, decoding, AHEAD_BYTES // 4, JOBS):
+        for run in found:
+            if isinstance(run, _Broken):
+                yield from _mend(task, run)
+            else:
+                yield run
+
+
+def _open(task: Task, piece: SealedPiece) -> _Opened:
+    try:
+        footer, body = open_sealed(task.client, piece.entry)
+        _check_sum(piece, footer)
+        _check_follows(task, piece, footer)
+    except (CorruptionError, NotFoundError) as error:
+        return _Opened(piece, error=error)
+    return _Opened(piece, footer, body)
+
+
+def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
+    """That the frames' CRCs come to what the snapshot says of the whole, as no task may read all of them."""
+    frames, total = footer.frames, 0
+    for crc, length in zip(frames.crcs, frames.lengths, strict=True):
+        total = combine(total, crc, length)
+    if total != piece.entry.crc:
+        raise CorruptObjectError(piece.entry.key, "CRC-32C of its frames", f"{piece.entry.crc:#010x}", f"{total:#010x}")
+
+
+def _check_follows(task: Task, piece: SealedPiece, footer: SealedFooter) -> None:
+    """Where litelog itself numbers records, the first one is the next. Other formats judge their own (``_decode``)."""
+    first, follows = footer.first, piece.follows
+    if first is not None and follows is not None and first != follows and not task.format.self_numbered:
+        raise SequenceGapError(piece.entry.key, 0, follows, first)
+
+
+def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
+    """What to read of each, a few runs of frames at a time: (bytes, how)."""
+    for opened in openings:
+        if opened.footer is None:
+            yield 0, partial(_Fetched, 0, partial(_give_up, opened))
+            continue
+        lengths = opened.footer.frames.lengths
+        if task.is_divisible:
+            for piece, runs in shipped_parts(opened.piece, opened.footer, task.log.range):
+                held = sum(sum(lengths[run.start : run.stop]) for run in runs)
+                yield held, partial(_fetch, task, held, replace(opened, piece=piece), runs, _decode_shipped)
+            continue
+        for runs in opened.footer.frames.groups(_wanted(task, opened.piece, opened.footer), FETCH_BYTES):
+            held = sum(sum(lengths[run.start : run.stop]) for run in runs)
+            yield held, partial(_fetch, task, held, opened, runs, _decode_runs)
+
+
+def _give_up(opened: _Opened) -> list[Run | CommitRun | _Broken]:
+    piece = opened.piece
+    assert opened.error is not None
+    return [_Broken(piece, piece.start, piece.stop, piece.entry.records, opened.error)]
+
+
+def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[range]:
+    """The runs of the piece that may hold what is wanted."""
+    frames, wanted = footer.frames, task.log.range
+    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
+        if not piece.exact and not piece.start <= frames.offsets[run.start] < piece.stop:
+            continue
+        behind = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+        if wanted.has_bounds and not wanted.overlaps(frames.firsts[run.start], behind):
+            continue
+        if wanted.has_times and task.format.has_timestamps:
+            lowest, highest = frames.lowests[run.start], frames.highests[run.start]
+            if lowest is None or not wanted.overlaps_times(lowest, highest):
+                continue
+        yield run
+
+
+def _fetch(task: Task, held: int, opened: _Opened, runs: list[range], decode: _Decode) -> _Fetched:
+    """The bytes of runs that lie back to back: one GET."""
+    assert opened.footer is not None
+    first, stop = _span(opened.footer, runs)
+    if opened.body is not None:
+        return _Fetched(held, partial(decode, task, opened, runs, memoryview(opened.body)[first:stop]))
+    try:
+        body = _read(task, opened, first, stop)
+    except (CorruptionError, NotFoundError):
+        return _Fetched(held, partial(decode, task, opened, runs))
+    return _Fetched(held, partial(decode, task, opened, runs, body))
+
+
+def _span(footer: SealedFooter, runs: list[range]) -> tuple[int, int]:
+    return footer.frames.starts[runs[0].start], footer.frames[runs[-1].stop - 1].stop
+
+
+def _read(task: Task, opened: _Opened, first: int, stop: int) -> memoryview:
+    entry = opened.piece.entry
+    name = generation(entry.generation)
+    return memoryview(task.client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
+
+
+def _decode_runs(
+    task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
+) -> list[Run | CommitRun | _Broken]:
+    """The records of runs that lie back to back. Where that fails, run by run, what is broken named."""
+    assert opened.footer is not None
+    footer = opened.footer
+    first, stop = _span(footer, runs)
+    read = partial(_read, task, opened, first, stop)
+
+    def decode(body: memoryview) -> list[Run | CommitRun | _Broken]:
+        return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
+
+    try:
+        return read_checked(read, decode, held)
+    except UnknownVersionError:
+        raise
+    except (CorruptionError, NotFoundError) as error:
+        if len(runs) > 1:
+            return [found for run in runs for found in _decode_runs(task, opened, [run])]
+        return [_describe(opened.piece, footer, runs[0], error, read)]
+
+
+def _decode_shipped(
+    task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
+) -> list[Run | CommitRun | _Broken]:
+    """As ``_decode_runs``, where records are what was shipped at a time, wherever frames end."""
+    assert opened.footer is not None
+    found: list[Run | CommitRun | _Broken] = []
+    for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, Run)):
+        if not whole:
+            found += some
+            continue
+        run = join([run for run in some if isinstance(run, Run)], row_starts(opened.footer))
+        found.append(_cut(task, opened.piece, opened.footer, run))
+    return found
+
+
+def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> memoryview:
+    frames = footer.frames
+    return body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
+
+
+def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run | CommitRun:
+    """The records of a run; as ``decode_run`` checks it, and that its first commit is the one that follows.
+
+    Where all of them are wanted, and errors are final, as they lie in their commits, if these are not small: inside
+    they are what they were when they were sealed, as the footer is the one that the snapshot names.
+    """
+    key, frames = piece.entry.key, footer.frames
+    start = frames.offsets[run.start]
+    data = decode_frames(key, footer, run, body)
+    follows = piece.follows if start == 0 else None
+    expect = Expectation(frames.firsts[run.start] if follows is None else follows)
+    if isinstance(task.format, LitelogFormat) and _is_all_wanted(task, piece, footer, run):
+        scan, commits = task.format.scan_commits(footer.path, data, start, expect)
+        scan = replace(scan, lowest=frames.lowests[run.start], highest=frames.highests[run.start])
+        check_scan(key, footer, run, data, scan, task.format)
+        if commits is not None:
+            whole = CommitRun(commits, piece.entry.index)
+            return whole if scan.records >= MANY_RECORDS * scan.commits else whole.to_run()
+    scan, columns = scan_columns(task.format, footer.path, data, start, expect)
+    check_scan(key, footer, run, data, scan, task.format)
+    found = Run(columns, piece.entry.index, start)
+    return found if task.is_divisible else _cut(task, piece, footer, found)
+
+
+def _is_all_wanted(task: Task, piece: SealedPiece, footer: SealedFooter, run: range) -> bool:
+    """Whether nothing of a run is to be left out, or mended."""
+    if piece.exact or not task.is_strict:
+        return False
+    frames, wanted = footer.frames, task.log.range
+    behind = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+    lowest, highest = frames.lowests[run.start], frames.highests[run.start]
+    return wanted.holds(frames.firsts[run.start], behind) and wanted.holds_times(lowest, highest)
+
+
+def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: Run) -> Run:
+    if piece.exact:
+        run = cut_offsets(run, piece.start, piece.stop, divisible=task.is_divisible)
+    return _cut_shipped(task, footer, run)
+
+
+def _cut_shipped(task: Task, footer: SealedFooter, run: Run) -> Run:
+    """What was shipped in the wanted time, where the format has no timestamps."""
+    wanted, marks = task.log.range, footer.marks
+    if task.format.has_timestamps or not wanted.has_times:
+        return run
+    start = 0 if wanted.since is None else marks.offset_at(wanted.since - 1)
+    return cut_offsets(run, start, footer.length if wanted.until is None else marks.offset_at(wanted.until - 1))
+
+
+def _describe(
+    piece: SealedPiece, footer: SealedFooter, run: range, error: LitelogError, read: Callable[[], memoryview]
+) -> _Broken:
+    frames = footer.frames
+    start = frames.offsets[run.start]
+    stop = start + sum(frames.lengths[run.start : run.stop])
+    data = None
+    if not isinstance(error, NotFoundError):
+        try:
+            body, at = read(), frames.starts[run.start]
+            part = body[: frames[run.stop - 1].stop - at]
+            data = decode_frames(piece.entry.key, footer, run, part)
+        except (CorruptionError, NotFoundError):
+            data = None  # the frames themselves
+    return _Broken(piece, start, stop, frames.records[run.start], error, frames.firsts[run.start], data)
+
+
+def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
+    """What is broken and of the piece, from elsewhere in the replica; or what can be saved of it, if it may be lost."""
+    piece = broken.piece
+    for found in _mend_all(task, broken):
+        if not piece.exact:
+            yield found
+        elif isinstance(found, Run):
+            yield cut_offsets(found, piece.start, piece.stop, divisible=task.is_divisible)
+        elif found.start < piece.stop and (found.stop is None or piece.start < found.stop):
+            stop = piece.stop if found.stop is None else min(found.stop, piece.stop)
+            yield replace(found, start=max(found.start, piece.start), stop=stop)
+
+
+def _mend_all(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
+    piece, error = broken.piece, broken.error
+    if isinstance(error, UnknownVersionError):
+        raise error
+    try:
+        yield from read_substitute(task, piece.entry, broken.start, broken.stop, error)
+        return
+    except LitelogError as final:
+        if task.is_strict or not isinstance(final, CorruptionError) or isinstance(error, NotFoundError):
+            task.lose(final)
+            return
+    if broken.data is not None:
+        yield from salvage(task, piece.entry.file, piece.entry.index, broken.data, broken.start, str(error))
+    else:
+        yield Malformed(piece.entry.index, broken.start, broken.stop, broken.records, str(error))

@@ -1,0 +1,296 @@
+"""A task's WAL segments: read and decompressed ahead in threads; chained to those before them, in other tasks, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    NotFoundError,
+    PrunedError,
+    ReplicaGapError,
+    SequenceGapError,
+    TruncatedError,
+)
+from litelog.formats import Expectation
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import MAX_OFFSET
+from litelog.reading.checked_read import read_checked
+from litelog.reading.pieces import list_pieces
+from litelog.reading.prefetch import ahead
+from litelog.reading.sealed_stream import open_sealed
+from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
+from litelog.reading.wal_cursor import describe_sealed
+from litelog.spark.scan.formats import scan_columns
+from litelog.spark.scan.partitions import SealedPiece
+from litelog.spark.scan.runs import CommitRun, Malformed, Run, cut_offsets
+from litelog.spark.scan.salvage import salvage
+from litelog.spark.scan.sealed_reading import read_sealed_pieces
+from litelog.spark.scan.task import AHEAD_BYTES, JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from litelog.formats.columns import Columns
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.reading.generation_base import Base
+    from litelog.reading.wal_chain import Link
+    from litelog.spark.scan.partitions import WalPiece
+    from litelog.spark.scan.task import Task
+    from litelog.stores.replica_client import WalSegmentInfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A WAL segment whose bytes are what its header says, and its records; or what is wrong with it."""
+
+    position: Position
+    segment: WalSegment | None = None
+    columns: Columns | None = field(default=None, repr=False)
+    error: LitelogError | None = None
+    data: memoryview | None = field(default=None, repr=False)
+    """Where the commits are wrong, and not the object: the bytes."""
+
+
+def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[Run | CommitRun | Malformed]:
+    """The records of WAL segments, in order. Errors as ``read_partition`` has them.
+
+    Those that were removed since the plan was made are read from the sealed segments that replaced them.
+    """
+    yield from _WalReader(task, piece).read()
+
+
+class _WalReader:
+    """Steps along the chain. ``link`` None: the next one is taken at its word, as what is before it is not known."""
+
+    def __init__(self, task: Task, piece: WalPiece) -> None:
+        self._task = task
+        self._piece = piece
+        self._infos = list(piece.infos(task.log.generation))
+        self._link: Link | None = piece.link
+        self._starts_log = piece.starts_log
+
+    def read(self) -> Iterator[Run | CommitRun | Malformed]:
+        number = 0
+        if self._link is None and self._piece.before is not None:
+            self._link = self._link_behind(self._piece.before)
+        while number < len(self._infos):
+            number = yield from self._read_on(number)
+
+    def _read_on(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
+        """Read from the one of that number on; the number of the one to go on with."""
+        task, jobs = self._task, self._jobs(number)
+        for fetched in ahead(task.executor, jobs, AHEAD_BYTES, JOBS):
+            if isinstance(fetched.error, NotFoundError):
+                return (yield from self._replace(number))
+            try:
+                yield from self._take(fetched)
+            except ReplicaGapError as error:
+                task.lose(error)
+                self._link = None
+                yield from self._take(fetched)
+            except CorruptionError as error:
+                if task.is_strict:
+                    raise
+                yield from self._drop(number, fetched, error)
+            number += 1
+            if self._link is not None and self._link.ended:
+                return len(self._infos)
+        return number
+
+    def _jobs(self, number: int) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
+        for info, raw in zip(self._infos[number:], self._raw_bytes(number), strict=True):
+            yield raw, partial(_fetch, self._task, info.position)
+
+    def _raw_bytes(self, number: int) -> Iterator[int]:
+        """About how much each holds, decompressed."""
+        behind: Sequence[WalSegmentInfo | None] = [*self._infos[number + 1 :], None]
+        for info, after in zip(self._infos[number:], behind, strict=True):
+            at = info.position
+            known = after is not None and after.position.index == at.index
+            yield after.position.offset - at.offset if known and after is not None else 4 * info.size
+
+    # --- along the chain
+
+    def _take(self, fetched: _Fetched) -> Iterator[Run | CommitRun | Malformed]:
+        if fetched.error is not None:
+            raise fetched.error
+        task, link, segment = self._task, self._link, fetched.segment
+        assert segment is not None
+        assert task.log.claim is not None
+        header = segment.header
+        if header.sealed is not None:
+            yield from self._take_sealed(segment)
+            return
+        if link is None:
+            after = link_behind(task.log.claim, segment)
+        else:
+            after = next_link(link, segment, task.format)
+            if header.length and link.next is not None and link.next != header.first and header.first is not None:
+                self._judge(link, segment)
+        self._check_start(header.first)
+        if fetched.columns is not None and len(fetched.columns) and self._is_wanted(header.shipped):
+            start, stop = self._bounds(header.index)
+            run = Run(fetched.columns, header.index, header.offset)
+            yield cut_offsets(run, start, stop, divisible=task.is_divisible)
+        self._link = after
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        """The bytes of a log segment that are the piece's."""
+        start, stop = self._piece.start, self._piece.stop
+        first = start.offset if start is not None and start.index == index else 0
+        return first, stop.offset if stop is not None and stop.index == index else MAX_OFFSET
+
+    def _judge(self, link: Link, segment: WalSegment) -> None:
+        """Sequences leave some out: the format says whether they may."""
+        header, log_format = segment.header, self._task.format
+        if not log_format.self_numbered:
+            raise SequenceGapError(segment.key, header.offset, link.next or 0, header.first or 0)
+        data = memoryview(segment.data())
+        check_run(
+            header,
+            segment.key,
+            log_format.scan(header.path, data, header.offset, expectation(link, header)),
+            log_format,
+        )
+
+    def _take_sealed(self, segment: WalSegment) -> Iterator[Run | CommitRun | Malformed]:
+        """What a ``final`` stands for: the rest of its log segment, in a sealed segment."""
+        task, header, claim = self._task, segment.header, self._task.log.claim
+        assert claim is not None
+        entry = describe_sealed(task.client, header)
+        link = self._link
+        after = link_behind(claim, segment)
+        if link is not None:
+            after = link_behind_sealed(link, segment, entry, task.format)
+        elif entry.digest != header.sealed:
+            raise CorruptObjectError(entry.key, "SHA-256 of its log segment", header.sealed, entry.digest)
+        self._check_start(entry.first)
+        start, stop = self._bounds(header.index)
+        start, stop = max(start, header.offset), min(stop, entry.length)
+        follows = None if link is None or start else link.next
+        yield from read_sealed_pieces(task, [SealedPiece(entry, start, stop, follows, exact=True)])
+        self._link = after
+
+    def _link_behind(self, before: Position) -> Link | None:
+        """Where the chain stands behind a WAL segment of another task; None where it is not there, or damaged."""
+        task, claim = self._task, self._task.log.claim
+        assert claim is not None
+        decode = partial(wal_segment.decode_checked, wal_key(before))
+        try:
+            return link_behind(claim, read_checked(partial(task.client.read_wal_segment, before), decode))
+        except NotFoundError:
+            return None  # removed since, or a gap, which the task tells whose it is
+        except CorruptionError:
+            if task.is_strict:
+                raise
+            return None
+
+    def _check_start(self, first: int | None) -> None:
+        asked = self._task.log.range.start
+        if self._starts_log and first is not None:
+            self._starts_log = False
+            if asked is not None and asked < first:
+                self._task.lose(TruncatedError(asked, first))
+
+    def _is_wanted(self, shipped: int) -> bool:
+        wanted = self._task.log.range
+        if self._task.format.has_timestamps or not wanted.has_times:
+            return True
+        return wanted.overlaps_times(shipped, shipped)
+
+    # --- what is damaged, or gone
+
+    def _drop(self, number: int, fetched: _Fetched, error: LitelogError) -> Iterator[Run | Malformed]:
+        task, at = self._task, fetched.position
+        behind = self._infos[number + 1].position if number + 1 < len(self._infos) else self._piece.stop
+        stop = behind.offset if behind is not None and behind.index == at.index else None
+        self._link = None
+        if fetched.data is not None and fetched.segment is not None:
+            yield from salvage(
+                task, fetched.segment.header.file, at.index, fetched.data, at.offset, f"{wal_key(at)}: {error}"
+            )
+        else:
+            yield Malformed(at.index, at.offset, stop, None, str(error))
+
+    def _replace(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
+        """What the WAL segments from that number on held, as far as a newer snapshot covers them; the number of the
+        first one that it does not."""
+        task, slot = self._task, self._infos[number].position
+        assert task.log.claim is not None
+        base = list_pieces(task.client, task.log.claim).base
+        if slot.index < base.first.index:
+            task.lose(PrunedError(str(slot)))
+            self._link = None
+            return number + 1
+        if slot.index >= base.start.index:
+            behind = self._infos[number + 1].position if number + 1 < len(self._infos) else None
+            task.lose(ReplicaGapError(str(slot), None if behind is None else str(behind)))
+            self._link = None
+            return number + 1
+        covered = next(
+            (n for n in range(number, len(self._infos)) if self._infos[n].position.index >= base.start.index),
+            len(self._infos),
+        )
+        follows = None if self._link is None else self._link.next
+        yield from read_sealed_pieces(task, self._covered(base, number, covered, follows))
+        self._link = base.link() if covered < len(self._infos) else None
+        return covered
+
+    def _covered(self, base: Base, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
+        """What the sealed segments hold of the WAL segments [number, stop)."""
+        assert base.snapshot is not None
+        slot, last = self._infos[number].position, self._infos[stop - 1].position
+        behind = self._infos[stop].position if stop < len(self._infos) else self._piece.stop
+        found = []
+        for index in range(slot.index, last.index + 1):
+            entry = base.snapshot.entry(index)
+            assert entry is not None
+            start = max(slot.offset if index == slot.index else 0, self._bounds(index)[0])
+            end = entry.length
+            if index == last.index and (behind is None or behind.index == index):
+                end = self._end_of(last, entry.length) if behind is None else behind.offset
+            found.append(SealedPiece(entry, start, end, None if start else follows, exact=True))
+            follows = entry.next
+        return found
+
+    def _end_of(self, last: Position, length: int) -> int:
+        """Where the plan's last WAL segment ended, which is gone: the place where the next one was shipped."""
+        task, claim = self._task, self._task.log.claim
+        assert claim is not None
+        pieces = list_pieces(task.client, claim)
+        entry = pieces.base.snapshot.entry(last.index) if pieces.base.snapshot is not None else None
+        if entry is None:
+            return length
+        footer, _ = open_sealed(task.client, entry)
+        return next((offset for offset in footer.marks.offsets if offset > last.offset), length)
+
+
+def _fetch(task: Task, position: Position) -> _Fetched:
+    """The WAL segment there and its records, by one GET, as it says itself; what is wrong is told, not raised."""
+    key = wal_key(position)
+
+    def decode(body: bytes) -> _Fetched:
+        segment = wal_segment.decode(key, body)
+        header = segment.header
+        if not header.length:
+            return _Fetched(position, segment)
+        data = memoryview(segment.data())
+        expect = Expectation(header.first)
+        try:
+            scan, columns = scan_columns(task.format, header.path, data, header.offset, expect)
+            check_run(header, key, scan, task.format)
+        except CorruptionError as error:
+            return _Fetched(position, segment, None, error, data)
+        return _Fetched(position, segment, columns)
+
+    try:
+        return read_checked(partial(task.client.read_wal_segment, position), decode)
+    except (CorruptionError, NotFoundError) as error:
+        return _Fetched(position, error=error)

@@ -1,0 +1,1 @@
+"""A batch that is written as one generation of a replica."""

@@ -1,0 +1,242 @@
+"""Before a write: a claim for what the tasks write, and the end of the log that it goes on from. In the driver.
+
+The claim comes first and ends all that was open, as everywhere (REPLICA.md, "One writer"). Its generation only carries
+sealed segments; readers see none of them before a later generation's snapshot names them.
+
+It cannot wait until the tasks are done. What lies in a generation that nobody claimed is an anomaly to ``verify``, and
+``prune`` may take what no snapshot names, which only whoever was fenced does not; and where the log ends, from which
+the tasks number, is known of what was ended only. So with ``takeover`` a write that fails has ended the daemon's
+generation all the same: nothing that it acknowledged is lost, the daemon ends with code 5, and goes on when it is
+started with ``--takeover``. ``litelog.spark.write`` makes that rare: it has the DataFrame computed, kept and checked
+before anything is claimed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from random import SystemRandom
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
+from litelog.log.source import SegmentNames
+from litelog.objects.claim import Claim, Relation, spark_owner
+from litelog.objects.layout import Fencing
+from litelog.objects.position import generation, new_generation
+from litelog.objects.sealed_decoding import decode_run
+from litelog.reading.generation_choice import find_latest
+from litelog.reading.lineage import find_tip, newest_claims, read_claim
+from litelog.reading.pieces import list_pieces
+from litelog.reading.sealed_stream import open_sealed
+from litelog.shipping.fencing import LostRaceError, close_below, create_claim, require_fencing
+from litelog.shipping.wal_bytes import read_segment
+from litelog.spark.sink.segments import Carrier
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import local_folder, open_store
+from litelog.stores.retrying_store import RetryingStore
+from litelog.stores.trial import StoreTrials, try_store
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.lineage import Tip
+    from litelog.spark.sink.options import WriteOptions
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+FIRST_EPOCH = 1
+
+
+class OvertakenError(FencedError):
+    """Somebody else claimed the replica while a write ran."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(
+            f"{replica}: another write or a daemon began while this one ran; nothing of this one is in the log: "
+            "write again, one at a time"
+        )
+
+
+class NothingToOverwriteError(ConfigError):
+    """An empty DataFrame was to take the place of a log: a history without a record is none to any reader."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(
+            f"{replica}: an empty DataFrame cannot overwrite a log, which holds what it held: write to a new place, or "
+            "delete the replica"
+        )
+
+
+OVERWRITTEN = "a DataFrame was written over it"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What tasks and commit must know. Picklable; its repr shows no secret."""
+
+    options: WriteOptions
+    claim: Claim
+    """Of the generation that carries what tasks write."""
+    predecessor: Claim | None
+    """Of the generation that is continued; None where the log begins here."""
+    carrier: Carrier
+    next: int
+    """The first sequence to write."""
+    starts: tuple[int, ...] = field(default=())
+    """The first sequence of each partition, where counts were given."""
+
+    def first_of(self, partition: int) -> int:
+        """The sequence that a partition's records are numbered from, as far as that is known beforehand."""
+        return self.starts[partition] if partition < len(self.starts) else self.next
+
+
+def open_client(options: WriteOptions) -> ObjectReplicaClient:
+    """The replica, with requests tried again. UnknownSchemeError, ConfigError."""
+    return ObjectReplicaClient(RetryingStore(open_store(options.url, options.store), threading.Event()))
+
+
+def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> WritePlan:
+    """Claim a generation and end what came before it, so that where the log goes on is known.
+
+    ForeignClaimError where another owner's claim is the newest, and takeover was not asked for; ConfigError for a
+    replica of another format, and for an empty DataFrame, as far as that is known, over a log; StoreError,
+    OvertakenError.
+    """
+    plain = open_store(options.url, options.store)
+    client = ObjectReplicaClient(RetryingStore(plain, threading.Event()))
+    try:
+        require_fencing(client, Fencing.REQUIRED)
+        names = client.claims()
+        if not names:
+            _require_no_log(client.url)
+            try_store(StoreTrials(SystemRandom()), Fencing.REQUIRED, client.store, plain)
+        newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
+        try:
+            latest = find_latest(client)
+        except NothingToRestoreError:
+            latest = None
+        if overwrite and latest is not None and options.partition_records and not sum(options.partition_records):
+            raise NothingToOverwriteError(client.url)
+        log = _log_of(client, newest)
+        owner = spark_owner(log)
+        _require_ours(client, newest, owner, options)
+        epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
+        claim = _make_claim(client, log, owner, epoch, latest, clock, overwrite=overwrite)
+        claim_first(client, claim)
+        close_below(client, claim, newest_claims(client, [name for name in names if name.epoch < epoch]), clock)
+        continued = latest if claim.relation is Relation.CONTINUES else None
+        following, commit_epoch = (0, 0) if continued is None else find_end(client, continued)
+    finally:
+        client.close()
+    carrier = Carrier(log, owner, claim.generation, commit_epoch, clock.now())
+    return WritePlan(options, claim, continued, carrier, following, _starts(following, options.partition_records))
+
+
+def _require_no_log(url: str) -> None:
+    """ConfigError for the folder of a log: with a replica in it, nobody would read the log that is there."""
+    folder = local_folder(url)
+    if folder is None or not os.path.isdir(folder):
+        return
+    if SegmentNames(folder, LitelogFormat(), SystemClock(), reports=False).all():
+        raise ConfigError(f"{folder}: is the folder of a log, and no replica, which Spark writes: choose another place")
+
+
+def claim_first(client: ReplicaClient, claim: Claim) -> None:
+    """Create a claim. OvertakenError where another one was faster; StoreError."""
+    try:
+        create_claim(client, claim)
+    except LostRaceError:
+        raise OvertakenError(client.url) from None
+
+
+def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
+    """(the sequence that follows, the newest epoch of commits) of a generation that was ended."""
+    pieces = list_pieces(client, claim)
+    if pieces.gap is not None:
+        raise pieces.gap
+    for info in reversed(pieces.wal):
+        segment = read_segment(client, info.position)
+        header = segment.header
+        if header.length:
+            data = memoryview(segment.data())
+            scan = LitelogFormat().scan(header.path, data, header.offset, Expectation(header.first))
+            return header.next or 0, scan.epoch
+        if header.sealed is not None:
+            return header.next or 0, _sealed_epoch(client, claim, header.index)
+    entry = next((entry for entry in reversed(pieces.base.entries) if entry.records), None)
+    return (0, 0) if entry is None or entry.next is None else (entry.next, epoch_of_entry(client, entry))
+
+
+def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
+    """The epoch of a sealed segment's last commit."""
+    footer, _ = open_sealed(client, entry)
+    run = footer.frames.run_of(len(footer.frames) - 1)
+    start, stop = footer.frames[run.start].start, footer.frames[run.stop - 1].stop
+    body = client.read_sealed_segment(generation(entry.generation), entry.sealed_index, start, stop - start)
+    return decode_run(entry.key, footer, run, body, LitelogFormat()).scan.epoch
+
+
+def _sealed_epoch(client: ReplicaClient, claim: Claim, index: int) -> int:
+    from litelog.objects.snapshot_entries import make_entry  # noqa: PLC0415
+    from litelog.shipping.sealer import read_sealed_footer  # noqa: PLC0415
+
+    return epoch_of_entry(client, make_entry(*read_sealed_footer(client, generation(claim.generation), index)))
+
+
+def _log_of(client: ReplicaClient, newest: Sequence[Claim]) -> str:
+    if not newest:
+        return UUID(int=SystemRandom().getrandbits(128), version=4).hex
+    if newest[-1].format != LitelogFormat.name:
+        raise ConfigError(f"{client.url}: holds a log of format {newest[-1].format}; Spark writes format litelog")
+    return newest[-1].log
+
+
+def _require_ours(client: ReplicaClient, newest: Sequence[Claim], owner: str, options: WriteOptions) -> None:
+    for top in newest:
+        if top.owner != owner and not options.takeover:
+            why = "its claim is the newest and not of a Spark job (in Spark: option takeover=true)"
+            raise ForeignClaimError(client.url, top.owner, top.host, top.generation, why)
+
+
+def _make_claim(
+    client: ReplicaClient,
+    log: str,
+    owner: str,
+    epoch: int,
+    latest: Claim | None,
+    clock: Clock,
+    *,
+    overwrite: bool,
+) -> Claim:
+    claim = Claim(
+        log=log,
+        format=LitelogFormat.name,
+        owner=owner,
+        host=socket.gethostname(),
+        generation=new_generation(epoch, SystemRandom().getrandbits(32)),
+        first=0,
+        relation=Relation.FIRST,
+        time=clock.now(),
+    )
+    if latest is None:
+        return claim
+    tip: Tip = find_tip(client, latest)
+    claim = replace(claim, predecessor=latest.generation, predecessor_end=str(tip.slot))
+    if overwrite:
+        return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
+    return replace(claim, relation=Relation.CONTINUES, first=tip.slot.index)
+
+
+def _starts(first: int, counts: Sequence[int]) -> tuple[int, ...]:
+    starts = []
+    for count in counts:
+        starts.append(first)
+        first += count
+    return tuple(starts)

@@ -1,0 +1,243 @@
+"""After the tasks: one generation that names all that they wrote, behind all that was there. In the driver.
+
+Its snapshot is written last. Before that nothing has changed for readers, and whatever fails leaves it so.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, StoreError
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat, segment_name
+from litelog.objects import snapshot as snapshots
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.frame_table import Marks
+from litelog.objects.position import Position, generation, new_generation
+from litelog.objects.sealed_decoding import decode_run
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
+from litelog.reading.checked_read import read_checked
+from litelog.reading.lineage import find_newer, find_tip, newest_claims, read_claim
+from litelog.reading.pieces import list_pieces
+from litelog.reading.sealed_stream import open_sealed
+from litelog.shipping.fencing import close_below
+from litelog.shipping.sealer import read_sealed_footer
+from litelog.shipping.wal_bytes import WalBytes, list_index, read_segment
+from litelog.spark.sink.plan import NothingToOverwriteError, OvertakenError, claim_first
+from litelog.spark.sink.segments import Carrier, put_sealed, renumbered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.spark.sink.plan import WritePlan
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+PARALLELISM = 4
+"""Log segments that are numbered anew side by side; each is in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a write came to."""
+
+    generation: str
+    first: int
+    """The first sequence that was written."""
+    next: int
+    segments: int
+    renumbered: int
+    """Log segments that had to be written once more, as their number was not known before."""
+
+
+def publish(
+    client: ReplicaClient, plan: WritePlan, written: Sequence[Sequence[SnapshotEntry]], clock: Clock
+) -> Published | None:
+    """Make what the tasks wrote readable: their entries by partition, in order. None where nothing was written.
+
+    NothingToOverwriteError where that was to take the place of a log; OvertakenError where somebody else has claimed
+    the replica meanwhile; StoreError, CorruptionError.
+    """
+    entries = [entry for partition in written for entry in partition]
+    if not entries:
+        if plan.claim.relation is Relation.DIVERGED:
+            raise NothingToOverwriteError(client.url)
+        return None
+    generation_before = generation(plan.claim.generation)
+    first_index, older_count = _shape(client, plan)
+    claim = Claim(
+        log=plan.carrier.log,
+        format=LitelogFormat.name,
+        owner=plan.carrier.owner,
+        host=plan.claim.host,
+        generation=new_generation(plan.claim.epoch + 1, SystemRandom().getrandbits(32)),
+        first=first_index + len(entries),
+        relation=Relation.CONTINUES,
+        time=max(clock.now(), plan.claim.time),
+        predecessor=plan.claim.generation,
+        predecessor_end=str(Position(generation_before, plan.claim.first, 0)),
+    )
+    claim_first(client, claim)
+    names = [name for name in client.claims() if name.epoch < claim.epoch]
+    tip = close_below(client, claim, newest_claims(client, names), clock)[plan.claim.generation]
+    carrier = replace(plan.carrier, generation=claim.generation)
+    older = _older_entries(client, plan, carrier, clock) if older_count else []
+    numbered, moved = _number(client, plan, carrier, entries, first_index, clock)
+    made = Snapshot(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=claim.owner,
+        first=older[0].index if older else first_index,
+        next=claim.first,
+        created=max(clock.now(), *(entry.shipped_last for entry in (*older, *numbered))),
+        predecessor_end=str(tip.slot),
+        segments=(*older, *numbered),
+    )
+    _require_begun(client, claim, before=True)
+    with suppress(ExistsError):  # our own put, whose answer was lost: nobody else writes to this generation
+        client.write_snapshot(generation(claim.generation), claim.first, [snapshots.encode(made)])
+    _require_begun(client, claim)
+    _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
+    return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
+
+
+def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
+    """Raise OvertakenError where a newer claim's owner may not have seen the snapshot: ``before`` it is put, or unless
+    its terminal says that it did."""
+    if find_newer(client, claim) is None:
+        return
+    tip = None if before else find_tip(client, claim)
+    if tip is None or tip.terminal is None or not tip.started:
+        raise OvertakenError(client.url)
+
+
+def discard(client: ReplicaClient, plan: WritePlan) -> int:
+    """Delete what the tasks of a failed write left; how many objects that were. Nothing, where its own last claim is
+    there, whose snapshot may name it: then it costs its storage only."""
+    later = (read_claim(client, name) for name in client.claims(plan.claim.epoch + 1))
+    if any(claim.predecessor == plan.claim.generation for claim in later):
+        return 0
+    name = generation(plan.claim.generation)
+    left = [(name, info.index) for info in client.sealed_segments(name)]
+    client.delete_sealed_segments(left)
+    return len(left)
+
+
+def _shape(client: ReplicaClient, plan: WritePlan) -> tuple[int, int]:
+    """(the index of the first new log segment, 1 if the log is continued)."""
+    if plan.predecessor is None:
+        return 0, 0
+    slot = find_tip(client, plan.predecessor).slot
+    return slot.index + (slot.offset > 0), 1
+
+
+def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) -> None:
+    """Delete what failed attempts left, and what was numbered anew. What cannot be deleted costs its storage only."""
+    name = generation(plan.claim.generation)
+    with suppress(StoreError):
+        left = [info.index for info in client.sealed_segments(name) if (str(name), info.index) not in named]
+        client.delete_sealed_segments((name, index) for index in left)
+
+
+def _number(
+    client: ReplicaClient,
+    plan: WritePlan,
+    carrier: Carrier,
+    entries: Sequence[SnapshotEntry],
+    index: int,
+    clock: Clock,
+) -> tuple[list[SnapshotEntry], int]:
+    """The entries with indexes from ``index`` on and dense sequences; how many were written once more for that."""
+
+    def settle(place: tuple[int, int, SnapshotEntry]) -> SnapshotEntry:
+        number, first, entry = place
+        if entry.first == first:
+            return replace(entry, index=number)
+        data = renumbered(entry.file, _read_whole(client, entry), first)
+        return put_sealed(client, carrier, number, segment_name(first), data, clock)
+
+    places, following = [], plan.next
+    for number, entry in enumerate(entries, index):
+        places.append((number, following, entry))
+        following += entry.records
+    with ThreadPoolExecutor(PARALLELISM, "number") as pool:
+        settled = list(pool.map(settle, places))
+    return settled, sum(entry.generation == carrier.generation for entry in settled)
+
+
+def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
+    """The log segment's bytes, checked."""
+    footer, body = open_sealed(client, entry)
+    name = generation(entry.generation)
+
+    def decode(held: bytes) -> bytes:
+        view, frames = memoryview(held), footer.frames
+        runs = (decode_run(entry.key, footer, run, view[frames.starts[run.start] : frames[run.stop - 1].stop],
+                           LitelogFormat()) for run in frames.runs())  # fmt: skip
+        return b"".join(run.data for run in runs)
+
+    return read_checked(lambda: body or client.read_sealed_segment(name, entry.sealed_index, 0, entry.size), decode)
+
+
+# --- what was there before
+
+
+def _older_entries(client: ReplicaClient, plan: WritePlan, carrier: Carrier, clock: Clock) -> list[SnapshotEntry]:
+    """An entry for each log segment of the generation that is continued; those that are in WAL segments are sealed."""
+    assert plan.predecessor is not None
+    name = generation(plan.predecessor.generation)
+    pieces = list_pieces(client, plan.predecessor)
+    if pieces.gap is not None:
+        raise pieces.gap
+    entries = list(pieces.base.entries)
+    for index, _ in groupby(info.position.index for info in pieces.wal):
+        entry = _seal_shipped(client, plan.predecessor, carrier, index, entries[-1].next if entries else None, clock)
+        if entry is not None:
+            entries.append(entry)
+    if entries and entries[0].index + len(entries) - 1 != entries[-1].index:
+        raise CorruptionError(f"{client.url}: generation {name} lacks a log segment")
+    return entries
+
+
+def _seal_shipped(
+    client: ReplicaClient, claim: Claim, carrier: Carrier, index: int, follows: int | None, clock: Clock
+) -> SnapshotEntry | None:
+    """The entry of a log segment that was shipped as WAL segments; None where there is only the terminal."""
+    name = generation(claim.generation)
+    headers = [read_segment(client, position).header for position in list_index(client, name, index)]
+    shipped = [header for header in headers if header.successor is None]
+    if not shipped:
+        return None
+    last = shipped[-1]
+    if last.sealed is not None:
+        footer, size = read_sealed_footer(client, name, index)
+        if footer.digest != last.sealed:
+            raise CorruptObjectError(footer.key, "digest", last.sealed, footer.digest)
+        return make_entry(footer, size)
+    grown = [header for header in shipped if header.length]
+    segment = FinishedSegment(
+        log=carrier.log,
+        format=claim.format,
+        generation=carrier.generation,
+        owner=carrier.owner,
+        index=index,
+        file=last.file,
+        length=last.end,
+        crc=last.crc_total,
+        previous="",
+        shipped=clock.now(),
+        marks=Marks(tuple(header.end for header in grown), tuple(header.shipped for header in grown)),
+        expect=Expectation(follows),
+    )
+    sealing = Sealing(segment, WalBytes(client, name, index).read, LitelogFormat())
+    with suppress(ExistsError):
+        client.write_sealed_segment(generation(carrier.generation), index, sealing)
+    return make_entry(sealing.footer, sealing.size)

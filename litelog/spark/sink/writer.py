@@ -1,0 +1,104 @@
+"""``df.write.format("litelog")``: tasks write sealed segments, the driver names them all at once, or none."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from litelog.errors import LitelogError
+from litelog.events import fields
+from litelog.spark.sink.options import parse_write_options
+from litelog.spark.sink.plan import WritePlan, open_client, plan_write
+from litelog.spark.sink.publish import discard, publish
+from litelog.spark.sink.record_encoding import check_columns
+from litelog.spark.sink.segments import SegmentWriter
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from litelog.objects.snapshot_entries import SnapshotEntry
+
+_logger = logging.getLogger(__name__)
+
+THREADS = 2
+"""Where a task compresses while it encodes what follows."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one attempt of a task wrote."""
+
+    partition: int
+    records: int
+    entries: list[SnapshotEntry] = field(default_factory=list)
+
+
+class LitelogWriter(DataSourceArrowWriter):
+    """One write. Made in the driver; ``write`` runs in tasks, ``commit`` or ``abort`` in the driver again.
+
+    Each of them has an instance of its own: what they share is in the plan.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Write a partition. A failed attempt leaves sealed segments that nobody names."""
+        plan, context = self._plan, TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        attempt = 0 if context is None else context.taskAttemptId()
+        client = open_client(plan.options)
+        try:
+            with ThreadPoolExecutor(THREADS, "seal") as executor:
+                first, size = plan.first_of(partition), plan.options.segment_bytes
+                writer = SegmentWriter(client, plan.carrier, first, attempt, size, executor)
+                records = writer.write(iterator, SystemClock())
+        finally:
+            client.close()
+        return Written(partition, records, writer.entries)
+
+    def commit(self, messages: list[Written | None]) -> None:  # type: ignore[override]
+        """Name all of it in one snapshot."""
+        written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
+        client = open_client(self._plan.options)
+        try:
+            published = publish(client, self._plan, [one.entries for one in written], SystemClock())
+        finally:
+            client.close()
+        if published is not None:
+            _logger.info(
+                "%s: generation %s holds sequences %d to %d more, in %d log segments (%d numbered anew)",
+                client.url,
+                published.generation,
+                published.first,
+                published.next - 1,
+                published.segments,
+                published.renumbered,
+                extra=fields("published", replica=client.url, generation=published.generation),
+            )
+
+    def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
+        """Leave nothing that costs storage, as far as the store can be reached; readers saw none of it.
+
+        Spark does not wait for the tasks that it stops: what one of them still puts stays until retention takes it.
+        """
+        client = open_client(self._plan.options)
+        try:
+            discard(client, self._plan)
+        except LitelogError as error:
+            said = "%s: %s; what the write left stays there, and no reader takes it"
+            _logger.warning(said, client.url, error, extra=fields("not-discarded", replica=client.url))
+        finally:
+            client.close()
+
+
+def make_writer(options: Mapping[str, str], schema: Any, *, overwrite: bool) -> LitelogWriter:
+    """The writer of a DataFrame of that schema. It claims the replica. ConfigError, FencedError, StoreError."""
+    check_columns(schema)
+    return LitelogWriter(plan_write(parse_write_options(options), SystemClock(), overwrite=overwrite))

@@ -1,0 +1,1 @@
+"""A stream: a replica that is followed batch by batch."""

@@ -1,0 +1,91 @@
+"""What the tasks of a stream's batch read: the steps between two offsets as partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.objects.claim import open_claimed_format
+from litelog.spark.options import Range
+from litelog.spark.scan.formats import open_log_format
+from litelog.spark.scan.packing import Item, SealedItem, WalItem
+from litelog.spark.scan.partitions import PlannedLog, SealedPiece
+from litelog.stores.replica_client import WalSegmentInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
+    from litelog.spark.options import ReadOptions
+    from litelog.spark.scan.inputs import Place
+    from litelog.spark.stream.offsets import LogOffset
+    from litelog.spark.stream.steps import Step
+
+
+def step_items(
+    place: Place, options: ReadOptions, claims: Mapping[str, Claim], start: LogOffset, steps: Sequence[Step]
+) -> list[Item]:
+    """What is to be read of one log, in order, for the steps that lead on from ``start``."""
+    items: list[Item] = []
+    log: PlannedLog | None = None
+    first = start.sequence
+    for step in steps:
+        if step.is_move:
+            log, first = None, None if step.renumbers else first
+            continue
+        if log is None:
+            log = _planned(place, options, claims[step.start.generation], first)
+        if step.entry is not None:
+            items += _sealed_item(log, step)
+        else:
+            items.append(_wal_item(log, step))
+    return items
+
+
+def until(steps: Sequence[Step], stop: Position) -> Iterator[Step]:
+    """``steps`` as far as ``stop``, which may lie in the last one."""
+    for step in steps:
+        if step.start >= stop:
+            return
+        stop = step.carry(stop)
+        yield step if step.is_move or step.stop <= stop else step.until(stop)
+
+
+def _sealed_item(log: PlannedLog, step: Step) -> Iterator[SealedItem]:
+    entry = step.entry
+    assert entry is not None
+    stop = entry.length if step.stop.index > step.start.index else step.stop.offset
+    whole = step.start.offset == 0 and stop == entry.length
+    if whole or step.start.offset < stop:
+        follows = step.follows if step.start.offset == 0 else None
+        yield SealedItem(log, SealedPiece(entry, step.start.offset, stop, follows, exact=not whole))
+
+
+def _wal_item(log: PlannedLog, step: Step) -> WalItem:
+    segment = step.segment
+    assert segment is not None
+    return WalItem(
+        log,
+        WalSegmentInfo(segment, max(1, step.raw // 4)),
+        step.raw,
+        step.link,
+        step.before,
+        step.stop,
+        starts_log=False,
+        start=step.start if step.start != segment else None,
+    )
+
+
+def _planned(place: Place, options: ReadOptions, claim: Claim, first: int | None) -> PlannedLog:
+    return PlannedLog(
+        name=place.name,
+        url=place.url,
+        store=options.store,
+        format=open_claimed_format(claim, lambda name: open_log_format(name, options.pattern)).name,
+        pattern=options.pattern,
+        folder=None,
+        claim=claim,
+        range=Range(first=first),
+        mode=options.mode,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )

@@ -1,0 +1,94 @@
+"""The stream reader of the data source: what Spark calls in a stream's driver and its tasks. It imports PySpark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from litelog.errors import ConfigError
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.planned import PlannedPartition
+from litelog.spark.stream.follower import StreamFollower
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from litelog.spark.scan.schema import Column
+    from litelog.spark.stream.options import StreamOptions
+
+
+class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the logs in one long-lived process, and reads them in the workers, which get it without what it knows."""
+
+    def __init__(self, options: StreamOptions, columns: Sequence[Column]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._follower: StreamFollower | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_columns": self._columns, "_follower": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first record that is wanted."""
+        return self._followed().initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say; of two limits Spark is told of one, and ``latestOffset`` keeps both."""
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        if self._options.max_files is not None:
+            return ReadMaxFiles(self._options.max_files)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the batch that begins at ``start`` ends."""
+        return self._followed().latest(start, *self._limits(limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end as it was last seen."""
+        return self._followed().report()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that is read."""
+        self._followed().prepare()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What each task of a batch reads."""
+        return [PlannedPartition(partition) for partition in self._followed().plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition as record batches."""
+        planned = partition.value
+        return read_partition(planned, self._columns) if planned is not None else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: replicas keep what they keep, whoever read it."""
+
+    def stop(self) -> None:
+        """End its threads."""
+        if self._follower is not None:
+            self._follower.close()
+
+    def _followed(self) -> StreamFollower:
+        if self._follower is None:
+            self._follower = StreamFollower(self._options)
+        return self._follower
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """(bytes, files) that a batch may take."""
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        if isinstance(limit, ReadMaxBytes):
+            return limit.max_bytes, self._options.max_files
+        if isinstance(limit, ReadMaxFiles):
+            return self._options.max_bytes, limit.max_files
+        raise ConfigError(f"a stream's batches are limited by bytes and files, and not by {type(limit).__name__}")

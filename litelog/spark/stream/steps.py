@@ -1,0 +1,131 @@
+"""What lies before a stream in one log, as steps from one offset to the next, and how much of it a batch takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from litelog.objects.position import Position
+from litelog.spark.stream.offsets import LogOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.wal_chain import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From ``start`` to ``stop``: (the rest of) a WAL segment or of a sealed segment; or a **move**, in which no byte
+    lies: to the generation that continues this one, or over what was lost."""
+
+    start: Position
+    stop: Position
+    raw: int
+    """Bytes of the log, uncompressed; of a WAL segment that is known by its name alone, about."""
+    sequence: int | None = None
+    """The one behind it; None where that is not known."""
+    entry: SnapshotEntry | None = None
+    """A sealed segment's."""
+    follows: int | None = None
+    """Of a sealed segment: the sequence behind the log segment before it."""
+    segment: Position | None = None
+    """Where the WAL segment lies."""
+    is_read: bool = True
+    """Whether its header was read: else ``stop`` is where the next name lies."""
+    before: Position | None = None
+    """The WAL segment before it."""
+    link: Link | None = None
+    """Where the chain stands before it, for the first one behind a snapshot."""
+    is_fork: bool = False
+    """Of a move: whether it leads to another history, in which places of this one say nothing."""
+    renumbers: bool = False
+    """Of a move: whether the same records may have other sequences behind it."""
+
+    @property
+    def is_move(self) -> bool:
+        return self.entry is None and self.segment is None
+
+    def until(self, stop: Position) -> Step:
+        """The part before ``stop``, which lies in it."""
+        return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None)
+
+    def carry(self, place: Position) -> Position:
+        """Where a place of the same generation lies behind a move to another one."""
+        if (
+            not self.is_move
+            or self.start.generation == self.stop.generation
+            or place.generation != self.start.generation
+        ):
+            return place
+        if self.is_fork:
+            return self.stop
+        return Position(self.stop.generation, place.index + self.stop.index - self.start.index, place.offset)
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a batch may still take. At least one object is always taken."""
+
+    bytes: int | None
+    files: int | None
+    taken: bool = False
+
+    def admits(self, step: Step) -> bool:
+        """Whether there is room for it."""
+        if not self.taken:
+            return True
+        return (self.bytes is None or step.raw <= self.bytes) and (self.files is None or self.files > 0)
+
+    def share(self, count: int) -> Budget:
+        """One of ``count`` equal shares of what is left."""
+        most, files = (None if left is None else max(0, left) // count for left in (self.bytes, self.files))
+        return Budget(most, files, self.taken)
+
+    def spend(self, steps: Iterable[Step]) -> None:
+        """They were taken of a share."""
+        for step in steps:
+            if step.raw:
+                self.take(step)
+
+    def take(self, step: Step) -> None:
+        """There is so much less."""
+        self.taken = True
+        if self.bytes is not None:
+            self.bytes -= step.raw
+        if self.files is not None:
+            self.files -= 1
+
+
+def choose(steps: Sequence[Step], budget: Budget, target: Position | None) -> list[Step]:
+    """The first of ``steps`` that a batch takes. A move is a batch's last step, or its only one.
+
+    None passes ``target``; a sealed segment that does is cut there. What holds no bytes is not taken for its own sake.
+    """
+    chosen: list[Step] = []
+    held = 0
+    for step in steps:
+        if target is not None and step.stop > target:
+            if step.entry is None or not step.start < target:
+                break
+            step = step.until(target)  # noqa: PLW2901
+        if step.is_move:
+            if not chosen[:held]:
+                return [*chosen, step]
+            break
+        if step.raw and not budget.admits(step):
+            break
+        chosen.append(step)
+        if step.raw:
+            budget.take(step)
+            held = len(chosen)
+    return chosen[:held]
+
+
+def behind(offset: LogOffset, step: Step) -> LogOffset:
+    """Where a stream stands behind ``step``, which began at ``offset``."""
+    if step.renumbers:
+        return LogOffset(step.stop, None)
+    known = [sequence for sequence in (offset.sequence, step.sequence) if sequence is not None]
+    return LogOffset(step.stop, max(known, default=None))
