@@ -17,9 +17,9 @@ from litelog.server.barriers import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS, Barr
 from litelog.server.guard import BARE, Guard
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.metrics import make_registry
-from litelog.server.page import page_headers, read_histories, render_page
-from litelog.server.page_choice import choose, read_first
-from litelog.server.page_verdict import judge
+from litelog.server.page.filter import choose, read_first
+from litelog.server.page.page import page_headers, read_histories, render_page
+from litelog.server.page.severity import judge
 from litelog.server.report import SyncReport, UnreachedReport, escape
 from litelog.server.reporting import make_report
 from litelog.units import parse_duration

@@ -17,10 +17,10 @@ pytest.importorskip("prometheus_client")
 pytest.importorskip("jinja2")
 
 from litelog.replicator.status import ReplicaStatus
-from litelog.server.page import MAX_REASONS, page_headers, render_page
-from litelog.server.page_chart import HEIGHT, WIDTH, Sample, draw
-from litelog.server.page_choice import MAX_REPLICAS, choose, read_first
-from litelog.server.page_verdict import Level, State, find_verdict, judge
+from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
+from litelog.server.page.filter import MAX_REPLICAS, choose, read_first
+from litelog.server.page.page import MAX_REASONS, page_headers, render_page
+from litelog.server.page.severity import Level, State, find_verdict, judge
 from litelog.server.report import (
     FailureReport,
     GenerationReport,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from litelog.server.page_choice import Choice
+    from litelog.server.page.filter import Choice
 
 NOW = "2026-11-21T12:00:00.000Z"
 GENERATION = "00000002a1b2c3d4"

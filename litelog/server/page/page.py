@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from litelog.server.page_chart import HEIGHT, WIDTH, Sample, draw
-from litelog.server.page_choice import MAX_FILTER
-from litelog.server.page_verdict import State, find_verdict, rank
+from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
+from litelog.server.page.filter import MAX_FILTER
+from litelog.server.page.severity import State, find_verdict, rank
 from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from litelog.server.board import Snapshot
-    from litelog.server.page_chart import Chart
-    from litelog.server.page_choice import Choice
+    from litelog.server.page.chart import Chart
+    from litelog.server.page.filter import Choice
     from litelog.server.report import Reason, ReplicaReport, Report
 
     Histories = Mapping[tuple[str, str], Sequence[Sample]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.server.page_verdict import RANKS
+from litelog.server.page.severity import RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.server.page_verdict import State
+    from litelog.server.page.severity import State
 
 MAX_REPLICAS = 100
 """A page shows no more logs once it shows so many replicas: its size, and what it costs to make, are bounded."""

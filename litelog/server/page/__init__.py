@@ -1,0 +1,1 @@
+"""The page that people see: all logs and replicas, most severe first."""
