@@ -18,7 +18,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, say, set_up_logging
 from litelog_cli.output import echo, echo_lines
 from litelog_cli.signals import HeldSignals
-from litelog_cli.version import installed_version
+from litelog_cli.verbs.version import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ VERBS = (
     "version",
     "completion",
 )
-"""Each is a module of this package with a click command of the same name."""
+"""Each is a module of ``verbs`` with a click command of the same name."""
 
 DAEMONS = ("replicate",)
 """The verbs whose log lines are collected where nobody looks on."""
@@ -78,7 +78,7 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(import_module(f"litelog_cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"litelog_cli.verbs.{cmd_name}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> object:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.log.writer import LogWriter
-from litelog_cli.append import DEFAULT_BATCH
+from litelog_cli.verbs.append import DEFAULT_BATCH
 from tests.warm import COLD_STARTS, Warm, reads_at_start
 
 if TYPE_CHECKING:

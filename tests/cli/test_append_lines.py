@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog_cli.append import DEFAULT_BATCH, MAX_LINE_BYTES, line_batches, split_keys
+from litelog_cli.verbs.append import DEFAULT_BATCH, MAX_LINE_BYTES, line_batches, split_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from litelog.spark.jobs import export, exported
 from litelog.stores.registry import open_format, open_store
 from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
-from litelog_cli.spark import spark as group
+from litelog_cli.verbs.spark import spark as group
 from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
 from tests.unit.spark_reading import table_sequences
 

@@ -128,7 +128,7 @@ def test_all_that_is_printed_passes_the_one_place_that_escapes() -> None:
     folder = Path(litelog_cli.__file__).parent
     printing = re.compile(r"print|click\.(s?echo|secho|style)|sys\.std(out|err)\.write(lines)?|traceback\.print_.*")
     found = []
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and path.name not in allowed:
                 called = ast.unparse(node.func)

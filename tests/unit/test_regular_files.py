@@ -281,7 +281,7 @@ KNOWN = {
     "litelog/spark/jobs/export_task.py": "a file that this process made in a private folder",
     "cmd/litelog_cli/main.py": "the standard streams",
     "cmd/litelog_cli/event_lines.py": "the standard streams",
-    "cmd/litelog_cli/demo.py": "files that this process made",
+    "cmd/litelog_cli/verbs/demo.py": "files that this process made",
     "replica_clients/fsspec_creation.py": "a file that must be new",
 }
 
