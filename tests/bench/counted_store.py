@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replica_clients import file
+from replica_clients.file import store as file
 
 sys.path.append(str(Path(__file__).parents[1]))
 

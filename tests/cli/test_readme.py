@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from litelog.errors import ConfigError
-from replica_clients.s3_settings import read_settings
+from replica_clients.s3.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -24,7 +24,7 @@ from litelog.stores.registry import open_store
 from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store
-from replica_clients.s3_settings import read_settings
+from replica_clients.s3.settings import read_settings
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, segments, shipped
 from tests.real_servers import KINDS, RealServer, find_lacking, started

@@ -12,7 +12,7 @@ pytest.importorskip("moto.server")
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
-from replica_clients.s3_settings import read_settings
+from replica_clients.s3.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

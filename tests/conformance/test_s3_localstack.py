@@ -15,7 +15,7 @@ from litelog.stores.probe import Outcome, run_probe
 from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
-from replica_clients.s3_settings import CHECKSUMS, read_settings
+from replica_clients.s3.settings import CHECKSUMS, read_settings
 from tests.localstack import VARIABLE, find_python, localstack_server
 from tests.servers import Answer, Request, ScriptedServer, forwarded
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
 from litelog.stores.object_store import ByteRange
 from replica_clients.conformance.checks import listed, read
-from replica_clients.durable_folders import MAX_KNOWN_FOLDERS, DurableFolders
-from replica_clients.file import FOLDER_ATTEMPTS, HELD_BYTES, TEMPORARY, FileStore
+from replica_clients.file import FileStore
+from replica_clients.file.folders import MAX_KNOWN_FOLDERS, DurableFolders
+from replica_clients.file.store import FOLDER_ATTEMPTS, HELD_BYTES, TEMPORARY
 from replica_clients.memory import MemoryStore
 from tests.sampling import examples
 

@@ -21,8 +21,8 @@ from fsspec.asyn import AsyncFileSystem
 
 from litelog.errors import ConfigError, StoreError
 from replica_clients.fsspec import FsspecStore, open_store
-from replica_clients.fsspec_connections import is_shared
-from replica_clients.fsspec_kinds import LARGER_GCSFS, end_retries, find_kind
+from replica_clients.fsspec.connections import is_shared
+from replica_clients.fsspec.kinds import LARGER_GCSFS, end_retries, find_kind
 from tests.servers import Answer, ScriptedServer
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from litelog.stores.registry import open_store as open_by_url
 from replica_clients.conformance.checks import listed, read
 from replica_clients.file import FileStore
 from replica_clients.fsspec import FsspecStore, open_store
-from replica_clients.fsspec_creation import choose_creation
+from replica_clients.fsspec.creation import choose_creation
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.unit.daemon_builder import Daemon

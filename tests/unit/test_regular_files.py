@@ -30,7 +30,7 @@ from litelog.verify.local_check import check_log
 from litelog_cli.daemon_client import DaemonAnswerError, DaemonClient
 from litelog_cli.environment import CREDENTIALS, Variables
 from replica_clients.memory import MemoryStore
-from replica_clients.s3_settings import read_settings
+from replica_clients.s3.settings import read_settings
 from tests.unit.daemon_builder import Daemon
 from tests.unit.log_builder import LOG_ID, LogBuilder
 
@@ -282,7 +282,7 @@ KNOWN = {
     "cmd/litelog_cli/main.py": "the standard streams",
     "cmd/litelog_cli/event_lines.py": "the standard streams",
     "cmd/litelog_cli/verbs/demo.py": "files that this process made",
-    "replica_clients/fsspec_creation.py": "a file that must be new",
+    "replica_clients/fsspec/creation.py": "a file that must be new",
 }
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("boto3")
 
 from litelog.errors import StoreError
 from replica_clients.s3 import S3Store, open_store
-from replica_clients.s3_settings import read_settings
+from replica_clients.s3.settings import read_settings
 from tests.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ pytest.importorskip("boto3")
 
 from litelog.errors import ConfigError
 from replica_clients.s3 import open_store
-from replica_clients.s3_settings import read_settings
+from replica_clients.s3.settings import read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,15 +13,15 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import StoreError
-from replica_clients.s3_settings import read_settings
-from replica_clients.s3_upload import S3Upload
-from replica_clients.upload_parts import PartBudget, Parts
+from replica_clients.s3.settings import read_settings
+from replica_clients.s3.upload import S3Upload
+from replica_clients.s3.upload_parts import PartBudget, Parts
 from tests.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from replica_clients.s3_connection import S3Connection
+    from replica_clients.s3.connection import S3Connection
 
 PART_BYTES = 1 << 20
 BUFFER_BYTES = PART_BYTES // 16

@@ -15,8 +15,8 @@ from crc32c import crc32c
 from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
-from replica_clients.s3_errors import S3Error
-from replica_clients.upload_parts import OF_PROCESS, Parts
+from replica_clients.s3.errors import S3Error
+from replica_clients.s3.upload_parts import OF_PROCESS, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import ObjectStore
-    from replica_clients.s3_connection import S3Connection
-    from replica_clients.s3_settings import S3Settings
-    from replica_clients.upload_parts import Part, PartBudget
+    from replica_clients.s3.connection import S3Connection
+    from replica_clients.s3.settings import S3Settings
+    from replica_clients.s3.upload_parts import Part, PartBudget
 
 SINGLE_BYTES = 64 << 20
 """Up to here one request is cheaper; above, a failure in one costs too much of what was sent already."""

@@ -10,7 +10,7 @@ from litelog.stores.byte_stream import ByteStream
 if TYPE_CHECKING:
     from typing import Any
 
-    from replica_clients.s3_errors import S3Failures
+    from replica_clients.s3.errors import S3Failures
 
 
 class S3Reader(ByteStream):

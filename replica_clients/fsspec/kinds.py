@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec.registry import get_filesystem_class
 
 from litelog.errors import ConfigError
-from replica_clients.fsspec_connections import protocols_of
+from replica_clients.fsspec.connections import protocols_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

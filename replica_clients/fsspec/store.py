@@ -26,12 +26,12 @@ from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError
 from litelog.stores.byte_stream import ByteStream
 from litelog.stores.object_store import ByteRange, ObjectInfo, require_key, require_prefix
 from litelog.stores.registry import redact, schemes
-from replica_clients.fsspec_buckets import bucket_in, is_missing, may_lack_a_bucket
-from replica_clients.fsspec_connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
-from replica_clients.fsspec_creation import TEMPORARY, Creation, choose_creation
-from replica_clients.fsspec_kinds import defaults_of, end_retries, find_kind
-from replica_clients.fsspec_options import TAKEN, plain, require_usable, secrets_in
-from replica_clients.quiet import silence_secrets
+from replica_clients.fsspec.buckets import bucket_in, is_missing, may_lack_a_bucket
+from replica_clients.fsspec.connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
+from replica_clients.fsspec.creation import TEMPORARY, Creation, choose_creation
+from replica_clients.fsspec.kinds import defaults_of, end_retries, find_kind
+from replica_clients.fsspec.options import TAKEN, plain, require_usable, secrets_in
+from replica_clients.log_levels import silence_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

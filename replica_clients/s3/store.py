@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import StoreError
 from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
-from replica_clients.s3_connection import S3Connection
-from replica_clients.s3_errors import NO_BATCHES, NotS3Error, S3Error
-from replica_clients.s3_reader import S3Reader
-from replica_clients.s3_settings import S3Settings, read_settings
-from replica_clients.s3_upload import PART_BYTES, SINGLE_BYTES, S3Upload
+from replica_clients.s3.connection import S3Connection
+from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
+from replica_clients.s3.reader import S3Reader
+from replica_clients.s3.settings import S3Settings, read_settings
+from replica_clients.s3.upload import PART_BYTES, SINGLE_BYTES, S3Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -22,11 +22,11 @@ from botocore.config import Config
 
 from litelog.errors import ConfigError
 from litelog.events import fields
-from replica_clients.quiet import silence_secrets
-from replica_clients.s3_errors import NotS3Error, S3Failures
+from replica_clients.log_levels import silence_secrets
+from replica_clients.s3.errors import NotS3Error, S3Failures
 
 if TYPE_CHECKING:
-    from replica_clients.s3_settings import S3Settings
+    from replica_clients.s3.settings import S3Settings
 
 EXPRESS_SUFFIX = "--x-s3"
 """How the names of S3's directory buckets end, which take no MD5."""

@@ -21,7 +21,7 @@ from litelog.errors import ExistsError, NotFoundError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from replica_clients.s3_settings import S3Settings
+    from replica_clients.s3.settings import S3Settings
 
 MAX_SAID_CHARACTERS = 200
 """Of what a store says: a proxy's error page may be long. Its error code comes behind."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from replica_clients.s3_clients import SharedClient
-from replica_clients.s3_errors import STALE_CREDENTIALS, S3Failures, error_code
+from replica_clients.s3.clients import SharedClient
+from replica_clients.s3.errors import STALE_CREDENTIALS, S3Failures, error_code
 
 if TYPE_CHECKING:
-    from replica_clients.s3_settings import S3Settings
+    from replica_clients.s3.settings import S3Settings
 
 
 class S3Connection:

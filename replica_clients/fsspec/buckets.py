@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from replica_clients.fsspec_connections import protocols_of
+from replica_clients.fsspec.connections import protocols_of
 
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "abfss"})
 _NOBODY_KNOWS = (PermissionError, ValueError)

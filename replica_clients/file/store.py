@@ -25,8 +25,8 @@ from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, 
 from litelog.stores.registry import redact
 from litelog.system.files import begin_write_back
 from litelog.system.regular_files import NotRegularError, open_regular
-from replica_clients.durable_folders import DurableFolders
-from replica_clients.file_reader import FileReader
+from replica_clients.file.folders import DurableFolders
+from replica_clients.file.reader import FileReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import Root
-    from replica_clients.durable_folders import RootIdentity
+    from replica_clients.file.folders import RootIdentity
 
 TEMPORARY = ".litelog-"
 """What the names of temporary files start with, and no part of a key may."""

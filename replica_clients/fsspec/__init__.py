@@ -1,0 +1,5 @@
+"""Every file system that fsspec knows."""
+
+from replica_clients.fsspec.store import FsspecStore, open_store
+
+__all__ = ["FsspecStore", "open_store"]
