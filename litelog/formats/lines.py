@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from litelog.errors import CorruptCommitError
-from litelog.formats import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
 from litelog.formats.columns import Columns
-from litelog.formats.commit_walk import is_zero
-from litelog.formats.pattern_format import PatternFormat
+from litelog.formats.litelog.commit_walk import is_zero
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
+from litelog.formats.pattern import PatternFormat
 
 if TYPE_CHECKING:
     import numpy.typing as npt

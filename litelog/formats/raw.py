@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from litelog.formats import MAX_COMMIT_BYTES, Commit, Expectation, Scan, Tail
 from litelog.formats.columns import Columns
-from litelog.formats.pattern_format import PatternFormat
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Expectation, Scan, Tail
+from litelog.formats.pattern import PatternFormat
 
 
 class RawFormat(PatternFormat):

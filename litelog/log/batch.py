@@ -10,7 +10,7 @@ import numpy as np
 
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.formats.columns import Columns
-from litelog.formats.encoding import MAX_RECORDS, MAX_TIMESTAMP, commit_bytes, encode_columns, encode_commit
+from litelog.formats.litelog.encoding import MAX_RECORDS, MAX_TIMESTAMP, commit_bytes, encode_columns, encode_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 from litelog.formats.columns import Columns
-from litelog.formats.commit_columns import Bodies
-from litelog.formats.commit_walk import walk
 from litelog.formats.litelog import LitelogFormat
+from litelog.formats.litelog.commit_columns import Bodies
+from litelog.formats.litelog.commit_walk import walk
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 from uuid import UUID, uuid4
 
 from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
-from litelog.formats.encoding import MAX_EPOCH
 from litelog.formats.litelog import LitelogFormat
+from litelog.formats.litelog.encoding import MAX_EPOCH
 from litelog.log.batch import Batch, batch_of, encode_batch
 from litelog.log.disk import Disk, LocalDisk
 from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending

@@ -15,9 +15,9 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError
 from litelog.formats import Expectation
 from litelog.formats.columns import Record
-from litelog.formats.commit_batch import CommitGatherer, Commits
-from litelog.formats.encoding import HEADER
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from litelog.formats.litelog.commit_batch import CommitGatherer, Commits
+from litelog.formats.litelog.encoding import HEADER
 from tests.sampling import examples
 
 if TYPE_CHECKING:

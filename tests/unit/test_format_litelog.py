@@ -24,7 +24,7 @@ from litelog.formats.litelog import (
     encode_commit,
     segment_name,
 )
-from litelog.formats.segment_header import MAGIC
+from litelog.formats.litelog.segment_header import MAGIC
 from tests.sampling import examples
 
 FORMAT: LogFormat = LitelogFormat()

@@ -31,7 +31,7 @@ from litelog.errors import (
     StaleEpochError,
     WrongFormatError,
 )
-from litelog.formats.encoding import MAX_RECORDS
+from litelog.formats.litelog.encoding import MAX_RECORDS
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments

@@ -26,8 +26,8 @@ from litelog.errors import (
     SequenceGapError,
     TruncatedError,
 )
-from litelog.formats.encoding import encode_commit
 from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog.encoding import encode_commit
 from litelog.formats.raw import RawFormat
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment

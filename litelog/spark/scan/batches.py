@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from litelog.errors import ConfigError
-from litelog.formats.commit_batch import CommitGatherer
+from litelog.formats.litelog.commit_batch import CommitGatherer
 from litelog.objects.position import epoch_of
 from litelog.spark.scan.schema import arrow_schema
 

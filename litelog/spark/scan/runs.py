@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from litelog.formats.commit_batch import Commits
+    from litelog.formats.litelog.commit_batch import Commits
     from litelog.spark.options import Range
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats import Expectation
-from litelog.formats.commit_walk import find_commit
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat
+from litelog.formats.litelog.commit_walk import find_commit
 from litelog.spark.scan.runs import Malformed, Run
 
 if TYPE_CHECKING:

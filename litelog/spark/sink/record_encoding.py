@@ -8,7 +8,7 @@ import numpy as np
 
 from litelog.errors import ConfigError
 from litelog.formats import MAX_COMMIT_BYTES
-from litelog.formats.encoding import MAX_RECORDS, encode_columns
+from litelog.formats.litelog.encoding import MAX_RECORDS, encode_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from uuid import UUID
 from litelog.codec.checksum import crc32c
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
-from litelog.formats.encoding import CHECKSUM_BYTES
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name
+from litelog.formats.litelog.encoding import CHECKSUM_BYTES
 from litelog.objects.position import generation
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry

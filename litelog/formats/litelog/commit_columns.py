@@ -9,7 +9,7 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
-from litelog.formats.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
+from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 
 if TYPE_CHECKING:
     import numpy.typing as npt

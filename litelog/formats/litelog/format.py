@@ -6,26 +6,16 @@ import re
 from typing import TYPE_CHECKING
 
 from litelog.errors import SequenceGapError, WrongFormatError
-from litelog.formats import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.columns import Columns
-from litelog.formats.commit_batch import Commits
-from litelog.formats.commit_columns import Bodies
-from litelog.formats.commit_walk import Walk, walk
-from litelog.formats.encoding import MAX_SEQUENCE, commit_bytes, encode_columns, encode_commit
-from litelog.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
+from litelog.formats.litelog.commit_batch import Commits
+from litelog.formats.litelog.commit_columns import Bodies
+from litelog.formats.litelog.commit_walk import Walk, walk
+from litelog.formats.litelog.encoding import MAX_SEQUENCE
+from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
+from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-__all__ = [
-    "SEGMENT_HEADER_BYTES",
-    "LitelogFormat",
-    "SegmentHeader",
-    "commit_bytes",
-    "encode_columns",
-    "encode_commit",
-    "segment_name",
-]
 
 _NAME = re.compile(r"([0-9]{20})\.log")
 

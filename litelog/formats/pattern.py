@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from litelog.formats import FinishedTail
 from litelog.formats.file_names import natural_order, refuse_rotation
+from litelog.formats.log_format import FinishedTail
 
 if TYPE_CHECKING:
     from uuid import UUID

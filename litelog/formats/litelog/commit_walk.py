@@ -8,8 +8,7 @@ import numpy as np
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, SequenceGapError
-from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, Tail
-from litelog.formats.encoding import (
+from litelog.formats.litelog.encoding import (
     BLOCK_BYTES,
     CHECKSUM_BYTES,
     FIXED_BYTES,
@@ -20,6 +19,7 @@ from litelog.formats.encoding import (
     MIN_COMMIT_BYTES,
     PREFIX_BYTES,
 )
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 
 RESIDUE = 0x48674BC7
 """CRC-32C of any bytes with their own CRC-32C (little-endian) behind them."""

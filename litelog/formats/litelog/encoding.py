@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from litelog.codec.checksum import crc32c
-from litelog.formats import MAX_COMMIT_BYTES
+from litelog.formats.log_format import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, WrongFormatError
-from litelog.formats import Damage, Expectation, Tail
-from litelog.formats.commit_walk import Walk, find_commit, is_zero
+from litelog.formats.litelog.commit_walk import Walk, find_commit, is_zero
+from litelog.formats.log_format import Damage, Expectation, Tail
 
 MAGIC = b"litelog\n"
 VERSION = 1

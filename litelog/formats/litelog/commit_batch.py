@@ -15,8 +15,8 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.arrow_batch import MAX_ARROW_BYTES
-from litelog.formats.commit_columns import Bodies
-from litelog.formats.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
+from litelog.formats.litelog.commit_columns import Bodies
+from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
