@@ -62,7 +62,7 @@ def run_drill(
     that are restored, and of all of them."""
     from litelog.restore.choice import choose
     from litelog.restore.execution import restore
-    from litelog.restore.plan import Target
+    from litelog.restore.history_plan import Target
     from litelog.verify.local_check import check_log, compare_logs
 
     started = time.monotonic()

@@ -20,11 +20,11 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.objects.claim import open_claimed_format
-from litelog.restore.agreement import Verdict, agreed_place
-from litelog.restore.donors import Donors, readable_claims, same_log
-from litelog.restore.history import History, Place
-from litelog.restore.let_go import explain
-from litelog.restore.plan import find_generation, plan_history
+from litelog.reading.pruned import explain
+from litelog.restore.history_plan import find_generation, plan_history
+from litelog.restore.repair.agreement import Verdict, agreed_place
+from litelog.restore.repair.donors import Donors, readable_claims, same_log
+from litelog.restore.repair.generation_bytes import History, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

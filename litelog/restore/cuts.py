@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.generation_base import Base
-    from litelog.restore.lookup import Lookup
     from litelog.restore.planned import Target
+    from litelog.restore.repair.object_lookup import Lookup
     from litelog.stores.replica_client import WalSegmentInfo
 
 _LATEST = (1 << 64) - 1

@@ -25,9 +25,9 @@ from litelog.objects.layout import wal_key
 from litelog.reading.checked_read import read_checked
 from litelog.reading.succession import find_begun, find_shift, may_be_late
 from litelog.reading.wal_search import read_header
-from litelog.restore.history import History
+from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.repair.generation_bytes import History
 from litelog.system.clock import SystemClock
 from litelog.system.files import sync_folder
 from litelog.system.regular_files import open_regular
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
-    from litelog.restore.history import Chunk
     from litelog.restore.planned import RestorePlan
+    from litelog.restore.repair.generation_bytes import Chunk
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

@@ -21,10 +21,10 @@ from litelog.reading.generation_base import Base, read_snapshot
 from litelog.reading.pieces import Pieces, list_pieces, missing_piece, missing_snapshot
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.restore.cuts import Cutter
-from litelog.restore.lookup import Lookup, ReplicaLookup
 from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, Target, TooEarlyError, spell_time
 from litelog.restore.rebuilding import rebuild
-from litelog.restore.stand_in import StandInLookup
+from litelog.restore.repair.header_reconstruction import StandInLookup
+from litelog.restore.repair.object_lookup import Lookup, ReplicaLookup
 from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
     from litelog.restore.cuts import Cut
-    from litelog.restore.donors import Donors
+    from litelog.restore.repair.donors import Donors
     from litelog.stores.replica_client import ReplicaClient
 
 UNKNOWN_SIZE = 0

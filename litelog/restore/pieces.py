@@ -23,7 +23,7 @@ from litelog.reading.checked_read import read_checked
 from litelog.reading.wal_chain import check_run, expectation, link_behind_sealed, next_link
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import read_header
-from litelog.restore.mending import UNKNOWN, Mended, Mender, Work
+from litelog.restore.repair.repair import UNKNOWN, Mended, Mender, Work
 from litelog.restore.run import RunsWriter
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
-    from litelog.restore.donors import Donors
     from litelog.restore.kept import KeptSegments
     from litelog.restore.planned import RestorePlan
+    from litelog.restore.repair.donors import Donors
     from litelog.restore.run import Part
     from litelog.restore.segment_files import SegmentFiles
     from litelog.stores.replica_client import ReplicaClient

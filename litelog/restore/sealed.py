@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat, Scan
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.restore.journal import Journal
-    from litelog.restore.mending import Mended
     from litelog.restore.planned import SealedPiece
-    from litelog.restore.sealed_mending import SealedMender
+    from litelog.restore.repair.repair import Mended
+    from litelog.restore.repair.sealed_mending import SealedMender
     from litelog.restore.segment_files import SegmentFiles
     from litelog.stores.replica_client import ReplicaClient
 

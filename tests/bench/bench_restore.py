@@ -33,8 +33,8 @@ from litelog.objects.claim import Claim, Relation
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.reading.generation_base import Base
-from litelog.restore.lookup import ReplicaLookup
-from litelog.restore.plan import Target, plan_restore
+from litelog.restore.history_plan import Target, plan_restore
+from litelog.restore.repair.object_lookup import ReplicaLookup
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 

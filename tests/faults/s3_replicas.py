@@ -16,7 +16,7 @@ from litelog.log.writer import LogWriter
 from litelog.replicator.task import OVER, Phase, ReplicaTask
 from litelog.replicator.wiring import BEGINNING
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.s3 import open_store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from replica_clients.s3 import open_store

@@ -12,7 +12,7 @@ from litelog.errors import CorruptObjectError, LitelogError, NotFoundError, Prun
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.settings import Settings, SnapshotPolicy
 from litelog.stores.object_store import ObjectReplicaClient

@@ -13,7 +13,7 @@ import pytest
 from litelog.errors import OutputExistsError
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
@@ -45,7 +45,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from replica_clients.file import FileStore
 
 def follow(client, output, plan, end):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.journal import JOURNAL_NAME
-from litelog.restore.plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
@@ -32,7 +32,7 @@ SCRIPT = """
 import sys
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from replica_clients.file import FileStore
 from litelog.formats.litelog import LitelogFormat
 from litelog.errors import LitelogError

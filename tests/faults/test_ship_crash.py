@@ -13,7 +13,7 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.registry import open_client, open_format
 from replica_clients.file import FileStore
 from tests.faults.figures import report

@@ -15,7 +15,7 @@ from litelog.log.replicated import read_replicated
 from litelog.reading.generation_choice import find_extent, read_claims
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.settings import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify

@@ -23,7 +23,7 @@ from litelog.objects import layout, wal_segment
 from litelog.objects.claim import Relation
 from litelog.objects.position import Position, generation
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.replica_state import StateError
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.trial import UnfitStoreError

@@ -11,7 +11,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.objects.layout import Fencing
 from litelog.objects.position import generation
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.first_contact import FirstContact
 from litelog.shipping.ownership import Owner
 from litelog.shipping.pair import Source, Workers

@@ -16,7 +16,7 @@ from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_latest
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
 from litelog.stores.object_store import ObjectReplicaClient

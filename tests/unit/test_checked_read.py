@@ -16,7 +16,7 @@ from litelog.objects.wal_segment import decode_checked, decode_header
 from litelog.reading.checked_read import READS, read_checked
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 

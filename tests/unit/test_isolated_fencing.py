@@ -14,7 +14,7 @@ from litelog.objects.layout import CLAIMS, Fencing, claim_key, parse_claim
 from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.fencing import NotCreateOnlyError, SucceededError
 from litelog.shipping.put_checks import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient

@@ -11,7 +11,7 @@ import pytest
 from litelog.objects.layout import CLAIMS, Fencing, parse_sealed, parse_snapshot, parse_wal, snapshot_key
 from litelog.objects.position import generation
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.pruning_session import PruningSession
 from litelog.shipping.put_checks import LOOK_SECONDS

@@ -18,7 +18,7 @@ from litelog.errors import LitelogError
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_generation, plan_history
+from litelog.restore.history_plan import Target, find_generation, plan_history
 from litelog.stores.registry import open_format
 from litelog.verify.execution import verify
 from litelog_cli.listing import describe_generations

@@ -29,8 +29,8 @@ from litelog.formats.raw import RawFormat
 from litelog.objects import claim as claims
 from litelog.objects.layout import parse_wal, wal_key
 from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
-from litelog.restore.plan import Target, find_plan
 from tests.sampling import examples, sampled
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, prefix
 

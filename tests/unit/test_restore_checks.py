@@ -11,7 +11,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, LitelogError
 from litelog.formats.lines import LinesFormat
 from litelog.objects.layout import sealed_key, wal_key
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from litelog.objects.claim import Relation
 from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.following import LOOK_SECONDS, CopyFollower
+from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
-from litelog.restore.plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.system.clock import SystemClock
 from tests.manual_clock import ManualClock

@@ -16,7 +16,7 @@ from litelog.objects.position import Position, generation
 from litelog.reading.generation_choice import Extent, find_latest, latest
 from litelog.reading.pieces import missing_piece
 from litelog.reading.wal_search import first_reaching
-from litelog.restore.plan import Target, find_plan, plan_generation
+from litelog.restore.history_plan import Target, find_plan, plan_generation
 from litelog.stores.replica_client import WalSegmentInfo
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log
 

@@ -12,7 +12,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, No
 from litelog.objects.claim import spark_owner
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from tests.sampling import sampled
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
 

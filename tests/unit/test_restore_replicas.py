@@ -18,10 +18,10 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, parse_wal, snapshot_key, wal_key
+from litelog.reading.pruned import LetGoError
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
-from litelog.restore.let_go import LetGoError
-from litelog.restore.plan import Target
+from litelog.restore.history_plan import Target
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.sampling import examples

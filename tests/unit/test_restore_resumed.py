@@ -12,8 +12,8 @@ from litelog.errors import CorruptionError
 from litelog.formats.lines import LinesFormat
 from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES
-from litelog.restore.plan import Target, find_plan
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log
 
 if TYPE_CHECKING:

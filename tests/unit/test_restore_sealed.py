@@ -36,9 +36,9 @@ from litelog.objects.snapshot import Snapshot
 from litelog.reading.generation_base import Base
 from litelog.restore.choice import DivergedReplicasError, choose
 from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan, plan_restore
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.output import OutputError
-from litelog.restore.plan import Target, find_plan, plan_restore
 from litelog.restore.planned import TooEarlyError
 from tests.sampling import examples, sampled, times
 from tests.unit.random_replicas import SHAPES, draw_replica

@@ -19,7 +19,7 @@ from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, n
 from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.pair import Source
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot

@@ -18,7 +18,7 @@ from litelog.reading.replica_reader import ReplicaReader
 from litelog.reading.succession import find_begun, find_shift, find_successor
 from litelog.restore.execution import restore
 from litelog.restore.following import CopyFollower
-from litelog.restore.plan import Target, find_plan
+from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from tests.stores import CountingStore

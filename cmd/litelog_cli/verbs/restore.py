@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.restore.choice import Choice
     from litelog.restore.execution import RestoreResult
-    from litelog.restore.mending import Mended
     from litelog.restore.planned import RestorePlan, Target
+    from litelog.restore.repair.repair import Mended
     from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import Replica
 
@@ -159,7 +159,7 @@ def _restore(
     from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.restore.choice import choose
     from litelog.restore.execution import restore as restore_log
-    from litelog.restore.plan import find_plan
+    from litelog.restore.history_plan import find_plan
 
     keep_freed_memory()
     with ExitStack() as stack:

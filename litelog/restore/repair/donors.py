@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, LitelogError, NotFoundError
 from litelog.events import fields
 from litelog.reading.lineage import read_claim
-from litelog.restore.agreement import Verdict, agreed_place
-from litelog.restore.history import History, Place
+from litelog.restore.repair.agreement import Verdict, agreed_place
+from litelog.restore.repair.generation_bytes import History, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.restore.history import Chunk
+    from litelog.restore.repair.generation_bytes import Chunk
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from litelog.formats import Expectation, FinishedTail
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
 from litelog.reading.wal_chain import check_run, expectation, next_link
-from litelog.restore.donors import NoDonorError
-from litelog.restore.stand_in import stand_in
+from litelog.restore.repair.donors import NoDonorError
+from litelog.restore.repair.header_reconstruction import stand_in
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
-    from litelog.restore.donors import Donors
-    from litelog.restore.history import Chunk
     from litelog.restore.planned import PlannedFile, RestorePlan
+    from litelog.restore.repair.donors import Donors
+    from litelog.restore.repair.generation_bytes import Chunk
     from litelog.restore.run import Part, RunsWriter
     from litelog.restore.segment_files import SegmentFiles
 

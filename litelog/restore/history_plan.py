@@ -12,15 +12,15 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
 from litelog.reading.generation_choice import find_claim, find_latest
 from litelog.reading.lineage import read_claim_of
+from litelog.reading.pruned import looks_taken
 from litelog.reading.wal_search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
-from litelog.restore.let_go import looks_taken
 from litelog.restore.planned import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.restore.donors import Donors
+    from litelog.restore.repair.donors import Donors
     from litelog.stores.replica_client import ReplicaClient
 
 __all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_generation", "plan_history", "plan_restore"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptObjectError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
-from litelog.restore.donors import NoDonorError
-from litelog.restore.mending import Mended
+from litelog.restore.repair.donors import NoDonorError
+from litelog.restore.repair.repair import Mended
 from litelog.restore.run import Part
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
     from litelog.objects.sealed_segment import SealedFooter
-    from litelog.restore.history import Chunk
     from litelog.restore.planned import SealedPiece
-    from litelog.restore.substitutes import Substitutes
+    from litelog.restore.repair.generation_bytes import Chunk
+    from litelog.restore.repair.substitutes import Substitutes
 
 
 class SealedMender:

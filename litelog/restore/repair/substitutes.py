@@ -14,15 +14,15 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
 from litelog.reading.checked_read import read_checked
-from litelog.restore.donors import NoDonorError
-from litelog.restore.history import Chunk
+from litelog.restore.repair.donors import NoDonorError
+from litelog.restore.repair.generation_bytes import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
-    from litelog.restore.donors import Donors
+    from litelog.restore.repair.donors import Donors
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)

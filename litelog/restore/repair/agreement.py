@@ -15,7 +15,7 @@ from litelog.errors import CorruptionError
 if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.history import History, HistoryFile, Place
+    from litelog.restore.repair.generation_bytes import History, HistoryFile, Place
 
 MOST_ENDS = 8
 """How many objects at the end of a history are tried while damage keeps them from being compared."""

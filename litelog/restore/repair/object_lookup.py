@@ -16,8 +16,8 @@ from litelog.reading.checked_read import read_checked
 from litelog.reading.sealed_stream import open_sealed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.reading.wal_search import HeaderReader
-from litelog.restore.donors import NoDonorError
-from litelog.restore.substitutes import Substitutes
+from litelog.restore.repair.donors import NoDonorError
+from litelog.restore.repair.substitutes import Substitutes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.donors import Donors
+    from litelog.restore.repair.donors import Donors
     from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8

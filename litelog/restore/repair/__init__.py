@@ -1,0 +1,1 @@
+"""What a restore does where a replica is damaged: other replicas' bytes."""
