@@ -58,6 +58,6 @@ def telling_lines(path: str) -> Iterator[None]:
 
 def choose_state_dir(given: str | None, config: Config | None) -> str:
     """Where the daemon keeps its state: as ``--state-dir`` says, else as configured."""
-    from litelog.log.replicated import default_state_dir
+    from litelog.log.replica_registry import default_state_dir
 
     return given or (config.state_dir if config is not None else None) or default_state_dir()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.objects.layout import Fencing
+from litelog_cli.arguments import is_replica
 from litelog_cli.config_file import read_config
-from litelog_cli.places import is_replica
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

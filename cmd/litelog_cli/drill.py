@@ -60,7 +60,7 @@ def run_drill(
     """Restore the latest generation below ``temp_dir``; compare it with the log in ``source``, or have its format check
     it. The folder is removed, whatever happens. What a restore raises is in the result. ``show`` is told of the bytes
     that are restored, and of all of them."""
-    from litelog.restore.choice import choose
+    from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore
     from litelog.restore.history_plan import Target
     from litelog.verify.local_check import check_log, compare_logs

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.replicator.status import ReplicaStatus
-    from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
 
 PATIENCE_SECONDS = 1.0
 """How long a reader that does not read holds up the end, once the process is told to end."""

@@ -10,9 +10,9 @@ import click
 
 from litelog.errors import NothingToRestoreError
 from litelog.objects.position import Generation, generation
+from litelog_cli.arguments import is_replica, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
-from litelog_cli.places import is_replica, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def _may_be_log(url: str, place: str) -> bool:
 
 def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:
     """The claim of that generation, or of the latest one."""
-    from litelog.reading.generation_choice import find_claim, find_latest
+    from litelog.reading.latest import find_claim, find_latest
 
     return find_latest(client) if name is None else find_claim(client, name)
 

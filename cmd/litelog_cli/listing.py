@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.objects.position import epoch_of, generation
 from litelog.reading.beginning import never_began
-from litelog.reading.generation_base import read_base
-from litelog.reading.generation_choice import read_claims
-from litelog.reading.wal_search import read_header
+from litelog.reading.contents import read_base
+from litelog.reading.latest import read_claims
+from litelog.reading.search import read_header
 from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ _AMAZON = ".amazonaws.com"
 def require_readable(state_dir: str, log: str | None = None) -> None:
     """StateError where what daemons keep there, of all logs or of ``log``, cannot be looked at: it would seem that
     nothing is kept. Where there is nothing, nothing is raised."""
-    from litelog.log.replicated import log_state_folder
-    from litelog.shipping.replica_state import StateError
+    from litelog.log.replica_registry import log_state_folder
+    from litelog.shipping.state import StateError
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
@@ -36,10 +36,10 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
     ``url``: as the replica is called here; ``place``: its client's. A daemon that called it otherwise is found by the
     place. Of several that wrote there, the one that came furthest. StateError.
     """
-    from litelog.log.replicated import ReplicaSet, log_state_folder
+    from litelog.log.replica_registry import ReplicaSet, log_state_folder
     from litelog.objects.position import Position
     from litelog.replicator.wiring import state_folder_of
-    from litelog.shipping.replica_state import read_state
+    from litelog.shipping.state import read_state
     from litelog.verify.execution import Acknowledged
 
     require_readable(state_dir, log)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.pieces import Pieces
-    from litelog.reading.wal_search import HeaderReader
+    from litelog.reading.search import HeaderReader
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 PARALLELISM = 8
@@ -73,7 +73,7 @@ def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFac
 
 
 def _above(client: ReplicaClient, pieces: Pieces) -> Iterator[SegmentFacts]:
-    from litelog.reading.wal_search import HeaderReader
+    from litelog.reading.search import HeaderReader
 
     start = pieces.base.start
     headers = HeaderReader(client, PARALLELISM)

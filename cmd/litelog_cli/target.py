@@ -14,12 +14,12 @@ from litelog_cli.start import Kind, parse_start
 
 if TYPE_CHECKING:
     from litelog.objects.position import Generation
-    from litelog.restore.planned import Target
+    from litelog.restore.plan import Target
 
 
 def make_target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:
     """The target that a command's options name. click.BadParameter for a value that is none."""
-    from litelog.restore.planned import Target
+    from litelog.restore.plan import Target
 
     return Target(
         generation=name,

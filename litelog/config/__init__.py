@@ -1,8 +1,8 @@
 """The daemon's configuration: what is replicated where, from YAML or made in Python."""
 
+from litelog.config.entries import LogConfig, ReplicaConfig
 from litelog.config.folders import FolderConfig
 from litelog.config.loading import load_config, make_config
-from litelog.config.logs import LogConfig, ReplicaConfig
 from litelog.config.models import Config
 
 __all__ = ["Config", "FolderConfig", "LogConfig", "ReplicaConfig", "load_config", "make_config"]

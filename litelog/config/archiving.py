@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 
 from litelog.config.fields import read_seconds
-from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.settings import SnapshotPolicy
 
 MIN_SNAPSHOT_INTERVAL = 1.0

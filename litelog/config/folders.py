@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
-from litelog.config.logs import EntryConfig, LogConfig, ReplicaConfig, check_segment_pattern
+from litelog.config.entries import EntryConfig, LogConfig, ReplicaConfig, check_segment_pattern
 from litelog.config.values import Switch, Text, at_least_one
 from litelog.objects.layout import CLAIMS, GENERATIONS
 

@@ -18,10 +18,10 @@ from pydantic import (
 )
 
 from litelog.config.archiving import SnapshotInterval, SnapshotMode, WalRetention  # noqa: TC001
+from litelog.config.entries import DEFAULTS, LogConfig, ReplicaConfig
 from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab
 from litelog.config.folders import FolderConfig
 from litelog.config.limits import RetentionConfig, TruncateConfig
-from litelog.config.logs import DEFAULTS, LogConfig, ReplicaConfig
 from litelog.config.serving import MAX_LAG, Addr, HeartbeatInterval, HeartbeatUrl, HostName, MaxLag, TokenFile
 from litelog.config.values import (
     SCRUB_RATE,

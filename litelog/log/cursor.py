@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.log.piece import MAX_READ_BYTES, PIECE_BYTES, Piece, read_piece
-from litelog.log.place import LEAST_CHECKED_BYTES
+from litelog.log.source_position import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
-    from litelog.log.numbering import Numbering
+    from litelog.log.sequence_base import Numbering
     from litelog.log.source import OpenSegment, SegmentNames
 
 

@@ -19,8 +19,8 @@ from litelog.errors import (
     SequenceGapError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.log.place import CHECKED_BYTES, Place, Run, digest, make_run
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentNames
+from litelog.log.source_position import CHECKED_BYTES, Place, Run, digest, make_run
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan

@@ -13,10 +13,10 @@ from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LogCursor
-from litelog.log.numbering import Numbering
 from litelog.log.piece import LARGE_PIECE_BYTES, PIECE_BYTES
-from litelog.log.replicated import default_state_dir, log_state_folder
+from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
+from litelog.log.sequence_base import Numbering
 from litelog.log.source import SegmentNames
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import Commit, LogFormat
-    from litelog.log.numbering import Numbering
     from litelog.log.piece import Piece
+    from litelog.log.sequence_base import Numbering
     from litelog.log.source import OpenSegment, SegmentNames
     from litelog.log.sparse_index import IndexEntry
 

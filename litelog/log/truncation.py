@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
-from litelog.log.numbering import Numbering, describe_beginning, tombstone_folder
+from litelog.log.sequence_base import Numbering, describe_beginning, tombstone_folder
 from litelog.log.source import INDEX_SUFFIXES, SegmentNames
 from litelog.log.tombstone import read_tombstone, write_tombstone
 from litelog.system.files import OPEN_FOLDER
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.log.disk import Disk
-    from litelog.log.replicated import ReplicatedSegment
+    from litelog.log.replica_registry import ReplicatedSegment
     from litelog.system.clock import Clock
 
 KEPT = 2

@@ -17,8 +17,8 @@ from litelog.log.batch import Batch, batch_of, encode_batch
 from litelog.log.disk import Disk, LocalDisk
 from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending
 from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
-from litelog.log.replicated import ReplicaSet, default_state_dir, log_state_folder
-from litelog.log.tail import LogTail
+from litelog.log.replica_registry import ReplicaSet, default_state_dir, log_state_folder
+from litelog.log.segment_writer import LogTail
 from litelog.log.truncation import Truncated, Truncation
 from litelog.system.clock import Clock, SystemClock
 from litelog.system.private_files import open_lock

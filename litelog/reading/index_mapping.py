@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError
 from litelog.objects.position import Position, generation
-from litelog.reading.generation_base import read_base
-from litelog.reading.wal_search import read_header
+from litelog.reading.contents import read_base
+from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.generation_base import Listing
+    from litelog.reading.contents import Listing
     from litelog.stores.replica_client import ReplicaClient
 
 

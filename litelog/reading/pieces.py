@@ -9,14 +9,14 @@ from litelog.errors import CorruptionError, LitelogError, ReplicaGapError
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
 from litelog.reading.beginning import never_began
-from litelog.reading.generation_base import LISTINGS, Base, list_generation, read_base
-from litelog.reading.wal_search import read_header
+from litelog.reading.contents import LISTINGS, Base, list_generation, read_base
+from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.reading.generation_base import Listing
+    from litelog.reading.contents import Listing
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 

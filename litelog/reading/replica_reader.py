@@ -21,15 +21,15 @@ from litelog.formats.columns import Columns
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position, generation
-from litelog.reading.generation_choice import find_claim, find_latest, open_latest
+from litelog.reading.latest import find_claim, find_latest, open_latest
 from litelog.reading.pieces import list_pieces
 from litelog.reading.prefetch import AHEAD_JOBS
 from litelog.reading.sealed_history import read_history
-from litelog.reading.sealed_stream import SealedStart
+from litelog.reading.sealed_reader import SealedStart
+from litelog.reading.search import read_header
 from litelog.reading.start_search import StartFilter, Wanted, find_start
-from litelog.reading.succession import find_begun, find_shift, find_successor, find_terminal
+from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
-from litelog.reading.wal_search import read_header
 from litelog.stores.registry import open_format
 from litelog.system.clock import SystemClock
 

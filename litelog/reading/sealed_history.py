@@ -9,7 +9,7 @@ from litelog.errors import CorruptionError, NotFoundError, PrunedError, ReplicaG
 from litelog.events import fields
 from litelog.objects.position import Position
 from litelog.reading.pieces import list_pieces
-from litelog.reading.sealed_stream import BrokenEntryError, SealedStart, read_sealed
+from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.unsealed import read_unsealed
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generation_base import Base
-    from litelog.reading.sealed_stream import SealedBatch
+    from litelog.reading.contents import Base
+    from litelog.reading.sealed_reader import SealedBatch
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from litelog.errors import PrunedError, TruncatedError
-from litelog.reading.sealed_stream import SealedStart
-from litelog.reading.wal_search import HeaderReader, first_reaching, first_shipped, first_stamped
+from litelog.reading.sealed_reader import SealedStart
+from litelog.reading.search import HeaderReader, first_reaching, first_shipped, first_stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

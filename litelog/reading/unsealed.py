@@ -12,8 +12,8 @@ from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
-from litelog.reading.checked_read import read_checked
-from litelog.reading.sealed_stream import SealedBatch
+from litelog.reading.fetch import read_checked
+from litelog.reading.sealed_reader import SealedBatch
 from litelog.reading.wal_chain import check_run
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from litelog.replicator.main import Replicator
+    from litelog.replicator.replicator import Replicator
 
 __all__ = ["Replicator"]
 
@@ -13,7 +13,7 @@ __all__ = ["Replicator"]
 def __getattr__(name: str) -> object:
     """Import the daemon when it is asked for: most verbs need only to find logs, or to open one."""
     if name == "Replicator":
-        from litelog.replicator.main import Replicator  # noqa: PLC0415
+        from litelog.replicator.replicator import Replicator  # noqa: PLC0415
 
         return Replicator
     raise AttributeError(name)

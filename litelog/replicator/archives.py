@@ -11,9 +11,9 @@ from litelog.replicator.task import OVER, Phase, ReplicaTask
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from litelog.replicator.course import Course
+    from litelog.replicator.run_state import Course
     from litelog.replicator.snapshot_requests import Request
-    from litelog.shipping.archive import Archive
+    from litelog.shipping.archiver import Archive
     from litelog.system.inotify import Watcher
 
 STOP_SECONDS = 1.0

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from litelog.events import fields
 from litelog.replicator.task import OVER
-from litelog.shipping.listener import Scrubbed
+from litelog.shipping.events import Scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.replicator.task import ReplicaTask
     from litelog.replicator.thread_pools import DestinationThreads
-    from litelog.shipping.listener import Listener
+    from litelog.shipping.events import Listener
     from litelog.verify.anomaly import Anomaly
-    from litelog.verify.scrubbing import Scrub, Verified
+    from litelog.verify.scrub import Scrub, Verified
 
 _logger = logging.getLogger(__name__)
 

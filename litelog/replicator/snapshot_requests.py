@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import JsonLimits
-from litelog.shipping.replica_state import StateError
+from litelog.shipping.state import StateError
 from litelog.system.private_files import make_private, make_private_root, read_json, write_private
 
 if TYPE_CHECKING:

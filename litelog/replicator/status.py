@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.replicator.task import ReplicaTask
+    from litelog.shipping.counters import Tallies
     from litelog.shipping.lag import LagMeter
-    from litelog.shipping.tallies import Tallies
     from litelog.system.clock import Clock
 
 

@@ -17,17 +17,17 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.objects.layout import Fencing
-from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, asked_delay, needs_help, next_delay
+from litelog.shipping.backoff import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, asked_delay, needs_help, next_delay
 from litelog.stores.trial import UnfitStoreError
 
 if TYPE_CHECKING:
     from random import Random
 
+    from litelog.shipping.counters import Tallies
     from litelog.shipping.lag import LagMeter
     from litelog.shipping.replica import Replica
-    from litelog.shipping.tallies import Tallies
-    from litelog.shipping.truncating import LogTruncator
-    from litelog.verify.scrubbing import Scrub
+    from litelog.shipping.source_truncation import LogTruncator
+    from litelog.verify.scrub import Scrub
 
 WATCHED_INTERVALS = 4
 """How many of a log's poll intervals pass between two looks at it where events tell of it as well: so a hundred idle

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from litelog.replicator.schedule import Schedule
 
 if TYPE_CHECKING:
-    from litelog.replicator.course import Course
+    from litelog.replicator.run_state import Course
     from litelog.replicator.task import ReplicaTask
-    from litelog.shipping.truncating import LogTruncator
+    from litelog.shipping.source_truncation import LogTruncator
 
 
 class Truncations:

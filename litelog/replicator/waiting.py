@@ -10,9 +10,9 @@ from litelog.replicator.task import OVER, Phase
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.replicator.course import Course
+    from litelog.replicator.run_state import Course
+    from litelog.replicator.scheduler import Turns
     from litelog.replicator.task import ReplicaTask
-    from litelog.replicator.turns import Turns
 
 
 def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
-from litelog.log.numbering import Numbering
-from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.replica_registry import ReplicaSet, log_state_folder
+from litelog.log.sequence_base import Numbering
 from litelog.log.source import SegmentNames
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
-from litelog.shipping.fencing import ReplicaUnavailableError
-from litelog.shipping.first_contact import FirstContact
+from litelog.shipping.backlog import FirstContact
+from litelog.shipping.claiming import ReplicaUnavailableError
+from litelog.shipping.context import Source, Workers
+from litelog.shipping.counters import Tallies
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
-from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
-from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings
+from litelog.shipping.source_truncation import LogTruncator
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, check_replica
+from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
-from litelog.shipping.tallies import Tallies
-from litelog.shipping.truncating import LogTruncator
 from litelog.stores.checking_store import LookingStore
 from litelog.stores.metered_store import MeteredStore
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
@@ -36,7 +36,7 @@ from litelog.stores.registry import local_folder, open_format, open_store, redac
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from litelog.stores.trial import StoreTrials, try_store
 from litelog.verify.execution import Acknowledged
-from litelog.verify.scrubbing import Found, Scrub, ScrubSettings
+from litelog.verify.scrub import Found, Scrub, ScrubSettings
 
 if TYPE_CHECKING:
     import threading
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.config.models import Location
     from litelog.formats import LogFormat
-    from litelog.log.place import Place
+    from litelog.log.source_position import Place
     from litelog.replicator.thread_pools import DestinationThreads
-    from litelog.shipping.listener import Listener
+    from litelog.shipping.events import Listener
     from litelog.stores.metered_store import RequestMeter
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient

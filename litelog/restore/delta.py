@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.restore.output import OutputFolder
-    from litelog.restore.planned import RestorePlan, SealedPiece
+    from litelog.restore.plan import RestorePlan, SealedPiece
 
 _CHUNK_BYTES = 1 << 20
 _LOCK = ".lock"

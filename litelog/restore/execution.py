@@ -17,13 +17,13 @@ from litelog.reading.wal_chain import Link
 from litelog.restore.delta import keep_whole, locked_copy
 from litelog.restore.kept import KeptSegments
 from litelog.restore.output import OutputError, OutputFolder
-from litelog.restore.pieces import PieceWriter, StoppedError
 from litelog.restore.repair.repair import UNKNOWN, Mended
 from litelog.restore.repair.sealed_mending import SealedMender
 from litelog.restore.repair.substitutes import Substitutes
 from litelog.restore.schedule import Schedule
-from litelog.restore.sealed import SealedReader
+from litelog.restore.sealed_restore import SealedReader
 from litelog.restore.segment_files import SegmentFiles
+from litelog.restore.wal_restore import PieceWriter, StoppedError
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
-    from litelog.restore.pieces import Piece
-    from litelog.restore.planned import RestorePlan
+    from litelog.restore.commit_writer import Part
+    from litelog.restore.plan import RestorePlan
     from litelog.restore.repair.donors import Donors
-    from litelog.restore.run import Part
+    from litelog.restore.wal_restore import Piece
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

@@ -17,14 +17,14 @@ from litelog.errors import (
 )
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
-from litelog.reading.generation_base import Base, read_snapshot
+from litelog.reading.contents import Base, read_snapshot
 from litelog.reading.pieces import Pieces, list_pieces, missing_piece, missing_snapshot
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
-from litelog.restore.cuts import Cutter
-from litelog.restore.planned import PlannedFile, RestorePlan, SealedPiece, Target, TooEarlyError, spell_time
+from litelog.restore.plan import PlannedFile, RestorePlan, SealedPiece, Target, TooEarlyError, spell_time
 from litelog.restore.rebuilding import rebuild
 from litelog.restore.repair.header_reconstruction import StandInLookup
 from litelog.restore.repair.object_lookup import Lookup, ReplicaLookup
+from litelog.restore.target_search import Cutter
 from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.cuts import Cut
     from litelog.restore.repair.donors import Donors
+    from litelog.restore.target_search import Cut
     from litelog.stores.replica_client import ReplicaClient
 
 UNKNOWN_SIZE = 0

@@ -10,12 +10,12 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, N
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
-from litelog.reading.generation_choice import find_claim, find_latest
-from litelog.reading.lineage import read_claim_of
+from litelog.reading.generations import read_claim_of
+from litelog.reading.latest import find_claim, find_latest
 from litelog.reading.pruned import looks_taken
-from litelog.reading.wal_search import read_header
+from litelog.reading.search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
-from litelog.restore.planned import RestorePlan, Target, TooEarlyError
+from litelog.restore.plan import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat

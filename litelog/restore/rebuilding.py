@@ -11,8 +11,8 @@ from litelog.objects.position import Position, generation
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.checked_read import read_checked
-from litelog.reading.generation_base import Base
+from litelog.reading.contents import Base
+from litelog.reading.fetch import read_checked
 from litelog.reading.pieces import Pieces, missing_piece
 
 if TYPE_CHECKING:

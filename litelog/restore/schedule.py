@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.reading.prefetch import ahead
-from litelog.restore.pieces import Step
+from litelog.restore.wal_restore import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from litelog.reading.wal_chain import Link
-    from litelog.restore.pieces import Piece, PieceWriter
-    from litelog.restore.planned import RestorePlan
-    from litelog.restore.sealed import Broken, Opened, SealedReader
+    from litelog.restore.plan import RestorePlan
+    from litelog.restore.sealed_restore import Broken, Opened, SealedReader
+    from litelog.restore.wal_restore import Piece, PieceWriter
 
 QUEUED_PER_WORKER = 4
 """Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but bound how

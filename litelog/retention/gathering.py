@@ -9,9 +9,9 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
-from litelog.reading.checked_read import read_checked
-from litelog.reading.generation_choice import find_latest, read_claims
-from litelog.reading.wal_search import read_header
+from litelog.reading.fetch import read_checked
+from litelog.reading.latest import find_latest, read_claims
+from litelog.reading.search import read_header
 from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts, describe_snapshot
 
 if TYPE_CHECKING:

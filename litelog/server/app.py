@@ -13,15 +13,15 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import ConfigError
+from litelog.server.auth import BARE, Guard
 from litelog.server.barriers import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS, Barriers, TooManyWaitingError
-from litelog.server.guard import BARE, Guard
 from litelog.server.health import find_unhealthy, find_unready
+from litelog.server.make_report import make_report
 from litelog.server.metrics import make_registry
 from litelog.server.page.filter import choose, read_first
 from litelog.server.page.page import page_headers, read_histories, render_page
 from litelog.server.page.severity import judge
 from litelog.server.report import SyncReport, UnreachedReport, escape
-from litelog.server.reporting import make_report
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from litelog.server.board import Board, Snapshot
     from litelog.server.daemon import Daemon
+    from litelog.server.daemon_view import Board, Snapshot
     from litelog.server.heartbeat import Heartbeat
     from litelog.server.report import Reason, Report
     from litelog.server.token_file import TokenFile

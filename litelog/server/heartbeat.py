@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from litelog.events import fields
 from litelog.server.health import find_unready
+from litelog.server.make_report import spell_time
 from litelog.server.report import HeartbeatReport
-from litelog.server.reporting import spell_time
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
-    from litelog.server.board import Board
+    from litelog.server.daemon_view import Board
 
 TIMEOUT_SECONDS = 10.0
 """For the connection, and for each part of the answer."""

@@ -18,8 +18,8 @@ from litelog.objects.layout import Fencing
 from litelog.objects.position import Position
 from litelog.replicator.task import Phase
 from litelog.server.health import STOPPED, find_unhealthy, find_unready
+from litelog.server.make_report import installed_version
 from litelog.server.report import escape
-from litelog.server.reporting import installed_version
 from litelog.stores.metered_store import KINDS
 from litelog.system.histogram import BOUNDS, Durations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.board import Board, Snapshot
+    from litelog.server.daemon_view import Board, Snapshot
     from litelog.server.heartbeat import Heartbeat
-    from litelog.shipping.tallies import Tallies
+    from litelog.shipping.counters import Tallies
 
 PAIR = ("log", "replica")
 """The labels of a metric that is of one replica of one log."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from litelog.objects import wal_segment
 from litelog.objects.wal_segment import WalHeader
-from litelog.shipping.preparation import Prepared
+from litelog.shipping.wal_encoder import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.log.place import Place
+    from litelog.log.source_position import Place
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.shipping.finished_files import FinishedFiles
-    from litelog.shipping.first_contact import Contacted, FirstContact
+    from litelog.shipping.backlog import Contacted, FirstContact
+    from litelog.shipping.finished_segments import FinishedFiles
     from litelog.system.clock import Clock
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, NotFoundError
 from litelog.formats import FinishedTail
-from litelog.log.place import Place, make_run
+from litelog.log.source_position import Place, make_run
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
-from litelog.reading.checked_read import read_checked
-from litelog.reading.generation_base import list_generation, read_snapshot
+from litelog.reading.contents import list_generation, read_snapshot
+from litelog.reading.fetch import read_checked
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.finished_files import FinishedFiles, UnfitError, holds
+from litelog.shipping.finished_segments import FinishedFiles, UnfitError, holds
 from litelog.shipping.tally import add_to_tallies
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
-    from litelog.shipping.pair import Source
-    from litelog.shipping.replica_state import ReplicaState
+    from litelog.shipping.context import Source
+    from litelog.shipping.state import ReplicaState
     from litelog.shipping.tally import IndexTally
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
     from litelog.system.clock import Clock

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.formats import LogFormat
-    from litelog.log.place import Place
+    from litelog.log.source_position import Place
     from litelog.system.clock import Clock
 
 LOOK_SECONDS = 1.0

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.lineage import Tip
-    from litelog.shipping.pair import Source
+    from litelog.reading.generations import Tip
+    from litelog.shipping.context import Source
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

@@ -16,15 +16,15 @@ from litelog.objects import claim as claims
 from litelog.objects import wal_segment
 from litelog.objects.position import Position, generation
 from litelog.objects.wal_segment import WalHeader
-from litelog.reading.generation_choice import Extent
-from litelog.reading.lineage import Tip, find_tip, read_forward
-from litelog.shipping.replica_state import OwnEnd
+from litelog.reading.generations import Tip, find_tip, read_forward
+from litelog.reading.latest import Extent
+from litelog.shipping.state import OwnEnd
 
 if TYPE_CHECKING:
-    from litelog.log.place import Place
+    from litelog.log.source_position import Place
     from litelog.objects.claim import Claim
-    from litelog.shipping.pair import Source
-    from litelog.shipping.replica_state import ReplicaState
+    from litelog.shipping.context import Source
+    from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

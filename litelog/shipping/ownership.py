@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
 from litelog.events import fields
-from litelog.log.place import Place
+from litelog.log.source_position import Place
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key
 from litelog.objects.position import generation, new_generation
-from litelog.reading.generation_base import LISTINGS
-from litelog.reading.generation_choice import find_latest
-from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_claim_of
+from litelog.reading.contents import LISTINGS
+from litelog.reading.generations import find_tip, newest_claims, read_claim, read_claim_of
+from litelog.reading.latest import find_latest
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
+from litelog.shipping.background_job import UnderWayError
 from litelog.shipping.catching_up import CatchingUp
-from litelog.shipping.fencing import (
+from litelog.shipping.claiming import (
     LostRaceError,
     SucceededError,
     close_below,
@@ -30,8 +31,8 @@ from litelog.shipping.fencing import (
     require_fencing,
     require_newest,
 )
-from litelog.shipping.finished_files import UnfitError
-from litelog.shipping.first_snapshot import (
+from litelog.shipping.finished_segments import UnfitError
+from litelog.shipping.initial_snapshot import (
     Opened,
     count_kept,
     find_hole,
@@ -43,9 +44,8 @@ from litelog.shipping.first_snapshot import (
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.own_end import extent_of, find_own_end, is_end_of, read_own_tip
 from litelog.shipping.proof import describe_lost, find_lost
-from litelog.shipping.replica_state import ReplicaState
 from litelog.shipping.sealer import TakenError
-from litelog.shipping.sealing_job import UnderWayError
+from litelog.shipping.state import ReplicaState
 from litelog.shipping.takeover import Takeover
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
     from litelog.log.identity import ShippedEnd
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generation_choice import Extent
-    from litelog.reading.lineage import Tip
-    from litelog.shipping.first_contact import FirstContact
-    from litelog.shipping.pair import Source
-    from litelog.shipping.replica_state import OwnEnd, StateFolder
+    from litelog.reading.generations import Tip
+    from litelog.reading.latest import Extent
+    from litelog.shipping.backlog import FirstContact
+    from litelog.shipping.context import Source
+    from litelog.shipping.state import OwnEnd, StateFolder
     from litelog.stores.object_store import Root, Rooted
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock

@@ -11,10 +11,10 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
 from litelog.objects.position import Position, generation
-from litelog.reading.checked_read import READS
-from litelog.reading.generation_base import LISTINGS, list_generation
-from litelog.reading.lineage import read_claim
-from litelog.shipping.fencing import SucceededError, require_claim
+from litelog.reading.contents import LISTINGS, list_generation
+from litelog.reading.fetch import READS
+from litelog.reading.generations import read_claim
+from litelog.shipping.claiming import SucceededError, require_claim
 from litelog.shipping.tally import IndexTally
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.shipping.replica_state import ReplicaState
+    from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 MAX_NAMED = 5

@@ -13,8 +13,8 @@ from litelog.retention.deletion import delete_planned
 from litelog.retention.gathering import Gathering
 from litelog.retention.plan import RetentionPlan, plan_retention
 from litelog.shipping.archive_state import read_state as read_archive
-from litelog.shipping.fencing import prove_ownership
-from litelog.shipping.replica_state import StateFolder, read_state
+from litelog.shipping.claiming import prove_ownership
+from litelog.shipping.state import StateFolder, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.retention.policy import RetentionPolicy
     from litelog.shipping.archive_state import ArchiveState
-    from litelog.shipping.replica_state import ReplicaState
+    from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

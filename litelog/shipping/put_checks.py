@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from litelog.errors import DivergedError, LitelogError
-from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.proof import describe_lost
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from litelog.errors import CorruptObjectError
     from litelog.objects.claim import Claim
     from litelog.shipping.ownership import Owner
-    from litelog.shipping.preparation import Prepared
     from litelog.shipping.state_keeper import StateKeeper
+    from litelog.shipping.wal_encoder import Prepared
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from litelog.errors import DivergedError, FencedError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.reading.checked_read import read_checked
+from litelog.reading.fetch import read_checked
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.finished_files import UnfitError, holds
+from litelog.shipping.finished_segments import UnfitError, holds
 
 if TYPE_CHECKING:
     from litelog.log.follower import Follower
-    from litelog.log.place import Place
+    from litelog.log.source_position import Place
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
-    from litelog.shipping.finished_files import FinishedFiles
-    from litelog.shipping.preparation import Prepared
+    from litelog.shipping.finished_segments import FinishedFiles
+    from litelog.shipping.wal_encoder import Prepared
     from litelog.stores.replica_client import ReplicaClient
 
 

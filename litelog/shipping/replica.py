@@ -18,33 +18,33 @@ from litelog.log.follower import FolderReplacedError, GapError
 from litelog.objects import claim as claims
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
-from litelog.shipping.archive import Archive
 from litelog.shipping.archive_state import read_state
-from litelog.shipping.listener import Snapped
-from litelog.shipping.pair import Pair
+from litelog.shipping.archiver import Archive
+from litelog.shipping.background_job import UnderWayError
+from litelog.shipping.context import Pair
+from litelog.shipping.events import Snapped
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.put_checks import LostObjectsError, LostSegmentError, PutChecks
-from litelog.shipping.sealing_job import UnderWayError
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import LostSnapshotError
+from litelog.shipping.source_truncation import ReplicatedNotes
 from litelog.shipping.standing_check import Expected, find_needed
 from litelog.shipping.state_keeper import StateKeeper
-from litelog.shipping.truncating import ReplicatedNotes
-from litelog.shipping.wal_writer import WalWriter
+from litelog.shipping.wal_shipper import WalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.log.place import Place
+    from litelog.log.source_position import Place
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.segment_feed import SegmentFeed
     from litelog.reading.segment_iterator import SegmentIterator
-    from litelog.shipping.listener import Listener
+    from litelog.shipping.context import Source, Workers
+    from litelog.shipping.events import Listener
     from litelog.shipping.ownership import Owner
-    from litelog.shipping.pair import Source, Workers
-    from litelog.shipping.replica_state import ReplicaState, StateFolder
+    from litelog.shipping.state import ReplicaState, StateFolder
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

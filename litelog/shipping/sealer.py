@@ -16,7 +16,7 @@ from litelog.objects.position import Generation, generation
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import SealedFooter, read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.checked_read import read_checked
+from litelog.reading.fetch import read_checked
 from litelog.shipping.marks import NO_MARKS
 from litelog.shipping.wal_bytes import WalBytes
 

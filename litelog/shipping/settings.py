@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.fencing import GRACE_SECONDS
+from litelog.shipping.claiming import GRACE_SECONDS
 
 
 class SnapshotPolicy(StrEnum):

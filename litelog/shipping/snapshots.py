@@ -12,7 +12,7 @@ from litelog.log.source import SegmentNames
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
-from litelog.reading.checked_read import read_checked
+from litelog.reading.fetch import read_checked
 from litelog.shipping.settings import SnapshotPolicy
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects import snapshot as snapshots
 from litelog.objects.position import generation
-from litelog.reading.checked_read import read_checked
-from litelog.shipping.fencing import require_claim
+from litelog.reading.fetch import read_checked
+from litelog.shipping.claiming import require_claim
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.tally import IndexTally
 from litelog.verify.anomaly import Anomalies, Kind, anomaly_of
 from litelog.verify.findings import Formats, VerifyStoppedError
+from litelog.verify.inventory import ordered, read_whole
 from litelog.verify.scope import Scope
-from litelog.verify.scrubbing import Found
+from litelog.verify.scrub import Found
 from litelog.verify.sealed_read import SealedReader
-from litelog.verify.survey import ordered, read_whole
-from litelog.verify.wal_read import WalReader
+from litelog.verify.wal import WalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.shipping.replica_state import ReplicaState
+    from litelog.shipping.state import ReplicaState
     from litelog.stores.object_store import ObjectInfo, ObjectStore
     from litelog.stores.replica_client import ReplicaClient
     from litelog.verify.anomaly import Anomaly

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from litelog.shipping.archive_state import write_state
 
 if TYPE_CHECKING:
-    from litelog.shipping.archive import Archive
     from litelog.shipping.archive_state import ArchiveState
-    from litelog.shipping.replica_state import ReplicaState, StateFolder
+    from litelog.shipping.archiver import Archive
+    from litelog.shipping.state import ReplicaState, StateFolder
     from litelog.system.clock import Clock
 
 SAVE_SECONDS = 1.0

@@ -10,9 +10,9 @@ from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Generation, Position
-from litelog.reading.checked_read import read_checked
+from litelog.reading.fetch import read_checked
+from litelog.reading.search import read_header
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.reading.wal_search import read_header
 from litelog.shipping.archive_state import Opening, finished_by
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from litelog.errors import ConfigError
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.inputs import find_places
-from litelog.spark.scan.planned import PlannedPartition
 from litelog.spark.scan.planning import has_timestamps, plan
 from litelog.spark.scan.schema import log_columns, type_of
+from litelog.spark.scan.spark_partition import PlannedPartition
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:

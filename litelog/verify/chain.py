@@ -13,7 +13,7 @@ from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.reading.beginning import never_began
 from litelog.verify.anomaly import Kind
-from litelog.verify.survey import wal_between
+from litelog.verify.inventory import wal_between
 from litelog.verify.wal_checks import State, WalChecks
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.wal_segment import WalHeader
+    from litelog.verify.wal import WalRead
     from litelog.verify.wal_checks import Subject, Tools
-    from litelog.verify.wal_read import WalRead
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from litelog.errors import NotFoundError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of, generation
-from litelog.reading.checked_read import READS
+from litelog.reading.fetch import READS
 from litelog.verify.anomaly import Kind
-from litelog.verify.survey import read_whole
+from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, SourceError
 from litelog.formats import Expectation, FinishedTail
-from litelog.verify.against import READ_BYTES, LocalLog
+from litelog.verify.local_compare import READ_BYTES, LocalLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.verify.against import Comparison
     from litelog.verify.anomaly import Anomaly
     from litelog.verify.chain import Extent
     from litelog.verify.findings import Findings
+    from litelog.verify.inventory import Held
+    from litelog.verify.local_compare import Comparison
     from litelog.verify.scope import Scope
     from litelog.verify.snapshots import Base
-    from litelog.verify.survey import Held
 
 
 @dataclass(frozen=True, slots=True)

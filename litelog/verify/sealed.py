@@ -8,8 +8,8 @@ from litelog.errors import StoreError
 from litelog.objects.layout import parse_sealed, sealed_key
 from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.verify.anomaly import Kind
+from litelog.verify.inventory import sealed_of
 from litelog.verify.sealed_read import SealedRead
-from litelog.verify.survey import sealed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot import Snapshot
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Findings
+    from litelog.verify.inventory import Held
     from litelog.verify.pool import OrderedPool
     from litelog.verify.sealed_read import SealedReader
     from litelog.verify.snapshots import SnapshotReader
-    from litelog.verify.survey import Held
 
 _FIELDS = tuple(name for name in SnapshotEntry.__slots__ if name != "index")
 

@@ -14,7 +14,7 @@ from litelog.objects.layout import sealed_key
 from litelog.objects.sealed_decoding import check_run, decode_frames
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.checked_read import READS, read_checked
+from litelog.reading.fetch import READS, read_checked
 from litelog.stores.object_store import ByteRange
 from litelog.verify.anomaly import Anomaly, anomaly_of
 

@@ -11,9 +11,9 @@ from litelog.errors import CorruptObjectError, NotFoundError, StoreError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
-from litelog.reading.checked_read import READS, read_checked
+from litelog.reading.fetch import READS, read_checked
 from litelog.verify.anomaly import Kind, anomaly_of
-from litelog.verify.survey import Held, read_whole, snapshots_of
+from litelog.verify.inventory import Held, read_whole, snapshots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

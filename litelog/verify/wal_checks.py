@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.verify.findings import Findings, Formats
     from litelog.verify.sealed_read import SealedReader
     from litelog.verify.snapshots import Base
-    from litelog.verify.wal_read import WalRead, WalReader
+    from litelog.verify.wal import WalRead, WalReader
 
 
 @dataclass(slots=True)

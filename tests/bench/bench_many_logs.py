@@ -56,7 +56,7 @@ from pathlib import Path
 from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.config import load_config
 from litelog.replicator import Replicator
-from litelog.server.serving import Service, ServiceSettings
+from litelog.server.service import Service, ServiceSettings
 import slow_store
 
 said = os.open(Path(sys.argv[1]).parent / "shipped", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -32,7 +32,7 @@ from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.reading.generation_base import Base
+from litelog.reading.contents import Base
 from litelog.restore.history_plan import Target, plan_restore
 from litelog.restore.repair.object_lookup import ReplicaLookup
 from litelog.stores.object_store import ObjectReplicaClient

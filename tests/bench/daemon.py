@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
 
 WAIT_SECONDS = 120.0
 """How long a daemon may take to ship something before a benchmark gives up."""

@@ -19,7 +19,7 @@ import pytest
 
 from litelog.errors import ExitCode, StoreError
 from litelog.events import fields, is_worth_saying
-from litelog.shipping.back_off import BackOff
+from litelog.shipping.backoff import BackOff
 
 if TYPE_CHECKING:
     from conftest import Command

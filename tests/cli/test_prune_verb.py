@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.replicator.wiring import state_folder_of
-from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.shipping.state import StateFolder
 from replica_clients.file import FileStore
 from tests.manual_clock import ManualClock
 from tests.unit.daemon_builder import Daemon

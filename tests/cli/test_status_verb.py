@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from litelog.errors import ExitCode
-from litelog.log.replicated import log_state_folder
+from litelog.log.replica_registry import log_state_folder
 
 if TYPE_CHECKING:
     from conftest import Command

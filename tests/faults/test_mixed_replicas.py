@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.replicator.status import ReplicaStatus
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
     from tests.faults.s3_replicas import Bench
 
 OUTAGE_SECONDS = 3600

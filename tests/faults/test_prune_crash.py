@@ -13,11 +13,11 @@ import pytest
 
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
-from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.tombstone import read_tombstone
 from litelog.log.writer import LogWriter
 from litelog.objects.position import generation
-from litelog.reading.generation_choice import find_latest
+from litelog.reading.latest import find_latest
 from litelog.reading.pieces import list_pieces
 from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.settings import Settings, SnapshotPolicy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.following import CopyFollower
+from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.settings import Settings, SnapshotPolicy

@@ -12,7 +12,7 @@ import pytest
 
 from litelog.errors import OutputExistsError
 from litelog.restore.execution import restore
-from litelog.restore.following import CopyFollower
+from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
@@ -44,7 +44,7 @@ from litelog.errors import LitelogError
 from litelog.formats.litelog import LitelogFormat
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.restore.execution import restore
-from litelog.restore.following import CopyFollower
+from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from replica_clients.file import FileStore
 

@@ -16,7 +16,7 @@ from litelog.objects.layout import claim_key, wal_key
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.replicator import Replicator
 from litelog.replicator.task import Phase, lasting_phase
-from litelog.shipping.fencing import LostRaceError, NotCreateOnlyError
+from litelog.shipping.claiming import LostRaceError, NotCreateOnlyError
 from tests.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
 from tests.faults.figures import report
 from tests.faults.s3_replicas import HASTY, LONG, Bench

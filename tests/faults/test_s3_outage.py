@@ -18,8 +18,8 @@ pytest.importorskip("moto.server")
 from litelog.errors import StoreError
 from litelog.replicator.task import MAX_DELAY_SECONDS, Phase
 from litelog.replicator.wiring import BEGINNING
-from litelog.shipping.fencing import GRACE_SECONDS
-from litelog.shipping.pair import Workers
+from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.shipping.context import Workers
 from tests.fault_proxy import Fault
 from tests.faults.figures import report
 from tests.faults.s3_replicas import Bench, s3_bench

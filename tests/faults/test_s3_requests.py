@@ -27,7 +27,7 @@ from tests.waiting import WAIT_SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
     from tests.faults.s3_replicas import Bench
 
 INTERVAL_SECONDS = 0.3

@@ -43,12 +43,12 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from litelog.system.clock import SystemClock
-from litelog.shipping.first_contact import FirstContact
+from litelog.shipping.backlog import FirstContact
 from litelog.shipping.ownership import Owner
-from litelog.shipping.pair import Source, Workers
+from litelog.shipping.context import Source, Workers
 from litelog.stores.registry import open_client, open_format
 from litelog.shipping.replica import Replica
-from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.state import StateFolder
 from litelog.shipping.settings import Settings
 
 class Teller:

@@ -11,8 +11,8 @@ import pytest
 
 from litelog.errors import DivergedError, FencedError, NothingToRestoreError, StoreError
 from litelog.formats.litelog import LitelogFormat
-from litelog.log.replicated import read_replicated
-from litelog.reading.generation_choice import find_extent, read_claims
+from litelog.log.replica_registry import read_replicated
+from litelog.reading.latest import find_extent, read_claims
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan

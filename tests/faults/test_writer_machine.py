@@ -27,7 +27,7 @@ from tests.unit.log_builder import LogBuilder, make_log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
 
 History = dict[str, bytes]
 """Every commit that a log ever held on one line of its life, by file."""

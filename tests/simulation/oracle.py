@@ -24,7 +24,7 @@ from litelog.objects.claim import Relation
 from litelog.objects.position import Position, generation
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.replica_state import StateError
+from litelog.shipping.state import StateError
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.trial import UnfitStoreError
 from litelog.verify.execution import verify
@@ -34,7 +34,7 @@ from tests.simulation.truth import Truth, end_of_commits, find_flaw, read_log
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.anomaly import Anomaly
     from tests.simulation.scheduler import Process

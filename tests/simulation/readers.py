@@ -10,7 +10,7 @@ from litelog.errors import LitelogError, NothingToRestoreError, PrunedError, Sto
 from litelog.formats.litelog import LitelogFormat
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
-from litelog.restore.following import CopyFollower
+from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.simulation.records import record

@@ -33,10 +33,10 @@ IMPORTED = (
     "litelog.replicator.wiring",
     "litelog.replicator",
     "litelog.restore.execution",
-    "litelog.restore.following",
+    "litelog.restore.follow",
     "litelog.reading.replica_reader",
     "litelog.verify.execution",
-    "litelog.verify.scrubbing",
+    "litelog.verify.scrub",
     "litelog.log.writer",
 )
 
@@ -73,7 +73,7 @@ class Substitution:
                 self._exchange(name, attribute, stand_ins)
         futures.threading = stand_ins[threading]  # type: ignore[assignment]
         sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]
-        sys.modules["litelog.shipping.replica_state"].read_boot_id = boot  # type: ignore[attr-defined]
+        sys.modules["litelog.shipping.state"].read_boot_id = boot  # type: ignore[attr-defined]
 
     def _exchange(self, name: str, attribute: str, stand_ins: dict[object, object]) -> None:
         module = sys.modules[name]

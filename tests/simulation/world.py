@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.config import Config
+from litelog.config.entries import LogConfig, ReplicaConfig
 from litelog.config.limits import RetentionConfig, TruncateConfig
-from litelog.config.logs import LogConfig, ReplicaConfig
 from litelog.errors import FencedError, LitelogError
 from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
     from litelog.stores.object_store import ObjectStore
     from tests.simulation.substitution import Substitution
 

@@ -12,13 +12,13 @@ from litelog.objects.layout import Fencing
 from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.first_contact import FirstContact
+from litelog.shipping.backlog import FirstContact
+from litelog.shipping.context import Source, Workers
 from litelog.shipping.ownership import Owner
-from litelog.shipping.pair import Source, Workers
 from litelog.shipping.replica import Replica
-from litelog.shipping.replica_state import StateFolder
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
+from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
 from litelog.stores.checking_store import LookingStore
 from litelog.stores.object_store import ObjectReplicaClient, PartsAndPages, Rooted
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
-    from litelog.shipping.listener import Sealed, Shipped, Snapped
+    from litelog.shipping.events import Sealed, Shipped, Snapped
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.trial import StoreTrials
     from tests.unit.log_builder import LogBuilder

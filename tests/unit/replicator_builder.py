@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.replicator import Replicator
-    from litelog.shipping.listener import Sealed, Shipped, Snapped
+    from litelog.shipping.events import Sealed, Shipped, Snapped
     from litelog.stores.object_store import ObjectStore
     from tests.unit.log_builder import LogBuilder
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.replicator import Replicator
-from litelog.server.serving import Service, ServiceSettings
+from litelog.server.service import Service, ServiceSettings
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from litelog.errors import CorruptionError, FencedError, SourceMissingError, StoreError
 from litelog.objects.layout import parse_sealed, parse_wal
 from litelog.objects.position import generation
-from litelog.reading.generation_choice import find_latest
+from litelog.reading.latest import find_latest
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan

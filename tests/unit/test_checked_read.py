@@ -13,7 +13,7 @@ from litelog.errors import CorruptObjectError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import decode_checked, decode_header
-from litelog.reading.checked_read import READS, read_checked
+from litelog.reading.fetch import READS, read_checked
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ConfigError
-from litelog.log.replicated import default_state_dir
+from litelog.log.replica_registry import default_state_dir
 from litelog_cli.config_file import DEFAULT_CONFIG, choose_state_dir, config_path, read_config
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from litelog.formats.litelog import segment_name
 from litelog.formats.raw import RawFormat
 from litelog.log.follower import Follower, GapError
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
-from litelog.log.place import Place
 from litelog.log.source import OpenSegment, SegmentNames
+from litelog.log.source_position import Place
 from tests.manual_clock import ManualClock
 from tests.sampling import examples
 from tests.unit.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.formats import LogFormat
-    from litelog.log.place import Run
+    from litelog.log.source_position import Run
 
 LIMIT = 1 << 20
 FORMATS = ("litelog", "lines", "raw")

@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError, UnknownSchemeError
 from litelog.objects.layout import Fencing
-from litelog.shipping.fencing import NotCreateOnlyError
+from litelog.shipping.claiming import NotCreateOnlyError
 from litelog.stores.object_store import ByteRange
 from litelog.stores.registry import open_store as open_by_url
 from replica_clients.conformance.checks import listed, read

@@ -8,8 +8,8 @@ import pytest
 
 from litelog.errors import CorruptObjectError, ExitCode
 from litelog.objects.layout import claim_key
-from litelog.reading.generation_choice import find_latest
-from litelog.reading.succession import find_shift
+from litelog.reading.latest import find_latest
+from litelog.reading.successors import find_shift
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.stores import CountingStore
 from tests.unit.replica_builder import ReplicaBuilder, client_of, make_log

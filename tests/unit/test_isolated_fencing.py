@@ -12,10 +12,10 @@ import pytest
 from litelog.errors import FencedError, ForeignClaimError, ReplicaGapError
 from litelog.objects.layout import CLAIMS, Fencing, claim_key, parse_claim
 from litelog.objects.position import generation
-from litelog.reading.generation_choice import find_claim, find_latest
+from litelog.reading.latest import find_claim, find_latest
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.fencing import NotCreateOnlyError, SucceededError
+from litelog.shipping.claiming import NotCreateOnlyError, SucceededError
 from litelog.shipping.put_checks import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.log.place import Place
+from litelog.log.source_position import Place
 from litelog.shipping.lag import IDLE_LOOK_SECONDS, MAX_MARKS, SAMPLES, Lag, LagHistory, LagMeter, SourceEnd
 from tests.manual_clock import ManualClock
 from tests.unit.log_builder import LogBuilder, make_log

@@ -8,8 +8,8 @@ import pytest
 
 from litelog.errors import CorruptObjectError, NotFoundError
 from litelog.objects.position import ClaimName
-from litelog.reading.lineage import find_tip, newest_claims, read_claim, read_forward
-from litelog.shipping.fencing import close_below
+from litelog.reading.generations import find_tip, newest_claims, read_claim, read_forward
+from litelog.shipping.claiming import close_below
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica

@@ -15,8 +15,8 @@ from litelog.config import make_config
 from litelog.errors import CorruptObjectError, FencedError, NotFoundError, ReplicaGapError, StoreError
 from litelog.objects.layout import parse_snapshot, parse_wal, wal_key
 from litelog.replicator import Replicator
-from litelog.replicator.main import PAUSE_SECONDS, TURN_SECONDS
-from litelog.shipping.fencing import ReplicaUnavailableError
+from litelog.replicator.replicator import PAUSE_SECONDS, TURN_SECONDS
+from litelog.shipping.claiming import ReplicaUnavailableError
 from litelog.shipping.settings import Settings
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore

@@ -16,7 +16,7 @@ import pytest
 from litelog.codec.checksum import crc32c
 from litelog.errors import ForeignClaimError, LitelogError
 from litelog.log import tombstone
-from litelog.log.replicated import (
+from litelog.log.replica_registry import (
     ReplicaSet,
     ReplicatedSegment,
     read_generation,
@@ -25,10 +25,10 @@ from litelog.log.replicated import (
 )
 from litelog.replicator.snapshot_requests import Answer, Request, Requests
 from litelog.shipping import archive_state
-from litelog.shipping.replica_state import StateError, StateFolder, read_state
+from litelog.shipping.state import StateError, StateFolder, read_state
 from litelog.system.private_files import make_private, make_private_root, open_lock, write_private
-from litelog.verify import scrubbing
-from litelog.verify.scrubbing import Scrub, ScrubSettings
+from litelog.verify import scrub as scrubbing
+from litelog.verify.scrub import Scrub, ScrubSettings
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.unit.daemon_builder import Daemon

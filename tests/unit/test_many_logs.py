@@ -13,7 +13,7 @@ import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
 from litelog.errors import ConfigError, FencedError, NotReplicatedError
-from litelog.log.replicated import log_state_folder
+from litelog.log.replica_registry import log_state_folder
 from litelog.replicator import Replicator
 from litelog.replicator.task import Phase
 from litelog.replicator.thread_pools import SYNCING_THREADS

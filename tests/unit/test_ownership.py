@@ -24,17 +24,17 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.log.place import Place
+from litelog.log.source_position import Place
 from litelog.objects import claim as claims
-from litelog.shipping.fencing import (
+from litelog.shipping.claiming import (
     LostRaceError,
     NotCreateOnlyError,
     ReplicaUnavailableError,
     SucceededError,
     require_newest,
 )
-from litelog.shipping.pair import Source
-from litelog.shipping.replica_state import ReplicaState, StateError, StateFolder
+from litelog.shipping.context import Source
+from litelog.shipping.state import ReplicaState, StateError, StateFolder
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica

@@ -14,7 +14,7 @@ from litelog.log.writer import LogWriter
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.replicator import Replicator
-from litelog.shipping.pair import Source, Workers
+from litelog.shipping.context import Source, Workers
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_client, open_format
 from replica_clients.memory import MemoryStore

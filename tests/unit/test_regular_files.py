@@ -18,13 +18,13 @@ from litelog.config import load_config
 from litelog.errors import ConfigError, LitelogError, SourceError
 from litelog.log.disk import LocalDisk
 from litelog.log.recovery import recover
-from litelog.log.replicated import read_replicated
+from litelog.log.replica_registry import read_replicated
 from litelog.log.sparse_index import IndexReader, IndexWriter
 from litelog.log.tombstone import read_tombstone, write_tombstone
 from litelog.log.writer import LogWriter
 from litelog.replicator.snapshot_requests import Requests
 from litelog.server.token_file import TokenFile
-from litelog.shipping.replica_state import StateError, StateFolder, read_state
+from litelog.shipping.state import StateError, StateFolder, read_state
 from litelog.system.regular_files import NotRegularError, TooLargeError, open_regular, read_regular
 from litelog.verify.local_check import check_log
 from litelog_cli.daemon_client import DaemonAnswerError, DaemonClient

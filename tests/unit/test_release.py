@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError, release
-from litelog.shipping.sealing_job import SealingJob
+from litelog.shipping.background_job import SealingJob
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.memory import MemoryStore
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMissingError, StoreError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.shipping.fencing import GRACE_SECONDS
-from litelog.shipping.pair import Workers
-from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.shipping.context import Workers
+from litelog.shipping.state import StateFolder
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica
 from tests.manual_clock import ManualClock

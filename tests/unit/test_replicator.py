@@ -23,8 +23,8 @@ from litelog.errors import (
 )
 from litelog.replicator.task import OVER, Phase, ReplicaTask, lasting_phase
 from litelog.replicator.wiring import state_folder_of
-from litelog.shipping.back_off import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
-from litelog.shipping.replica_state import StateFolder
+from litelog.shipping.backoff import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
+from litelog.shipping.state import StateFolder
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
 from replica_clients.file import FileStore
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.replicator import Replicator
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
     from litelog.stores.object_store import ObjectStore
 
 # --- shipping

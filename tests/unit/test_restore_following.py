@@ -11,7 +11,7 @@ from litelog.errors import CorruptionError, DivergedError, LockedError, NotFound
 from litelog.objects.claim import Relation
 from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
-from litelog.restore.following import LOOK_SECONDS, CopyFollower
+from litelog.restore.follow import LOOK_SECONDS, CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from litelog.stores.object_store import ObjectReplicaClient

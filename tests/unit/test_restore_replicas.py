@@ -19,7 +19,7 @@ from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, parse_wal, snapshot_key, wal_key
 from litelog.reading.pruned import LetGoError
-from litelog.restore.choice import DivergedReplicasError, choose
+from litelog.restore.choose_replica import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target
 from litelog.stores.object_store import ObjectReplicaClient

@@ -33,13 +33,13 @@ from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import parse_wal, sealed_key, snapshot_key
 from litelog.objects.snapshot import Snapshot
-from litelog.reading.generation_base import Base
-from litelog.restore.choice import DivergedReplicasError, choose
+from litelog.reading.contents import Base
+from litelog.restore.choose_replica import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan, plan_restore
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.output import OutputError
-from litelog.restore.planned import TooEarlyError
+from litelog.restore.plan import TooEarlyError
 from tests.sampling import examples, sampled, times
 from tests.unit.random_replicas import SHAPES, draw_replica
 from tests.unit.replica_builder import (

@@ -8,7 +8,7 @@ import pytest
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, SourceMissingError, StoreError
 from litelog.replicator.task import Phase, ReplicaTask
-from litelog.shipping.back_off import MAX_DELAY_SECONDS, describe_wait
+from litelog.shipping.backoff import MAX_DELAY_SECONDS, describe_wait
 
 
 def wait_after(error: LitelogError) -> float:

@@ -14,7 +14,7 @@ from litelog.config import make_config
 from litelog.errors import ConfigError, StoreError
 from litelog.replicator import Replicator
 from litelog.stores.throttled_store import REQUEST_BYTES, ThrottledStore
-from litelog.verify.scrubbing import FILE, FIRST_SHARE, Scrub, ScrubSettings
+from litelog.verify.scrub import FILE, FIRST_SHARE, Scrub, ScrubSettings
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.log_builder import make_log

@@ -17,10 +17,10 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from litelog.errors import ConfigError
-from litelog.server.address import Address, ListenError, listen
+from litelog.server.auth import MAX_BODY_BYTES
 from litelog.server.connection import MAX_CLIENTS, LimitedProtocol
-from litelog.server.guard import MAX_BODY_BYTES
-from litelog.server.serving import MAX_HEAD_BYTES, Service, ServiceSettings
+from litelog.server.listener import Address, ListenError, listen
+from litelog.server.service import MAX_HEAD_BYTES, Service, ServiceSettings
 from litelog.server.token_file import read_token
 from tests.unit.log_builder import make_log
 from tests.unit.server_builder import TOKEN, WAIT_SECONDS, Watched

@@ -20,8 +20,8 @@ from litelog.errors import ConfigError
 from litelog.replicator.barrier import Barrier
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.app import make_app
-from litelog.server.board import Board
 from litelog.server.daemon import Rules
+from litelog.server.daemon_view import Board
 from litelog.server.token_file import TokenFile
 from litelog.system.clock import SystemClock
 from tests.unit.server_builder import TOKEN
@@ -307,8 +307,8 @@ class Broken(Calm):
 def test_the_threads_that_feed_the_status_outlive_a_bug_and_report_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("litelog.server.board.RETRY_SECONDS", 0.001)
-    monkeypatch.setattr("litelog.server.board.MEASURE_SECONDS", 0.001)
+    monkeypatch.setattr("litelog.server.daemon_view.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("litelog.server.daemon_view.MEASURE_SECONDS", 0.001)
     daemon = Broken()
     board = Board(daemon, Rules(60.0), SystemClock())
     board.start()

@@ -13,7 +13,7 @@ import pytest
 
 from litelog.config import load_config
 from litelog.errors import ExitCode
-from litelog.log.replicated import default_state_dir
+from litelog.log.replica_registry import default_state_dir
 from litelog.units import parse_duration
 from litelog_cli.config_file import DEFAULT_CONFIG
 from tests.unit.command_lines import parse_command

@@ -15,7 +15,7 @@ from pyarrow import compute, dataset
 
 from litelog.errors import ConfigError, TruncatedError
 from litelog.spark.options import Range, parse_options
-from litelog.spark.query.conditions import expression_of, narrow, parse_conditions, require_bound
+from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.scan.planning import plan
 from tests.unit.log_builder import make_log as make_folder
 from tests.unit.replica_builder import ReplicaBuilder, make_log

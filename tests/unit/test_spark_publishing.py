@@ -11,9 +11,9 @@ pytest.importorskip("pyarrow")
 
 from litelog.errors import NothingToRestoreError
 from litelog.objects.claim import Relation, spark_owner
-from litelog.reading.generation_choice import find_latest
-from litelog.reading.lineage import newest_claims
-from litelog.shipping.fencing import close_below
+from litelog.reading.generations import newest_claims
+from litelog.reading.latest import find_latest
+from litelog.shipping.claiming import close_below
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import OvertakenError, WritePlan
 from litelog.spark.sink.publish import publish

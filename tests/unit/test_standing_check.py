@@ -11,7 +11,7 @@ from litelog.config import make_config
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal
 from litelog.replicator import Replicator
 from litelog.replicator.task import Phase
-from litelog.shipping.fencing import ReplicaUnavailableError
+from litelog.shipping.claiming import ReplicaUnavailableError
 from litelog.shipping.settings import Settings
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, ROUNDS, check_replica
 from litelog.stores.object_store import ObjectReplicaClient
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from litelog.stores.object_store import ByteRange, ObjectInfo
-    from litelog.verify.scrubbing import Found
+    from litelog.verify.scrub import Found
     from tests.unit.log_builder import LogBuilder
 
 

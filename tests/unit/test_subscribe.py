@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.listener import Shipped
+    from litelog.shipping.events import Shipped
 
 
 class Began:

@@ -16,11 +16,11 @@ import pytest
 from litelog.config import LogConfig, ReplicaConfig
 from litelog.errors import FencedError, ForeignClaimError, StoreError
 from litelog.objects.layout import Fencing
-from litelog.reading.generation_choice import find_latest
+from litelog.reading.latest import find_latest
 from litelog.replicator.thread_pools import DestinationThreads
 from litelog.replicator.wiring import Tools, open_log
-from litelog.shipping.fencing import LostRaceError, SucceededError
-from litelog.shipping.replica_state import StateError
+from litelog.shipping.claiming import LostRaceError, SucceededError
+from litelog.shipping.state import StateError
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.trial import StoreTrials
 from litelog.system.clock import SystemClock
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.listener import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 

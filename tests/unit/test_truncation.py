@@ -13,7 +13,7 @@ from litelog.errors import ClosedError, LockedError, SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
-from litelog.log.replicated import (
+from litelog.log.replica_registry import (
     ReplicaSet,
     ReplicatedSegment,
     log_state_folder,
@@ -27,9 +27,9 @@ from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, p
 from litelog.log.writer import LogWriter
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.shipping.pair import Source
+from litelog.shipping.context import Source
 from litelog.shipping.settings import Settings
-from litelog.shipping.truncating import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
+from litelog.shipping.source_truncation import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.unit.daemon_builder import Daemon

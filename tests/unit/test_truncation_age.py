@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import make_config
-from litelog.log.replicated import ReplicaSet, log_state_folder, read_replicated
+from litelog.log.replica_registry import ReplicaSet, log_state_folder, read_replicated
 from litelog.log.truncation import LocalSegment, TruncationPolicy, when_older
 from litelog.replicator import Replicator
-from litelog.replicator.course import Course
+from litelog.replicator.run_state import Course
 from litelog.replicator.task import ReplicaTask
 from litelog.replicator.truncations import Truncations
-from litelog.shipping.pair import Source
+from litelog.shipping.context import Source
 from litelog.shipping.settings import Settings
-from litelog.shipping.truncating import LogTruncator
+from litelog.shipping.source_truncation import LogTruncator
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica
 from tests.manual_clock import ManualClock

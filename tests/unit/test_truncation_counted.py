@@ -10,9 +10,9 @@ import pytest
 
 from litelog.errors import SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
-from litelog.log.numbering import Numbering
 from litelog.log.reader import LogReader
-from litelog.log.replicated import ReplicaSet, log_state_folder
+from litelog.log.replica_registry import ReplicaSet, log_state_folder
+from litelog.log.sequence_base import Numbering
 from litelog.log.source import SegmentNames
 from litelog.log.tombstone import read_tombstone
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
@@ -20,10 +20,10 @@ from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.pair import Source
+from litelog.shipping.context import Source
 from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
-from litelog.shipping.truncating import LogTruncator
+from litelog.shipping.source_truncation import LogTruncator
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.system.clock import SystemClock
 from replica_clients.memory import MemoryStore
@@ -346,10 +346,10 @@ def test_a_last_line_without_an_end_takes_no_number(tmp_path):
 
 
 def test_lines_are_counted_across_reads(tmp_path):
-    from litelog.log import numbering
+    from litelog.log import sequence_base
 
     place = Place(tmp_path, "lines")
-    long = b"x" * (numbering.READ_BYTES + 7) + b"\n"
+    long = b"x" * (sequence_base.READ_BYTES + 7) + b"\n"
     place.log.write(long + b"short\n" * 1000 + long + b"rest")
     names = SegmentNames(place.log.folder, place.log.format, SystemClock())
     counting = Numbering(place.log.folder, place.log.format, names, place.replicas.folder)

@@ -11,13 +11,13 @@ from litelog.errors import DivergedError, NothingToRestoreError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
 from litelog.objects.position import generation
-from litelog.reading.generation_choice import find_extent, find_latest, open_latest
-from litelog.reading.lineage import find_tip
+from litelog.reading.generations import find_tip
+from litelog.reading.latest import find_extent, find_latest, open_latest
 from litelog.reading.pieces import list_pieces
 from litelog.reading.replica_reader import ReplicaReader
-from litelog.reading.succession import find_begun, find_shift, find_successor
+from litelog.reading.successors import find_begun, find_shift, find_successor
 from litelog.restore.execution import restore
-from litelog.restore.following import CopyFollower
+from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify

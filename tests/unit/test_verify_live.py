@@ -18,7 +18,7 @@ from litelog.objects.layout import parse_sealed, parse_wal, sealed_key, snapshot
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import digest
 from litelog.verify.execution import Acknowledged
-from litelog.verify.scrubbing import Scrub, ScrubSettings
+from litelog.verify.scrub import Scrub, ScrubSettings
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from litelog_cli.arguments import PLACE
 from litelog_cli.output import print_json
-from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,10 +9,10 @@ import click
 
 from litelog.errors import ExitCode
 from litelog.objects.layout import Fencing
+from litelog_cli.arguments import PLACE
 from litelog_cli.configured import Replica, find_sources
 from litelog_cli.listed import print_heading
 from litelog_cli.output import echo, print_json, print_table
-from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
     from litelog.stores.probe import Step

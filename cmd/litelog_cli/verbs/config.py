@@ -53,7 +53,7 @@ def check(file: str | None, as_json: bool) -> int:
 
     No replica is asked for anything: litelog check URL does that.
     """
-    from litelog.server.serving import require_listenable
+    from litelog.server.service import require_listenable
 
     path = config_path(file)
     try:
@@ -107,7 +107,7 @@ def show(file: str | None, as_json: bool) -> int:
 def _filled(found: Config) -> Config:
     """With what the configuration leaves to the command."""
     from litelog.config.serving import DEFAULT_ADDR, OFF
-    from litelog.server.serving import NEEDED
+    from litelog.server.service import NEEDED
 
     installed = all(find_spec(name) is not None for name in NEEDED)
     left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR if installed else OFF}

@@ -7,10 +7,10 @@ import os
 import click
 
 from litelog.errors import ConfigError
+from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import echo, print_json
 from litelog_cli.owner_state import require_readable
-from litelog_cli.places import PLACE
 
 
 @click.command(
@@ -36,8 +36,8 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     A log that is truncated keeps what one of its replicas lacks, even if no configuration names that one any more.
     This is how it stops waiting. What the daemon knows to have shipped there is forgotten, too.
     """
-    from litelog.log.replicated import ReplicaSet, log_state_folder
-    from litelog.shipping.replica_state import StateFolder
+    from litelog.log.replica_registry import ReplicaSet, log_state_folder
+    from litelog.shipping.state import StateFolder
     from litelog.stores.registry import redact
 
     kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)

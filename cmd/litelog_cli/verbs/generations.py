@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.units import format_duration, format_size
+from litelog_cli.arguments import PLACE
 from litelog_cli.listed import config_option, each_replica, print_heading
 from litelog_cli.output import echo, format_number, format_time, print_json, print_table
-from litelog_cli.places import PLACE
 
 if TYPE_CHECKING:
     from litelog_cli.listing import GenerationFacts

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
+from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import echo, format_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
-from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import click
 from litelog.errors import FinalSyncError, InvalidConfigError, LitelogError
 from litelog.events import fields
 from litelog.objects.layout import Fencing
-from litelog_cli.child import FORWARDED, Child
+from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir, config_path, read_config, telling_lines
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
-from litelog_cli.places import PLACE
+from litelog_cli.process import FORWARDED, Child
 from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.reloading import Reloader
 from litelog_cli.service_manager import ServiceManager
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from litelog.config import Config
     from litelog.replicator import Replicator
-    from litelog.server.serving import Service
+    from litelog.server.service import Service
 
 DAEMON_COLLECTION_THRESHOLD = 2_000
 """Objects made between two collections of cycles, once the daemon runs."""
@@ -212,7 +212,7 @@ def _replicate(
 
 
 def _make_service(replicator: Replicator, config: Config) -> Service:
-    from litelog.server.serving import Service, ServiceSettings
+    from litelog.server.service import Service, ServiceSettings
 
     settings = ServiceSettings(
         max_lag=config.max_lag,

@@ -16,10 +16,10 @@ import click
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.stores.registry import open_stored_format
 from litelog.units import format_duration, format_size
+from litelog_cli.arguments import GENERATION, PLACE, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, print_json
-from litelog_cli.places import GENERATION, PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress, watching_progress
 from litelog_cli.signals import acting_on_signals
 from litelog_cli.target import make_target
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.position import Generation
-    from litelog.restore.choice import Choice
+    from litelog.restore.choose_replica import Choice
     from litelog.restore.execution import RestoreResult
-    from litelog.restore.planned import RestorePlan, Target
+    from litelog.restore.plan import RestorePlan, Target
     from litelog.restore.repair.repair import Mended
     from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import Replica
@@ -157,7 +157,7 @@ def _restore(
 ) -> None:
     """``follow``: the seconds between polls."""
     from litelog.codec.lz4_frames import keep_freed_memory
-    from litelog.restore.choice import choose
+    from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore as restore_log
     from litelog.restore.history_plan import find_plan
 
@@ -228,7 +228,7 @@ def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_js
 
 
 def _follow(choice: Choice, output: str, poll_interval: float, *, quiet: bool) -> None:
-    from litelog.restore.following import CopyFollower
+    from litelog.restore.follow import CopyFollower
 
     stop = Event()
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
@@ -259,7 +259,7 @@ def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaCl
 
 
 def _print_passed_over(passed_over: Sequence[tuple[str, object]]) -> None:
-    from litelog.restore.choice import describe
+    from litelog.restore.choose_replica import describe
 
     for url, reason in passed_over:
         said = f"litelog: passed over {describe(url, reason)}"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.units import format_size
+from litelog_cli.arguments import GENERATION, PLACE, is_replica, opened_replica
 from litelog_cli.configured import find_log, find_replica
+from litelog_cli.inputs import choose_format
 from litelog_cli.listed import choose_claim, place_config_option
 from litelog_cli.output import format_number, format_time, print_json, print_table
-from litelog_cli.places import GENERATION, PLACE, is_replica, opened_replica
 from litelog_cli.segment_listing import local_segments, replica_segments
-from litelog_cli.sources import choose_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import LitelogError
+from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir
 from litelog_cli.output import echo, print_json
-from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, watching_progress
 from litelog_cli.shipping_progress import ShippingProgress
 from litelog_cli.verbs.replicate import config_of
@@ -108,7 +108,7 @@ def _state_folder(log: LogConfig, replica: ReplicaConfig, state_dir: str) -> tup
 
 def _is_locked(folder: str) -> bool:
     from litelog.errors import LockedError
-    from litelog.shipping.replica_state import StateFolder
+    from litelog.shipping.state import StateFolder
 
     if not os.path.isdir(folder):
         return False

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.units import format_size
+from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
 from litelog_cli.output import echo, format_number, format_time, print_json, print_table
-from litelog_cli.places import GENERATION, PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
 def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts]:
     from litelog.errors import CorruptObjectError, NotFoundError
     from litelog.objects.position import generation
-    from litelog.reading.generation_base import read_snapshot
+    from litelog.reading.contents import read_snapshot
 
     for info in client.snapshots(generation(claim.generation)):
         try:

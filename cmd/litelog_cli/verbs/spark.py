@@ -13,10 +13,10 @@ import click
 from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
 from litelog.events import fields
 from litelog.units import format_size
+from litelog_cli.arguments import PLACE
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table
-from litelog_cli.places import PLACE
 from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.task_errors import find_told
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ExitCode, LitelogError, SourceError
+from litelog_cli.arguments import PLACE, is_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import echo, print_json
-from litelog_cli.places import PLACE, is_replica
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig
@@ -95,7 +95,7 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
 
 def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
     from litelog.stores.registry import redact
-    from litelog_cli.kept_status import read_kept
+    from litelog_cli.offline_status import read_kept
     from litelog_cli.owner_state import require_readable
 
     folder = choose_state_dir(state_dir, config)
@@ -111,7 +111,7 @@ def _of_replicas(place: str | None, config_file: str | None, config: Config | No
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
     from litelog_cli.configured import find_sources
-    from litelog_cli.kept_status import read_replicas
+    from litelog_cli.offline_status import read_replicas
 
     if place is None and config is not None:
         return read_replicas(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import echo, print_json
-from litelog_cli.places import PLACE
 from litelog_cli.status_rows import spell_pair
 
 if TYPE_CHECKING:

@@ -10,19 +10,19 @@ import click
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
 from litelog.stores.registry import open_stored_format
 from litelog.units import format_duration, format_size
+from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
-from litelog_cli.places import PLACE, opened_replica
 from litelog_cli.progress import quiet_option, showing_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.stores.object_store import ObjectReplicaClient
-    from litelog.verify.against import Comparison
+    from litelog.verify.local_compare import Comparison
     from litelog.verify.report import Report
     from litelog.verify.scope import Scope
     from litelog_cli.drill import DrillResult

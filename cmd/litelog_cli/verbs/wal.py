@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.units import format_size
+from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
 from litelog_cli.output import echo, format_number, format_time, print_json, print_table
-from litelog_cli.places import GENERATION, PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def wal(place: str, name: Generation | None, headers: bool, config_file: str | N
 
 
 def _with_headers(client: ReplicaClient, found: Iterator[WalSegmentInfo]) -> Iterator[tuple[WalSegmentInfo, WalHeader]]:
-    from litelog.reading.wal_search import read_header
+    from litelog.reading.search import read_header
 
     for info in found:
         yield info, read_header(client, info.position)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, NotFoundError
 from litelog.events import fields
-from litelog.reading.lineage import read_claim
+from litelog.reading.generations import read_claim
 from litelog.restore.repair.agreement import Verdict, agreed_place
 from litelog.restore.repair.generation_bytes import History, Place
 

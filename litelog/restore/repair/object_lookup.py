@@ -12,10 +12,10 @@ from litelog.objects.frame_table import Marks
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
-from litelog.reading.checked_read import read_checked
-from litelog.reading.sealed_stream import open_sealed
+from litelog.reading.fetch import read_checked
+from litelog.reading.sealed_reader import open_sealed
+from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.reading.wal_search import HeaderReader
 from litelog.restore.repair.donors import NoDonorError
 from litelog.restore.repair.substitutes import Substitutes
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
-    from litelog.restore.planned import PlannedFile, RestorePlan
+    from litelog.restore.commit_writer import Part, RunsWriter
+    from litelog.restore.plan import PlannedFile, RestorePlan
     from litelog.restore.repair.donors import Donors
     from litelog.restore.repair.generation_bytes import Chunk
-    from litelog.restore.run import Part, RunsWriter
     from litelog.restore.segment_files import SegmentFiles
 
 UNKNOWN = ""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptObjectError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
+from litelog.restore.commit_writer import Part
 from litelog.restore.repair.donors import NoDonorError
 from litelog.restore.repair.repair import Mended
-from litelog.restore.run import Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
     from litelog.objects.sealed_segment import SealedFooter
-    from litelog.restore.planned import SealedPiece
+    from litelog.restore.plan import SealedPiece
     from litelog.restore.repair.generation_bytes import Chunk
     from litelog.restore.repair.substitutes import Substitutes
 

@@ -13,7 +13,7 @@ from litelog.events import fields
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
-from litelog.reading.checked_read import read_checked
+from litelog.reading.fetch import read_checked
 from litelog.restore.repair.donors import NoDonorError
 from litelog.restore.repair.generation_bytes import Chunk
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from litelog.server.board import Snapshot
+    from litelog.server.daemon_view import Snapshot
     from litelog.server.page.chart import Chart
     from litelog.server.page.filter import Choice
     from litelog.server.report import Reason, ReplicaReport, Report

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, DivergedError, TruncatedError
 from litelog.events import fields
 from litelog.objects.position import epoch_of, generation
-from litelog.reading.generation_choice import find_claim
-from litelog.reading.succession import find_shift
+from litelog.reading.latest import find_claim
+from litelog.reading.search import HeaderReader, first_reaching
+from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import describe
-from litelog.reading.wal_search import HeaderReader, first_reaching
 from litelog.spark.options import Range
 from litelog.spark.scan.inputs import find_places
 from litelog.spark.scan.packing import SealedItem, WalItem, pack

@@ -14,9 +14,9 @@ from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from litelog.stores.retrying_store import RetryingStore
 from litelog.verify.execution import verify as verify_replica
+from litelog.verify.inventory import sealed_of
 from litelog.verify.scope import Scope
 from litelog.verify.sealed_read import SealedRead, SealedReader
-from litelog.verify.survey import sealed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

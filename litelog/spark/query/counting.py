@@ -6,8 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from litelog.formats.raw import RawFormat
+from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe
-from litelog.reading.wal_search import HeaderReader
 from litelog.spark.options import Mode
 from litelog.spark.scan.partitions import SealedPiece, WalPiece
 from litelog.spark.scan.planning import plan

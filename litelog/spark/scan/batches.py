@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.spark.scan.partitions import PlannedLog
-    from litelog.spark.scan.runs import CommitRun, Malformed, Run
+    from litelog.spark.scan.record_runs import CommitRun, Malformed, Run
     from litelog.spark.scan.schema import Column
 
 BATCH_ROWS = 10_000

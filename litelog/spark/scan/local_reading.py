@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.log.reader import LogReader
-from litelog.spark.scan.runs import Run
+from litelog.spark.scan.record_runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.events import fields
 from litelog.objects.claim import open_claimed_format
-from litelog.reading.generation_choice import find_claim, open_latest
-from litelog.reading.lineage import read_claim
+from litelog.reading.generations import read_claim
+from litelog.reading.latest import find_claim, open_latest
 from litelog.reading.pieces import list_pieces
 from litelog.spark.scan.formats import open_log_format
 from litelog.spark.scan.inputs import find_places, log_format_of

@@ -8,7 +8,7 @@ from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats import Expectation
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat
 from litelog.formats.litelog.commit_walk import find_commit
-from litelog.spark.scan.runs import Malformed, Run
+from litelog.spark.scan.record_runs import Malformed, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
-from litelog.reading.sealed_stream import FETCH_BYTES
+from litelog.reading.sealed_reader import FETCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

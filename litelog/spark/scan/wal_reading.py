@@ -20,15 +20,15 @@ from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_OFFSET
-from litelog.reading.checked_read import read_checked
+from litelog.reading.fetch import read_checked
 from litelog.reading.pieces import list_pieces
 from litelog.reading.prefetch import ahead
-from litelog.reading.sealed_stream import open_sealed
+from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.formats import scan_columns
 from litelog.spark.scan.partitions import SealedPiece
-from litelog.spark.scan.runs import CommitRun, Malformed, Run, cut_offsets
+from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_offsets
 from litelog.spark.scan.salvage import salvage
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
 from litelog.spark.scan.task import AHEAD_BYTES, JOBS
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
-    from litelog.reading.generation_base import Base
+    from litelog.reading.contents import Base
     from litelog.reading.wal_chain import Link
     from litelog.spark.scan.partitions import WalPiece
     from litelog.spark.scan.task import Task

@@ -29,11 +29,11 @@ from litelog.objects.claim import Claim, Relation, spark_owner
 from litelog.objects.layout import Fencing
 from litelog.objects.position import generation, new_generation
 from litelog.objects.sealed_decoding import decode_run
-from litelog.reading.generation_choice import find_latest
-from litelog.reading.lineage import find_tip, newest_claims, read_claim
+from litelog.reading.generations import find_tip, newest_claims, read_claim
+from litelog.reading.latest import find_latest
 from litelog.reading.pieces import list_pieces
-from litelog.reading.sealed_stream import open_sealed
-from litelog.shipping.fencing import LostRaceError, close_below, create_claim, require_fencing
+from litelog.reading.sealed_reader import open_sealed
+from litelog.shipping.claiming import LostRaceError, close_below, create_claim, require_fencing
 from litelog.shipping.wal_bytes import read_segment
 from litelog.spark.sink.segments import Carrier
 from litelog.stores.object_store import ObjectReplicaClient
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.lineage import Tip
+    from litelog.reading.generations import Tip
     from litelog.spark.sink.options import WriteOptions
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock

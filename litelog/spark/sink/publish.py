@@ -23,11 +23,11 @@ from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.checked_read import read_checked
-from litelog.reading.lineage import find_newer, find_tip, newest_claims, read_claim
+from litelog.reading.fetch import read_checked
+from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim
 from litelog.reading.pieces import list_pieces
-from litelog.reading.sealed_stream import open_sealed
-from litelog.shipping.fencing import close_below
+from litelog.reading.sealed_reader import open_sealed
+from litelog.shipping.claiming import close_below
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.shipping.wal_bytes import WalBytes, list_index, read_segment
 from litelog.spark.sink.plan import NothingToOverwriteError, OvertakenError, claim_first

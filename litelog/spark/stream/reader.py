@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 
 from litelog.errors import ConfigError
 from litelog.spark.scan.decoding import read_partition
-from litelog.spark.scan.planned import PlannedPartition
+from litelog.spark.scan.spark_partition import PlannedPartition
 from litelog.spark.stream.follower import StreamFollower
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import NothingToRestoreError, TruncatedError
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position, generation
-from litelog.reading.generation_choice import open_latest
+from litelog.reading.latest import open_latest
 from litelog.reading.pieces import list_pieces
 from litelog.reading.replica_reader import ReplicaReader
+from litelog.reading.search import read_header
 from litelog.reading.start_search import Wanted, find_start
-from litelog.reading.wal_search import read_header
 from litelog.spark.scan.formats import open_log_format
 from litelog.spark.stream.offsets import LogOffset
 

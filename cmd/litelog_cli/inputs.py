@@ -1,0 +1,135 @@
+"""Batches of records between two places of a log or a replica."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.stores.registry import open_stored_format
+from litelog_cli.arguments import opened_replica
+from litelog_cli.start import Kind, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+
+    from litelog.config import LogConfig
+    from litelog.formats.columns import Columns
+    from litelog.objects.position import Generation
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog_cli.configured import Replica
+
+DEFAULT_FORMAT = "litelog"
+
+_LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLog:
+    """A log's folder, and how it is read."""
+
+    folder: str
+    format: str
+    pattern: str | None
+    state_dir: str | None
+    """Where its daemon keeps its state; None: where daemons do if nobody says."""
+
+
+def choose_format(log: LogConfig | None, format_name: str | None, pattern: str | None) -> tuple[str, str | None]:
+    """A log's format and pattern: as options say, then as it is configured."""
+    if log is not None:
+        format_name, pattern = format_name or log.format, pattern or log.pattern
+    return format_name or DEFAULT_FORMAT, pattern
+
+
+def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None, follow: bool) -> Iterator[Columns]:
+    """The records of a log. What is opened is closed by ``stack``."""
+    from litelog.log.reader import LogReader
+    from litelog.stores.registry import open_format
+
+    bounds: dict[str, Any] = {}
+    if start.kind is Kind.TIME:
+        bounds["start_time"] = start.value
+    else:
+        bounds["start"] = _LOG_WORDS.get(start.kind, start.value)
+    if end is not None:
+        bounds["end" if end.kind is Kind.SEQUENCE else "end_time"] = end.value
+    log_format = open_format(log.format, log.pattern)
+    reader = LogReader(log.folder, log_format, **bounds, follow=follow, state_dir=log.state_dir)
+    return stack.enter_context(reader).batches()
+
+
+def replica_batches(
+    stack: ExitStack,
+    replica: Replica,
+    name: Generation | None,
+    pattern: str | None,
+    start: Start,
+    end: Start | None,
+    follow: bool,
+) -> Iterator[Columns]:
+    """The records of a replica. What is opened is closed by ``stack``."""
+    from litelog.reading.replica_reader import ReplicaReader
+
+    client = stack.enter_context(opened_replica(replica.url, replica.options))
+    sequence = start.value if start.kind is Kind.SEQUENCE else None
+    if start.kind in (Kind.LAST, Kind.END):
+        # A follower waits for a replica that holds nothing yet: its last record is still to come.
+        with suppress(NothingToRestoreError) if follow else nullcontext():
+            if (last := _last_commit(client, name)) is not None:
+                sequence = last[0] if start.kind is Kind.LAST else last[1]
+    reader = ReplicaReader(
+        client,
+        generation=name,
+        start=sequence,
+        start_time=start.value if start.kind is Kind.TIME else None,
+        end=end.value if end is not None and end.kind is Kind.SEQUENCE else None,
+        follow=follow,
+        formats=lambda format_name: open_stored_format(format_name, pattern),
+    )
+    batches = stack.enter_context(reader).batches()
+    return _until(batches, end.value) if end is not None and end.kind is Kind.TIME else batches
+
+
+def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, int] | None:
+    """The last record's sequence, and the one behind it; None if there is none. Of bytes that are sequences, what a
+    reader of the log gives last. A few headers at most, at the end."""
+    from litelog.formats.raw import RawFormat
+    from litelog.log.piece import PIECE_BYTES
+    from litelog.reading.latest import find_claim, open_latest
+    from litelog.reading.pieces import list_pieces
+    from litelog.reading.search import read_header
+
+    pieces = open_latest(client) if name is None else list_pieces(client, find_claim(client, name))
+    headers = (read_header(client, info.position) for info in reversed(pieces.wal))
+    shipped = ((each.index, each.first, each.offset, each.next) for each in headers)
+    sealed = ((each.index, each.first, 0, each.next) for each in reversed(pieces.base.entries))
+    runs = chain(shipped, sealed)
+    index, first, offset, reached = next((run for run in runs if run[3] is not None), (0, None, 0, None))
+    if reached is None:
+        return None
+    if pieces.base.claim.format != RawFormat.name:
+        return max(0, reached - 1), reached
+    begin = None if first is None else first - offset  # of its file: readers begin there, and take pieces
+    while begin is None:
+        of, first, offset, after = next(runs, (0, 0, 0, 0))
+        if after is not None and after < reached and of != index:
+            begin = after  # what lies between was never shipped piece by piece
+        elif first is not None:
+            begin = first - offset
+    return begin + max(0, reached - 1 - begin) // PIECE_BYTES * PIECE_BYTES, reached
+
+
+def _until(batches: Iterator[Columns], time: int) -> Iterator[Columns]:
+    for columns in batches:
+        if columns.timestamps is None:
+            raise ConfigError("the replica's records carry no timestamps to stop at: stop at a sequence")
+        late = columns.timestamps >= time
+        stop = int(late.argmax()) if late.any() else len(columns)
+        if stop:
+            yield columns.slice(0, stop)
+        if stop < len(columns):
+            return

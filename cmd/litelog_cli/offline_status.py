@@ -1,0 +1,127 @@
+"""The status without a daemon: from its state folder, or from the replicas themselves."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError
+from litelog.log.replica_registry import ReplicaSet, log_state_folder
+from litelog.objects import claim as claims
+from litelog.objects.position import Position, generation
+from litelog.server.make_report import installed_version, spell_time
+from litelog.server.report import LogReport, ReplicaReport, Report
+from litelog.shipping.state import read_state
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.config import ReplicaConfig
+    from litelog.shipping.state import ReplicaState
+    from litelog_cli.configured import Replica
+
+UNKNOWN = "unknown"
+
+
+def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> Report:
+    """What is kept in ``state_dir`` of all logs, of the log at ``place``, or of the replica there.
+
+    A log that is neither ``place`` nor ``configured`` is called as its folder of state is: its path is kept nowhere.
+    """
+    from litelog_cli.daemon_client import same_replica
+
+    paths = {os.path.basename(log_state_folder(state_dir, path)): path for path in configured}
+    named = None
+    if place is not None and "://" not in place:
+        named = os.path.basename(log_state_folder(state_dir, place))
+        paths.setdefault(named, os.path.abspath(place))
+    logs = []
+    for name in _folders(state_dir):
+        folder = os.path.join(state_dir, name)
+        replicas = ReplicaSet(folder).names() or {}
+        wanted = {
+            each: url for each, url in replicas.items() if place is None or name == named or same_replica(place, url)
+        }
+        if wanted:
+            log = paths.get(name)
+            reports = [_of_folder(os.path.join(folder, each), url, log) for each, url in wanted.items()]
+            logs.append(LogReport(log=log or name, replicas=reports))
+    return _report("state", logs)
+
+
+def read_replicas(replicas: Sequence[tuple[str, Replica | ReplicaConfig]]) -> Report:
+    """What the replicas, each with its log's folder if that is known, hold. One that cannot be read says why."""
+    logs: dict[str, list[ReplicaReport]] = {}
+    for log, replica in replicas:
+        logs.setdefault(log, []).append(_of_replica(replica))
+    return _report("replica", [LogReport(log=log, replicas=found) for log, found in logs.items()])
+
+
+def _report(source: str, logs: list[LogReport]) -> Report:
+    return Report(source=source, litelog=installed_version(), time=spell_time(SystemClock().now()), logs=logs)
+
+
+def _folders(state_dir: str) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(state_dir) if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
+    state = read_state(folder)
+    if state is None or state.claim is None:
+        return ReplicaReport(replica=url, phase=UNKNOWN, fencing=UNKNOWN, error="no state is kept, or it is damaged")
+    claim = claims.parse(state.claim)
+    position = Position(generation(claim.generation), state.place.index, state.place.offset)
+    return ReplicaReport(
+        replica=url,
+        phase=UNKNOWN,
+        fencing=str(claim.fencing),
+        generation=claim.generation,
+        position=str(position),
+        sequence=state.place.sequence,
+        lag_bytes=None if log is None else _measure(log, claim.format, state),
+        last_shipped=spell_time(state.shipped) if state.shipped else None,
+    )
+
+
+def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
+    """The bytes that the log's folder holds behind what was kept; None where that cannot be known."""
+    from litelog.shipping.lag import SourceEnd, find_place
+    from litelog.stores.registry import open_stored_format
+
+    with suppress(LitelogError):
+        source = SourceEnd(log, open_stored_format(format_name, None), SystemClock())
+        source.look()
+        if source.error is None:
+            return source.view.bytes_behind(find_place(state.place, source.format))
+    return None
+
+
+def _of_replica(replica: Replica | ReplicaConfig) -> ReplicaReport:
+    from litelog.stores.registry import redact
+    from litelog_cli.arguments import opened_replica
+    from litelog_cli.listing import describe_generations
+
+    try:
+        with opened_replica(replica.url, replica.options) as client:
+            url, found = client.url, describe_generations(client)
+    except LitelogError as error:
+        return ReplicaReport(replica=redact(replica.url), phase=UNKNOWN, fencing=UNKNOWN, error=str(error))
+    if not found:
+        return ReplicaReport(replica=url, phase=UNKNOWN, fencing=UNKNOWN, error="holds no generation")
+    newest = found[-1]
+    return ReplicaReport(
+        replica=url,
+        phase=UNKNOWN,
+        fencing=newest.fencing or UNKNOWN,
+        generation=newest.generation,
+        position=newest.end,
+        sequence=newest.next_sequence,
+        snapshots=newest.snapshots,
+        last_shipped=None if newest.last_shipped is None else spell_time(newest.last_shipped),
+        error="damaged" if newest.damage else None,
+    )

@@ -1,0 +1,262 @@
+"""What each replica of a log holds sealed and named by a durable snapshot, kept beside the daemon's state, for whoever
+truncates the log. And the set of replicas: each one is in it from its first start until it is forgotten; with the log's
+id in all of them, where its files hold none.
+
+<state folder>/<log>/replicas.json               the set, and the id
+<state folder>/<log>/<replica>/replicated.json   what one of them holds
+Whatever cannot be read says that nothing is replicated. A set that cannot be read is made again, before it is changed,
+of all replicas that have a folder there: also of those that were forgotten, as nobody can tell which they were.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from litelog.codec.checksum import crc32c
+from litelog.codec.typed_fields import build
+from litelog.errors import LogError
+from litelog.events import fields as event_fields
+from litelog.system.private_files import make_private, open_lock, read_json, write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_logger = logging.getLogger(__name__)
+
+VERSION = 1
+
+STATE_FILE = "state.json"
+"""What a daemon keeps of one replica, as ``litelog.shipping.state`` says."""
+
+_SET = "replicas.json"
+_HELD = "replicated.json"
+_LOG_ID = re.compile("[0-9a-f]{32}")
+
+
+class PositionsError(LogError):
+    """What replicas hold cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedSegment:
+    """A finished log segment as a replica holds it."""
+
+    file: str
+    first: int | None
+    """The first record's sequence."""
+    length: int
+    """Bytes."""
+    crc: int
+    """CRC-32C of all of them: of the last commit, too."""
+    shipped: int
+    """When its last bytes were shipped, microseconds since 1970."""
+
+
+def default_state_dir() -> str:
+    """Where daemons keep their state if nobody says: the system's place for root, the user's own otherwise."""
+    home = os.environ.get("XDG_STATE_HOME")
+    if home and os.path.isabs(home):
+        return os.path.join(home, "litelog")
+    return "/var/lib/litelog" if os.geteuid() == 0 else os.path.expanduser("~/.local/state/litelog")
+
+
+def log_state_folder(state_dir: str, log: str) -> str:
+    """Where the state of a log's replicas lies: by its name for people, by a digest of its path for uniqueness."""
+    path = os.path.realpath(log)
+    return os.path.join(state_dir, f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}")
+
+
+class ReplicaSet:
+    """The replicas of one log. Each is named as its folder below the log's state folder is."""
+
+    def __init__(self, folder: str) -> None:
+        """``folder``: as ``log_state_folder`` says."""
+        self._folder = folder
+
+    @property
+    def folder(self) -> str:
+        """The log's state folder."""
+        return self._folder
+
+    def names(self) -> Mapping[str, str] | None:
+        """The replicas in the set, each with its URL without credentials; None where the set cannot be read, or was
+        never made."""
+        read = self._read()
+        return read[0] if read is not None else None
+
+    def require_whole(self) -> None:
+        """Raise PositionsError where the set is there, and cannot be read."""
+        if self.names() is None and self._is_there():
+            raise PositionsError(
+                f"{os.path.join(self._folder, _SET)}: cannot be read, so nobody can tell which replicas are in it; it "
+                "is made again, of all that have a folder beside it, when litelog replicate starts for the log"
+            )
+
+    def add(self, name: str, url: str) -> None:
+        """Put a replica into the set, durably."""
+        if (self.names() or {}).get(name) == url:
+            return
+        with self._locked():
+            names, log = self._read_or_rebuild()
+            self._save({**names, name: url}, log)
+
+    def remove(self, name: str) -> None:
+        """Take a replica out of the set, durably."""
+        with self._locked():
+            names, log = self._read_or_rebuild()
+            self._save({other: url for other, url in names.items() if other != name}, log)
+
+    def agree_on_log_id(self, proposed: str) -> str:
+        """The log's id, 32 hex digits: what the first replica proposed that had none to go by, durably."""
+        with self._locked():
+            names, agreed = self._read_or_rebuild()
+            if agreed is None:
+                agreed = proposed
+                self._save(names, agreed)
+            return agreed
+
+    def held(self) -> list[Mapping[str, ReplicatedSegment]]:
+        """What each replica of the set holds, by file name; empty where there is no set."""
+        return self.held_by(self.names() or ())
+
+    def held_by(self, names: Iterable[str]) -> list[Mapping[str, ReplicatedSegment]]:
+        """What each of those holds, by file name."""
+        return [read_replicated(os.path.join(self._folder, name)) for name in names]
+
+    def _read(self) -> tuple[dict[str, str], str | None] | None:
+        """The set, and the log's id if one is agreed on; None where they cannot be read."""
+        fields = _load(os.path.join(self._folder, _SET)) or {}
+        names, log = fields.get("replicas"), fields.get("log")
+        if not isinstance(names, dict) or not all(map(_is_named, names.items())):
+            return None
+        return names, log if _is_log_id(log) else None
+
+    def _read_or_rebuild(self) -> tuple[dict[str, str], str | None]:
+        """The same; where they cannot be read, of the replicas' folders. Who is in the set is waited for: one too many
+        keeps the log, one too few loses it. A replica whose URL is not known is called as its folder is."""
+        read = self._read()
+        if read is not None:
+            return read
+        names = {name: name for name in self._replica_folders()}
+        logs = [(_load(os.path.join(self._folder, name, STATE_FILE)) or {}).get("log") for name in names]
+        known = {log for log in logs if _is_log_id(log)}
+        log = known.pop() if len(known) == 1 else None
+        if self._is_there():
+            _logger.warning(
+                "%s: cannot be read, and is made again: all replicas with a folder beside it are waited for, until "
+                "they are forgotten: %s",
+                os.path.join(self._folder, _SET),
+                ", ".join(names) or "none",
+                extra=event_fields("not-truncated"),
+            )
+        return names, log
+
+    def _is_there(self) -> bool:
+        return os.path.lexists(os.path.join(self._folder, _SET))
+
+    def _replica_folders(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        except OSError as error:
+            raise PositionsError(f"{self._folder}: cannot be looked into: {error.strerror}") from error
+
+    def _save(self, names: Mapping[str, str], log: str | None) -> None:
+        _save(self._folder, _SET, {"replicas": names, "log": log})
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            make_private(self._folder)
+            descriptor = open_lock(os.path.join(self._folder, ".lock"))
+        except OSError as error:
+            raise PositionsError(f"{self._folder}: cannot keep state here: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # for a moment: it is held for one small file's writing
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def save_replicated(folder: str, generation: str, segments: Iterable[ReplicatedSegment]) -> None:
+    """Keep, durably, that a replica's ``generation`` holds those; ``folder`` is its state folder."""
+    _save(folder, _HELD, {"generation": generation, "segments": [astuple(segment) for segment in segments]})
+
+
+def read_generation(folder: str) -> str | None:
+    """The generation that ``save_replicated`` told of last; None where that is not known."""
+    path = os.path.join(folder, _HELD)
+    try:
+        generation = read_checked(path).get("generation")
+    except FileNotFoundError:
+        return None
+    except _UNREADABLE as error:
+        said = "%s: cannot be used: %s; it is treated as lost: nothing counts as replicated until it is known again"
+        _logger.warning(said, path, error, extra=event_fields("state-lost", path=path))
+        return None
+    return generation if isinstance(generation, str) else None
+
+
+def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
+    """What a replica holds, by file name; empty where that is not known."""
+    fields = _load(os.path.join(folder, _HELD)) or {}
+    with suppress(ValueError, TypeError):
+        names = ReplicatedSegment.__slots__
+        segments = [
+            build(ReplicatedSegment, dict(zip(names, each, strict=True))) for each in fields.get("segments", ())
+        ]
+        return {segment.file: segment for segment in segments}
+    return {}
+
+
+def read_checked(path: str) -> dict[str, Any]:
+    """The fields of a file that states its version and checksum. A flipped digit is another position or owner, and may
+    look well: such a file is as good as lost. OSError, ValueError."""
+    fields = read_json(path)
+    if not isinstance(fields, dict):
+        raise ValueError("is not an object")
+    version, stated = fields.pop("version", None), fields.pop("checksum", None)
+    if version != VERSION or isinstance(version, bool):
+        raise ValueError(f"version is not {VERSION}")
+    if isinstance(stated, bool) or stated != _checksum(fields):
+        raise ValueError("the checksum is wrong")
+    return fields
+
+
+_UNREADABLE = (OSError, ValueError)
+
+
+def _load(path: str) -> dict[str, Any] | None:
+    with suppress(*_UNREADABLE):
+        return read_checked(path)
+    return None
+
+
+def _is_named(replica: tuple[str, object]) -> bool:
+    """Whether a replica of the set has a folder's name, and a URL."""
+    name, url = replica
+    return isinstance(url, str) and name not in ("", ".", "..") and not {"/", "\0"}.intersection(name)
+
+
+def _is_log_id(log: object) -> TypeGuard[str]:
+    return isinstance(log, str) and _LOG_ID.fullmatch(log) is not None
+
+
+def _save(folder: str, name: str, fields: dict[str, Any]) -> None:
+    body = json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields})
+    try:
+        write_private(os.path.join(folder, name), body.encode())
+    except OSError as error:
+        raise PositionsError(f"{folder}: cannot keep what is replicated: {error.strerror}") from error
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return crc32c(json.dumps(fields, sort_keys=True).encode())

@@ -1,0 +1,167 @@
+"""A generation's base: the snapshot that reading begins with, so that nothing before it need be listed or read."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
+from litelog.events import fields
+from litelog.objects import snapshot as snapshots
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position, generation
+from litelog.reading.fetch import read_checked
+from litelog.reading.wal_chain import Link
+from litelog.stores.replica_client import IndexedInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
+
+_logger = logging.getLogger(__name__)
+
+PAGE = 1000
+"""What a listing gives for one request, on S3: behind so many names it pays to begin anew, nearer to the end."""
+
+LISTINGS = 2
+"""How often a listing is made before what it lacks is called missing: a store may list a moment behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where reading a generation begins: at its claim's first index, or at what a snapshot describes."""
+
+    claim: Claim
+    snapshot: Snapshot | None
+    """None where there is none."""
+    digest: str
+    """SHA-256, hex, of the snapshot's object; empty where there is none."""
+    damage: CorruptObjectError | None = None
+    """Of the newest snapshot, where an older one stands in for it."""
+
+    @property
+    def start(self) -> Position:
+        """Where its WAL segments begin."""
+        index = self.claim.first if self.snapshot is None else self.snapshot.next
+        return Position(generation(self.claim.generation), index, 0)
+
+    @property
+    def entries(self) -> tuple[SnapshotEntry, ...]:
+        """The log segments before ``start``, all sealed; those that are not there were dropped or pruned."""
+        return () if self.snapshot is None else self.snapshot.segments
+
+    @property
+    def first(self) -> Position:
+        """The start of the first log segment that is there."""
+        index = self.start.index if self.snapshot is None else self.snapshot.first
+        return Position(generation(self.claim.generation), index, 0)
+
+    def link(self) -> Link:
+        """Where the chain stands at ``start``; ReplicaGapError where there is no snapshot."""
+        if self.snapshot is None:
+            raise ReplicaGapError(snapshot_key(generation(self.claim.generation), self.claim.first))
+        reached = (entry.next for entry in reversed(self.entries) if entry.next is not None)
+        return Link(
+            self.claim,
+            self.start,
+            self.snapshot.chain or self.digest,
+            next=next(reached, None),
+            file_before=self.entries[-1].file if self.entries else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the names in a generation show."""
+
+    snapshots: tuple[int, ...]
+    """The indexes of its snapshots, ascending."""
+    wal: tuple[WalSegmentInfo, ...]
+    """In order, the last ones: all that the newest snapshot does not cover and the last one that it does, if ``whole``;
+    and some before those."""
+    whole: bool = True
+
+    @property
+    def newest(self) -> int | None:
+        """The index of the newest snapshot."""
+        return self.snapshots[-1] if self.snapshots else None
+
+
+def list_generation(client: ReplicaClient, name: Generation, keep: int | None = None, since: int = 0) -> Listing:
+    """List a generation's snapshots from index ``since`` on, and the end of its WAL, of which the last ``keep`` are
+    kept, or all.
+
+    One listing; a second one where more than a page of WAL segments is covered by the newest snapshot.
+    """
+    found: list[int] = []
+    wal: list[WalSegmentInfo] = []
+    whole = True
+    for info in _walk(client, name, found, since):
+        wal.append(info)
+        if keep is not None and len(wal) >= 2 * keep + PAGE:
+            wal, whole = wal[-keep:], False
+    if keep is not None and len(wal) > keep:
+        wal, whole = wal[-keep:], False
+    return Listing(tuple(found), tuple(wal), whole)
+
+
+def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int) -> Iterator[WalSegmentInfo]:
+    """The WAL segments, but for some that the newest snapshot covers; the snapshots' indexes are put into ``found``."""
+    for number, info in enumerate(client.snapshots_and_wal_segments(name, since)):
+        if isinstance(info, IndexedInfo):
+            found.append(info.index)
+        elif number >= PAGE and found and info.position.index < found[-1] - 1:
+            yield from client.wal_segments(name, Position(name, found[-1] - 1, 0))
+            return
+        else:
+            yield info
+
+
+def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Base:
+    """The base of a generation whose snapshots stand at ``indexes``, ascending: one GET where the newest is whole.
+
+    A damaged one is named in the log, and the next older one is taken. CorruptObjectError where all are damaged,
+    UnknownVersionError where one is newer than this reader; ReplicaGapError where one that was listed is not there.
+    """
+    damage: CorruptObjectError | None = None
+    for index in reversed(indexes):
+        try:
+            snapshot, digest = read_snapshot(client, claim, index)
+        except UnknownVersionError:
+            raise
+        except CorruptObjectError as error:
+            extra = fields("snapshot-damaged", replica=client.url, generation=claim.generation, index=index)
+            _logger.warning("%s: %s; taking the snapshot before it", client.url, error, extra=extra)
+            damage = damage or error
+        except NotFoundError as error:
+            raise ReplicaGapError(error.key) from error
+        else:
+            return Base(claim, snapshot, digest, damage)
+    if damage is not None:
+        raise damage
+    return Base(claim, None, "")
+
+
+def read_snapshot(client: ReplicaClient, claim: Claim, index: int) -> tuple[Snapshot, str]:
+    """The snapshot at ``index`` and its digest, checked against the claim. CorruptObjectError, NotFoundError."""
+    name = generation(claim.generation)
+    return read_checked(lambda: client.read_snapshot(name, index), partial(_check_snapshot, claim, index))
+
+
+def _check_snapshot(claim: Claim, index: int, body: bytes) -> tuple[Snapshot, str]:
+    key = snapshot_key(generation(claim.generation), index)
+    snapshot = snapshots.decode(key, body)
+    for name in ("log", "format", "generation", "owner"):
+        expected, actual = getattr(claim, name), getattr(snapshot, name)
+        if expected != actual:
+            raise CorruptObjectError(key, name, expected, actual)
+    if index < claim.first:
+        raise CorruptObjectError(key, "index", f"{claim.first} or above, as its claim says,", index)
+    return snapshot, snapshots.digest(body)

@@ -1,0 +1,182 @@
+"""The generations of a replica, one at a time: who claimed it, and how far it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError, NotFoundError
+from litelog.objects import claim as claims
+from litelog.objects import snapshot, wal_segment
+from litelog.objects.layout import claim_key, snapshot_key, wal_key
+from litelog.objects.position import ClaimName, Position, epoch_of, generation
+from litelog.reading.beginning import never_began
+from litelog.reading.contents import list_generation, read_base
+from litelog.reading.fetch import read_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.stores.replica_client import ReplicaClient
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """How far a generation has come."""
+
+    slot: Position
+    """Its one next slot; the terminal's place if it has ended."""
+    last: WalHeader | None
+    """The last WAL segment before the slot; None if there is none (any more)."""
+    digest: str
+    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if there is neither, and if the
+    generation never began (``beginning``)."""
+    terminal: WalHeader | None = None
+    sealed: SnapshotEntry | None = None
+    """Where ``last`` is None: the last log segment before the slot, as a snapshot names it. None if there is none."""
+
+    @property
+    def started(self) -> bool:
+        """Whether its owner wrote anything behind the claim: then all generations below it are closed."""
+        return bool(self.digest)
+
+
+def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
+    """The claim of that name; NotFoundError if there is none."""
+    return read_checked(lambda: client.read_claim(name), partial(claims.decode, claim_key(*name)))
+
+
+def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
+    """The claims of ``names`` (the oldest first), newest first: a GET each, as they are taken."""
+    return (read_claim(client, name) for name in reversed(names))
+
+
+def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> Claim:
+    """The claim of a generation that another claim names; NotFoundError. One GET, and a second one where the two are
+    not fenced alike."""
+    spellings = [ClaimName(epoch_of(name)), ClaimName(epoch_of(name), name)]
+    for spelling in reversed(spellings) if named_by.is_isolated else spellings:
+        try:
+            claim = read_claim(client, spelling)
+        except NotFoundError:
+            continue
+        if claim.generation == name:
+            return claim
+    raise NotFoundError(claim_key(epoch_of(name)))
+
+
+def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
+    """A claim of a later epoch, if there is one: the next one, by its name, in one GET.
+
+    Behind an isolated claim names cannot be known: the newest one, by a listing. (An isolated owner that comes behind
+    a claim that is not ends that generation, so it is found there.)
+    """
+    if claim.is_isolated:
+        names = client.claims(claim.epoch + 1)
+        return read_claim(client, names[-1]) if names else None
+    try:
+        return read_claim(client, ClaimName(claim.epoch + 1))
+    except NotFoundError:
+        return None
+
+
+def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
+    """How far a generation has come: a listing, its last two objects, and what came behind them since.
+
+    CorruptObjectError where the last one cannot be read, or the one before a terminal that does not say the same.
+    A snapshot is read, too, where no WAL segment tells what was shipped: there is none yet, or they were pruned.
+    """
+    listing = list_generation(client, generation(claim.generation), keep=2)
+    start = Position(generation(claim.generation), claim.first, 0)
+    tip = Tip(start, None, "" if listing.wal else _snapshot_digest(client, claim))
+    damage: CorruptObjectError | None = None
+    for info in listing.wal:
+        try:
+            segment = _read(client, info.position)
+        except CorruptObjectError as error:
+            if info is listing.wal[-1]:
+                raise
+            damage = error
+        else:
+            tip = _step(tip, segment)
+    tip = read_forward(client, tip)
+    if damage is not None and tip.last is None:
+        tip = _take_from_terminal(tip, damage)
+    ended_unbegun = tip.terminal is not None and never_began(claim.first, tip.terminal)
+    if tip.last is None and listing.newest is not None and tip.slot.index > 0 and not ended_unbegun:
+        tip = replace(tip, sealed=_last_sealed(client, claim, listing.snapshots))
+    return tip
+
+
+def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
+    """``tip`` after everything that follows it: a GET for each, until the next slot is free or holds a terminal."""
+    while tip.terminal is None:
+        try:
+            segment = _read(client, tip.slot)
+        except NotFoundError:
+            break
+        tip = _step(tip, segment)
+    return tip
+
+
+def _read(client: ReplicaClient, position: Position) -> WalSegment:
+    """The WAL segment there. One whose bytes are damaged in the store is taken as it is: an owner can end, continue or
+    leave a damaged generation, and readers tell the damage by name."""
+    key = wal_key(position)
+
+    def read() -> bytes:
+        return client.read_wal_segment(position)
+
+    try:
+        return read_checked(read, partial(wal_segment.decode_checked, key))
+    except CorruptObjectError:
+        body = read()
+        try:
+            return wal_segment.decode(key, body)
+        except CorruptObjectError:  # the header has a checksum of its own
+            header = wal_segment.decode_header(key, body)
+            return wal_segment.WalSegment(header, wal_segment.digest([body]), memoryview(body))
+
+
+def _step(tip: Tip, segment: WalSegment) -> Tip:
+    header = segment.header
+    if header.successor is not None:
+        began = tip.last is not None or bool(header.previous)  # else a snapshot that is there came too late
+        return Tip(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
+    return Tip(header.next_slot, header, segment.digest)
+
+
+def _take_from_terminal(tip: Tip, damage: CorruptObjectError) -> Tip:
+    """``tip`` with what its terminal repeats of the WAL segment before it, which cannot be read."""
+    if tip.terminal is None or not tip.terminal.file:
+        raise damage
+    return replace(tip, last=replace(tip.terminal, successor=None), digest=tip.terminal.previous)
+
+
+def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
+    name = generation(claim.generation)
+    key = snapshot_key(name, claim.first)
+
+    def read() -> bytes:
+        return client.read_snapshot(name, claim.first)
+
+    def check(body: bytes) -> str:
+        snapshot.decode(key, body)
+        return snapshot.digest(body)
+
+    try:
+        return read_checked(read, check)
+    except CorruptObjectError:
+        return snapshot.digest(read())
+    except NotFoundError:
+        return ""
+
+
+def _last_sealed(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> SnapshotEntry | None:
+    entries = read_base(client, claim, indexes).entries
+    return entries[-1] if entries else None

@@ -1,0 +1,320 @@
+"""Which generation of a replica a reader takes: the choice as a pure function, and the look-ups that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.objects.claim import Relation
+from litelog.objects.layout import claim_key, wal_key
+from litelog.objects.position import Generation, Position, epoch_of, generation
+from litelog.reading.beginning import never_began
+from litelog.reading.contents import LISTINGS, PAGE, list_generation, read_base
+from litelog.reading.generations import read_claim
+from litelog.reading.index_mapping import SegmentNames, check_mapping
+from litelog.reading.pieces import list_pieces
+from litelog.reading.search import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import ClaimName
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.contents import Listing
+    from litelog.reading.pieces import Pieces
+    from litelog.stores.replica_client import ReplicaClient
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a generation has come."""
+
+    start: Position
+    """The start of the first index that it ships."""
+    slot: Position
+    """Its next slot; the terminal's place if it has ended."""
+    successor: str | None = None
+    """The key of the claim that its terminal names."""
+    began: bool = True
+    """False where it was ended before it began (``beginning``)."""
+    last: WalHeader | None = None
+    """The header of its last WAL segment, or of its terminal."""
+
+    @property
+    def has_data(self) -> bool:
+        """Whether anything of the log was shipped."""
+        return self.slot > self.start
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it began and was ended. A generation that no successor ended may hold what its successor does not."""
+        return self.began and self.successor is not None
+
+
+def latest(
+    by_generation: Mapping[str, Claim],
+    extent_of: Callable[[Claim], Extent],
+    holds_data: Callable[[Claim], bool] | None = None,
+    check: Callable[[Claim, int, Claim, Claim], None] | None = None,
+) -> Claim | None:
+    """The claim of the latest generation; None if no generation holds anything.
+
+    That is the one of the highest epoch that holds data and has reached the end of all that it continues: of its
+    predecessor, and of what that one continues in turn, however far the predecessor itself had come. Of several in one
+    epoch, whose owners are isolated, it is the highest generation. ``holds_data`` tells whether a generation holds any
+    without its whole extent, where that is less work. ``check``: is given each claim that continues another, the sum
+    of the shifts to an older generation, and the claims of the two.
+    """
+    for claim in sorted(by_generation.values(), key=lambda claim: claim.generation, reverse=True):
+        held = extent_of(claim).has_data if holds_data is None else holds_data(claim)
+        if held and _has_reached(claim, by_generation, extent_of, check):
+            return claim
+    return None
+
+
+def _has_reached(
+    claim: Claim,
+    by_generation: Mapping[str, Claim],
+    extent_of: Callable[[Claim], Extent],
+    check: Callable[[Claim, int, Claim, Claim], None] | None,
+) -> bool:
+    newest, shift = claim, 0
+    while claim.relation is Relation.CONTINUES:
+        older = _predecessor(claim, by_generation)
+        shift += claim.shift
+        if check is not None:
+            check(claim, shift, newest, older)
+        slot, end = extent_of(newest).slot, extent_of(older).slot
+        if (slot.index, slot.offset) < (end.index + shift, end.offset):
+            return False
+        claim = older
+    return True
+
+
+def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
+    if claim.predecessor is None:
+        raise CorruptObjectError(claim.key, "continues a generation that it does not name")
+    epoch = epoch_of(generation(claim.predecessor))
+    if epoch >= claim.epoch:
+        raise CorruptObjectError(claim.key, "predecessor", f"one of an epoch below {claim.epoch}", claim.predecessor)
+    older = by_generation.get(claim.predecessor)
+    if older is None:
+        raise ReplicaGapError(claim_key(epoch), f"{claim.key}, which continues {claim.predecessor}")
+    if (older.log, older.format) != (claim.log, claim.format):
+        raise CorruptObjectError(
+            claim.key, "log and format", f"{older.log} {older.format}", f"{claim.log} {claim.format}"
+        )
+    return older
+
+
+def find_latest(
+    client: ReplicaClient, *, even_lost: bool = False, known: Callable[[Claim], Extent | None] | None = None
+) -> Claim:
+    """The claim of a replica's latest generation. NothingToRestoreError if it holds none; ReplicaGapError if it was
+    ended for a successor whose claim is missing. ``even_lost``: rather than an earlier one, that of a generation of
+    which nothing but sealed segments is left, for who says so. ``known``: how far a generation has come, where the
+    caller knows; None for all others.
+
+    Requests: a listing of claims, a GET for each claim; then a listing and a ranged GET for the newest generation and
+    for each that it continues.
+    """
+    by_generation = read_claims(client)
+    lookups = _Lookups(client, by_generation, known=known)
+    if even_lost and (lost := _find_lost(by_generation, lookups)) is not None:
+        return lost
+    claim = _choose(client, by_generation, lookups)
+    lookups.extent(claim)
+    return claim
+
+
+def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
+    """The pieces of a replica's latest generation, found in four requests where it is the only one: its claim and its
+    names are listed, claim and snapshot are read. For readers to its end, who see for themselves how it ended.
+
+    ``keep``: how many names a listing keeps, before it is made again; None: all, for who has many to expect.
+    Raises as ``find_latest`` and ``list_pieces``.
+    """
+    by_generation = read_claims(client)
+    lookups = _Lookups(client, by_generation, keep)
+    claim = _choose(client, by_generation, lookups)
+    return lookups.pieces(claim)
+
+
+def _find_lost(by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim | None:
+    """The claim of the newest generation that was begun, if nothing but sealed segments is left of that."""
+    for _, claim in sorted(by_generation.items(), reverse=True):
+        if lookups.holds_data(claim):
+            return None
+        if lookups.is_lost(claim):
+            return claim
+    return None
+
+
+def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim:
+    claim = latest(by_generation, lookups.extent, lookups.holds_data, lookups.check_mapping)
+    if claim is None:
+        held = "holds no claim" if not by_generation else "holds claims, but nothing of the log yet"
+        raise NothingToRestoreError(f"{client.url}: {held}")
+    return claim
+
+
+def find_claim(client: ReplicaClient, name: Generation) -> Claim:
+    """The claim of the generation of that name. NothingToRestoreError says which there are."""
+    by_generation = read_claims(client)
+    if name not in by_generation:
+        known = ", ".join(sorted(by_generation)) or "none"
+        raise NothingToRestoreError(f"{client.url}: no generation {name} (there are: {known})")
+    return by_generation[name]
+
+
+def read_claims(client: ReplicaClient) -> dict[str, Claim]:
+    """All claims, by generation. ReplicaGapError if one is missing: claims are never deleted, epochs have no holes."""
+    missing = ReplicaGapError("")
+    for _ in range(LISTINGS):
+        names = client.claims()
+        try:
+            read = [read_claim(client, name) for name in names]
+        except NotFoundError as error:
+            missing = ReplicaGapError(error.key)
+            continue
+        if (gap := _missing_claim(client, names, read)) is None:
+            return {claim.generation: claim for claim in read}
+        missing = gap
+    raise missing
+
+
+def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequence[Claim]) -> ReplicaGapError | None:
+    """The claim that others show to be missing. That of the newest generation is named by the terminal before it; but
+    for isolated ones, which need not have any: what they claimed shows."""
+    for before, behind in pairwise(names):
+        if behind.epoch > before.epoch + 1:
+            return ReplicaGapError(claim_key(before.epoch + 1), claim_key(*behind))
+    claimed = {claim.generation for claim in read}
+    for claim in read:
+        if claim.predecessor is not None and claim.predecessor not in claimed:
+            missing = claim_key(epoch_of(generation(claim.predecessor)))
+            return ReplicaGapError(missing, f"{claim.key}, which names {claim.predecessor}")
+    for name in client.generations() if not names or any(claim.is_isolated for claim in read) else ():
+        if name not in claimed:
+            return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which nobody claims")
+    return None
+
+
+def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = None) -> Extent:
+    """How far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header.
+
+    Where nothing lies behind its claim's first index, its snapshot tells whether anything lies before it.
+    """
+    last: Position | None = None
+    if since is not None:
+        for info in client.wal_segments(generation(claim.generation), since):
+            last = info.position
+    if last is None:
+        return _extent_of(client, claim, list_generation(client, generation(claim.generation), keep=1))
+    return _extent_at(client, claim, last)
+
+
+def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> Extent:
+    start = Position(generation(claim.generation), claim.first, 0)
+    extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else Extent(start, start)
+    if extent.has_data or not extent.began or not claim.first or listing.newest is None:
+        return extent
+    return replace(extent, start=read_base(client, claim, listing.snapshots).first)
+
+
+def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
+    header = read_header(client, last)
+    if header.successor is not None and header.length:
+        raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
+    start = Position(last.generation, claim.first, 0)
+    slot = last if header.successor else header.next_slot
+    return Extent(start, slot, header.successor, not never_began(claim.first, header), header)
+
+
+class _Lookups:
+    """What is looked up of each generation, when it is first asked for."""
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        by_generation: Mapping[str, Claim],
+        keep: int | None = PAGE,
+        known: Callable[[Claim], Extent | None] | None = None,
+    ) -> None:
+        self._client = client
+        self._keep = keep
+        self._known = known
+        self._by_generation = by_generation
+        self._listings: dict[str, Listing] = {}
+        self._pieces: dict[str, Pieces] = {}
+        self._extents: dict[str, Extent] = {}
+        self._names: dict[str, SegmentNames] = {}
+        ends = (claim.predecessor_end for claim in by_generation.values())
+        self._seen = {at.generation: at for at in map(Position.parse, filter(None, ends))}
+
+    def listing(self, claim: Claim) -> Listing:
+        if claim.generation not in self._listings:
+            listing = list_generation(self._client, generation(claim.generation), keep=self._keep)
+            self._listings[claim.generation] = listing
+        return self._listings[claim.generation]
+
+    def pieces(self, claim: Claim) -> Pieces:
+        if claim.generation not in self._pieces:
+            self._pieces[claim.generation] = list_pieces(self._client, claim, self.listing(claim))
+        return self._pieces[claim.generation]
+
+    def holds_data(self, claim: Claim) -> bool:
+        """Whether anything of the log was shipped; its names tell, but for those that it begins with."""
+        listing = self.listing(claim)
+        wal = bool(listing.wal) and listing.wal[-1].position > Position(generation(claim.generation), claim.first, 0)
+        if wal or (listing.newest or 0) > claim.first:
+            return True
+        sealed = bool(claim.first) and listing.newest is not None and bool(self.pieces(claim).base.entries)
+        return sealed or self.extent(claim).has_data
+
+    def is_lost(self, claim: Claim) -> bool:
+        """Whether it has neither a snapshot nor a WAL segment, and sealed segments that come behind these."""
+        listing = self.listing(claim)
+        if listing.snapshots or listing.wal or claim.is_of_spark:
+            return False
+        return next(self._client.sealed_segments(generation(claim.generation), claim.first), None) is not None
+
+    def extent(self, claim: Claim) -> Extent:
+        if claim.generation not in self._extents:
+            listing = self._listings.get(claim.generation)
+            known = None if self._known is None else self._known(claim)
+            if known is not None:
+                extent = known
+            elif listing is None:
+                extent = find_extent(self._client, claim, self._seen.get(generation(claim.generation)))
+            else:
+                extent = _extent_of(self._client, claim, listing)
+            if extent.successor is not None:
+                self._check_successor(extent)
+            self._extents[claim.generation] = extent
+        return self._extents[claim.generation]
+
+    def check_mapping(self, claim: Claim, shift: int, newer: Claim, older: Claim) -> None:
+        """Check the shift of a claim, by what the two generations hold."""
+        if self.extent(older).is_settled:
+            check_mapping(claim, shift, self._names_of(newer), self._names_of(older))
+
+    def _names_of(self, claim: Claim) -> SegmentNames:
+        if claim.generation not in self._names:
+            extent = self.extent(claim)
+            find = partial(self.listing, claim)
+            self._names[claim.generation] = SegmentNames(self._client, claim, extent.slot, extent.last, find)
+        return self._names[claim.generation]
+
+    def _check_successor(self, extent: Extent) -> None:
+        """A terminal is written after the claim that it names: a claim that is not there was deleted."""
+        if any(claim.key == extent.successor for claim in self._by_generation.values()):
+            return
+        for _ in range(LISTINGS - 1):
+            if any(claim_key(*name) == extent.successor for name in self._client.claims()):
+                return
+        raise ReplicaGapError(str(extent.successor), f"the terminal at {extent.slot}, which names it")

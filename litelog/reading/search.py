@@ -1,0 +1,113 @@
+"""Finds the WAL segment that holds a sequence or a time, reading headers only."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import NotFoundError, ReplicaGapError
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import MAX_HEADER_BYTES, decode_header
+from litelog.reading.fetch import read_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
+
+PROBE_BYTES = 4 << 10
+"""What is read of an object for its header; a longer one costs a second request."""
+
+HEADERS_AT_ONCE = 256
+"""How many headers are held while a time is looked for, which needs them one after the other."""
+
+
+def read_header(client: ReplicaClient, position: Position) -> WalHeader:
+    """The header of the WAL segment at ``position``: one ranged GET of a few kilobytes.
+
+    ReplicaGapError if it is not there. Nothing but the header's own form and place is checked.
+    """
+
+    def read_head() -> bytes:
+        head = client.read_wal_segment(position, 0, PROBE_BYTES)
+        if len(head) == PROBE_BYTES and int.from_bytes(head[4:8], "little") > PROBE_BYTES - 8:
+            head = client.read_wal_segment(position, 0, MAX_HEADER_BYTES)
+        return head
+
+    try:
+        return read_checked(read_head, partial(decode_header, wal_key(position)))
+    except NotFoundError as error:
+        raise ReplicaGapError(str(position)) from error
+
+
+class HeaderReader:
+    """Reads many headers side by side, each once."""
+
+    def __init__(self, client: ReplicaClient, parallelism: int) -> None:
+        self._client = client
+        self._parallelism = parallelism
+        self._last: dict[Position, WalHeader] = {}
+
+    def __call__(self, positions: Sequence[Position]) -> list[WalHeader]:
+        wanted = [position for position in positions if position not in self._last]
+        if len(self._last) + len(wanted) > 2 * HEADERS_AT_ONCE:
+            self._last.clear()
+            wanted = list(positions)
+        if len(wanted) < 2 or self._parallelism < 2:
+            read = [read_header(self._client, position) for position in wanted]
+        else:
+            with ThreadPoolExecutor(min(self._parallelism, len(wanted)), "header") as pool:
+                read = list(pool.map(lambda position: read_header(self._client, position), wanted))
+        self._last.update(zip(wanted, read, strict=True))
+        return [self._last[position] for position in positions]
+
+
+def first_reaching(
+    positions: Sequence[Position], headers: Callable[[Sequence[Position]], list[WalHeader]], sequence: int
+) -> int:
+    """The number of the first WAL segment with a record of ``sequence`` or above; len(positions) if there is none.
+
+    Sequences rise, so this halves what is left with each header.
+    """
+    low, high = 0, len(positions)
+    while low < high:
+        middle = (low + high) // 2
+        at = middle
+        while (reached := headers([positions[at]])[0].next) is None and at > low:
+            at -= 1  # one that holds no record says nothing; the one before it does
+        if reached is not None and reached > sequence:
+            high = at
+        else:
+            low = middle + 1
+    return low
+
+
+def first_shipped(
+    positions: Sequence[Position], headers: Callable[[Sequence[Position]], list[WalHeader]], time: int
+) -> int:
+    """The number of the first WAL segment shipped at ``time`` (microseconds) or later; len(positions) if none."""
+    low, high = 0, len(positions)
+    while low < high:
+        middle = (low + high) // 2
+        if headers([positions[middle]])[0].shipped >= time:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def first_stamped(
+    positions: Sequence[Position], headers: Callable[[Sequence[Position]], list[WalHeader]], timestamp: int
+) -> int:
+    """The number of the first WAL segment with a record stamped ``timestamp`` (microseconds) or later.
+
+    len(positions) if there is none. Record timestamps need not rise, so headers are read from the first one on.
+    """
+    for start in range(0, len(positions), HEADERS_AT_ONCE):
+        for number, header in enumerate(headers(positions[start : start + HEADERS_AT_ONCE]), start):
+            if header.highest is not None and header.highest >= timestamp:
+                return number
+    return len(positions)

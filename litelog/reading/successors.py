@@ -1,0 +1,175 @@
+"""From one generation to the one that continues it: through claims, each of which says how indexes map."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, NoReturn
+
+from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, ReplicaGapError
+from litelog.objects.claim import Relation
+from litelog.objects.layout import parse_claim, wal_key
+from litelog.objects.position import Position, generation
+from litelog.reading.beginning import never_began
+from litelog.reading.contents import list_generation
+from litelog.reading.generations import find_newer, read_claim, read_claim_of
+from litelog.reading.index_mapping import SegmentNames, check_mapping
+from litelog.reading.latest import find_extent
+from litelog.reading.search import read_header
+
+if TYPE_CHECKING:
+    from litelog.objects.claim import Claim
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.latest import Extent
+    from litelog.reading.pieces import Pieces
+    from litelog.stores.replica_client import ReplicaClient
+
+
+def find_terminal(client: ReplicaClient, pieces: Pieces) -> WalHeader | None:
+    """The terminal that ended the generation, if its names go up to one. A GET."""
+    last = read_header(client, pieces.wal[-1].position) if pieces.wal else None
+    return last if last is not None and last.successor else None
+
+
+def read_successor(client: ReplicaClient, terminal: WalHeader) -> Claim:
+    """The claim that a terminal names. ReplicaGapError if it is missing."""
+    key = terminal.successor or ""
+    name = parse_claim(key)
+    if name is None:
+        raise CorruptObjectError(wal_key(terminal.position), f"names {key!r} as its successor's claim")
+    try:
+        return read_claim(client, name)
+    except NotFoundError as error:
+        raise ReplicaGapError(key, f"{terminal.position}, which names it") from error
+
+
+def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, lists: bool = True) -> Claim | None:
+    """The claim of the generation that follows ``claim``'s, which ``terminal`` ended. The terminal names a claim; if
+    its generation never began, the terminal of that generation names the next claim, and so on. None while none of
+    these generations has begun, as any of them may still follow.
+
+    Three GETs for each claim. ``lists`` replaces one of them with a listing, which also shows a generation whose first
+    objects retention has deleted. ReplicaGapError where a claim that is named is missing.
+    """
+    newest = claim.epoch
+    while True:
+        successor = read_successor(client, terminal)
+        if successor.epoch <= newest:
+            raise CorruptObjectError(
+                wal_key(terminal.position), "successor's epoch", f"above {newest}", successor.epoch
+            )
+        newest = successor.epoch
+        start = Position(generation(successor.generation), successor.first, 0)
+        if lists:
+            listing = list_generation(client, start.generation, keep=1)
+            if (listing.newest or 0) > successor.first or any(info.position > start for info in listing.wal):
+                return successor
+        has_snapshot = listing.newest is not None if lists else _is_there(client, start)
+        try:
+            terminal = read_header(client, start)
+        except ReplicaGapError:
+            return successor if has_snapshot and not may_be_late(client, successor) else None
+        if not never_began(successor.first, terminal):
+            return successor
+
+
+def may_be_late(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether the first snapshot of a generation whose first slot is free may have come too late: the owner of a newer
+    claim may have looked before it was there, and its terminal will say so. A GET."""
+    return not claim.is_isolated and find_newer(client, claim) is not None
+
+
+def _is_there(client: ReplicaClient, start: Position) -> bool:
+    """Whether a generation has the first snapshot."""
+    try:
+        client.read_snapshot(start.generation, start.index)
+    except NotFoundError:
+        return False
+    return True
+
+
+def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: Position | None = None) -> int:
+    """What to add to an index of ``claim``'s generation to get that of ``successor``'s. The successor continues that
+    generation, in one step or several; or both continue an older one, and nothing after the end of the older one was
+    read of ``claim``'s generation; or that one held nothing.
+
+    ``read_to``: the place that ``claim``'s generation was read to; None: its end. DivergedError where the log's history
+    forks; CorruptObjectError where the two claims have no generation in common, or what they hold contradicts a shift.
+    """
+    shift, newer, older = 0, successor, claim
+    while newer.generation != older.generation:
+        if newer.epoch > older.epoch:
+            if newer.relation is Relation.DIVERGED:
+                raise DivergedError(client.url, f"{newer.key}: {newer.reason or 'the history forks'}")
+            shift += newer.shift
+            before = _read_predecessor(client, newer)
+            if before is None and _is_empty_first(client, claim):
+                return shift
+            newer = before or _say_forked(client, claim, successor)
+        else:
+            if older.relation is not Relation.CONTINUES or older.is_isolated or successor.is_isolated:
+                _say_forked(client, claim, successor)
+            shift -= older.shift
+            older = _read_predecessor(client, older) or _say_forked(client, claim, successor)
+    if older is not claim:
+        _require_shared(client, claim, older, successor, read_to)
+    elif successor is not claim:
+        _check_shift(client, claim, successor, shift)
+    return shift
+
+
+def _check_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: int) -> None:
+    """CorruptObjectError where what the two generations hold contradicts ``shift``."""
+    older, newer = find_extent(client, claim), find_extent(client, successor)
+    if older.is_settled:
+        check_mapping(successor, shift, _names_of(client, successor, newer), _names_of(client, claim, older))
+
+
+def _names_of(client: ReplicaClient, claim: Claim, extent: Extent) -> SegmentNames:
+    find = partial(list_generation, client, generation(claim.generation))
+    return SegmentNames(client, claim, extent.slot, extent.last, cache(find))
+
+
+def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:
+    if claim.predecessor is None:
+        return None
+    try:
+        return read_claim_of(client, generation(claim.predecessor), claim)
+    except NotFoundError as error:
+        raise ReplicaGapError(error.key, f"{claim.key}, which names it") from error
+
+
+def _is_empty_first(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether a generation is the first one, and ended with nothing of the log: the next one is the first one again."""
+    return claim.relation is Relation.FIRST and not find_extent(client, claim).has_data
+
+
+def _require_shared(
+    client: ReplicaClient, claim: Claim, older: Claim, successor: Claim, read_to: Position | None
+) -> None:
+    """Raise DivergedError where more was read of ``claim``'s generation than what ``older``'s holds, which both it and
+    ``successor`` continue."""
+    extent = find_extent(client, claim)
+    if not extent.began or not extent.has_data:
+        return
+    reached = read_to or extent.slot
+    end = find_extent(client, older).slot
+    shift = find_shift(client, older, claim)
+    if (reached.index - shift, reached.offset) > (end.index, end.offset):
+        what = f"continues generation {older.generation} at {end}, and not what {claim.generation} held after that"
+        raise DivergedError(client.url, f"{successor.key}: {what}")
+
+
+def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
+    """A newer claim whose owner has begun to write: then it ended ``claim``'s generation first. One GET while there is
+    none; a listing for each claim whose owner has not begun."""
+    newer = find_newer(client, claim)
+    while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:
+        newer = find_newer(client, newer)
+    return newer
+
+
+def _say_forked(client: ReplicaClient, claim: Claim, newer: Claim) -> NoReturn:
+    what = f"does not continue generation {claim.generation}"
+    if newer.is_isolated or claim.is_isolated:
+        raise DivergedError(client.url, f"{newer.key}: {what}: two isolated owners wrote at the same time")
+    raise CorruptObjectError(newer.key, what)

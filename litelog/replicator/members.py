@@ -1,0 +1,424 @@
+"""Who is replicated now: brought in line with the configuration, and with the logs that come and go.
+
+One thread opens and closes, as that takes disks and locks; what the logs' own threads do meanwhile is not held up.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, SourceMissingError
+from litelog.events import fields
+from litelog.log.replica_registry import log_state_folder
+from litelog.replicator.archives import FINISH_LOOK_SECONDS, archive_of
+from litelog.replicator.descriptors import DescriptorWatch
+from litelog.replicator.finders import Failures, Finders
+from litelog.replicator.status import NotReplicated
+from litelog.replicator.task import OVER, Phase
+from litelog.replicator.wiring import Tools, open_log
+from litelog.stores.registry import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from litelog.config import Config, LogConfig, ReplicaConfig
+    from litelog.replicator.archives import Archives
+    from litelog.replicator.run_state import Course
+    from litelog.replicator.scheduler import Turns
+    from litelog.replicator.scrubs import Scrubs
+    from litelog.replicator.task import ReplicaTask
+    from litelog.replicator.truncations import Truncations
+    from litelog.replicator.wiring import Opened
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.inotify import Watcher
+
+_logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+"""How soon it is tried again to open what could not be, where no folder is looked at."""
+
+LOOK_SPACING = 0.1
+"""Seconds between two looks for logs, however many events there are."""
+
+COLLECTION_SHARE = 0.05
+"""Of the time that may go into collecting what was closed."""
+
+Key = tuple[str, str]
+"""A log and a replica as the configuration names them."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A log and a replica that are open."""
+
+    key: Key
+    log: LogConfig
+    """With this one replica."""
+    task: ReplicaTask
+    client: ReplicaClient
+    finishing: bool = False
+    """Whether its last snapshot is being written."""
+    closing: bool = False
+
+    @property
+    def has_left(self) -> bool:
+        return self.task.leaving and self.task.phase in OVER and not self.closing
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What takes part in having a replica open."""
+
+    course: Course
+    turns: Turns
+    archives: Archives
+    truncations: Truncations
+    scrubs: Scrubs
+    watcher: Watcher
+    tools: Tools
+    random: Random
+    state_dir: str
+    host: str
+
+
+class Roster:
+    """``open_first`` and ``close`` are called by the thread that runs; ``serve`` by it, under the course's lock."""
+
+    def __init__(self, config: Config, workshop: Workshop) -> None:
+        self._config = config
+        self._workshop = workshop
+        self._course = workshop.course
+        self._clock = workshop.course.clock
+        self._finders: Finders | None = None
+        self.members: dict[Key, Member] = {}
+        self._leaving: list[Member] = []
+        self._failures: dict[Key, Failures] = {}
+        self.not_replicated: tuple[NotReplicated, ...] = ()
+        """What the configuration means beyond ``members``. From any thread."""
+        self.opened = False
+        """Whether all that was there when the run began has been opened."""
+        self._descriptors = DescriptorWatch()
+        self._hands = ThreadPoolExecutor(1, "roster")
+        self._pending = 0
+        self._unsettled = False
+        self._look_at = 0.0
+        self._looking = False
+        self._looked_at = 0.0
+        self._hinted = False
+        """Whether something happened in a folder since the last look began."""
+        self._uncollected = False
+        self._collect_at = 0.0
+        self._hint = self._see_hint  # one object: it is what a watch is known by
+
+    @property
+    def has_one(self) -> bool:
+        """Whether there is one replica in all, and will be no other."""
+        return not self._config.folders and sum(len(log.replicas) for log in self._config.own_logs) == 1
+
+    @property
+    def awaits_more(self) -> bool:
+        """Whether logs may yet be found."""
+        return any(folder.watch for folder in self._config.folders)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether something is being opened or closed."""
+        return self._pending > 0 or bool(self._leaving)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that the configuration means is open, as far as it can be: nothing is on its way in, or will
+        come back as it is configured now. Under the course's lock."""
+        return self.opened and not self._pending and all(member.task.final for member in self._leaving)
+
+    def open_first(self) -> None:
+        """Open all that is there. Raises what a log that has its own entry cannot be opened for, unless that is told
+        as its state. A configuration that is set meanwhile is next."""
+        config = self._config
+        self._finders = Finders(config, self._clock)
+        self._finders.look(all_of_them=True)
+        logs = self._finders.choose(self._is_known)
+        own = len(config.own_logs)
+        for log in logs[:own]:
+            for opened in self._open(log):
+                self._take(log, opened)
+                if opened.error is not None and opened.task.phase not in OVER:
+                    raise opened.error
+        for log in logs[own:]:
+            self._open_found(log)
+        self._descriptors.check(len(self.members))
+        self._note_not_replicated()
+        with self._course.changed:
+            self.opened = True
+            if self._config is not config:
+                self.set_config(self._config)
+            self._course.progress.notify_all()
+
+    def set_config(self, config: Config) -> None:
+        """Replicate what ``config`` says; under the course's lock. What is to be opened or closed is by and by."""
+        self._config = config
+        if self.opened:
+            self._submit(partial(self._reconfigure, config))
+
+    # --- in the main loop
+
+    def serve(self, now: float) -> float:
+        """Look for logs if that is due, and see to those that leave; when that is to be done next."""
+        next_due = math.inf
+        if self._course.final:
+            return next_due
+        if (self.awaits_more or self._failures) and not self._looking:
+            if now >= self._look_at:
+                self._looking = True
+                self._submit(self._look)
+            else:
+                next_due = self._look_at
+        for member in list(self._leaving):
+            if member.has_left:
+                self._see_off(member, now)
+            if not member.closing:
+                next_due = min(next_due, now + FINISH_LOOK_SECONDS)
+        if self._uncollected and not self._leaving and now >= self._collect_at:
+            self._uncollected = False
+            self._submit(self._collect)
+        return next_due
+
+    def _see_off(self, member: Member, now: float) -> None:
+        """Close a member whose last sync is done: once its last snapshot is, and what runs beside it has ended."""
+        task, archive = member.task, archive_of(member.task)
+        self._workshop.scrubs.halt(task)
+        if archive is not None:
+            if task.final and task.phase is Phase.DONE and not member.finishing:
+                member.finishing = True
+                archive.finish()
+            if member.finishing and archive.busy and now < task.leave_by:
+                archive.poke()
+                return
+            archive.stop()
+            if not archive.wait(0.0):
+                return
+        if task.scrub is not None and task.scrub.running:
+            return
+        member.closing = True
+        self._submit(partial(self._let_go, member))
+
+    def _see_hint(self) -> None:
+        """Something happened in a folder that logs are in."""
+        with self._course.changed:
+            self._hinted = True
+            self._look_at = min(self._look_at, self._looked_at + LOOK_SPACING)
+            self._course.call_by(self._look_at)
+
+    # --- in the roster's own thread
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        self._pending += 1
+        self._hands.submit(self._course.guard, partial(self._work, work))
+
+    def _work(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            with self._course.changed:
+                self._pending -= 1
+                self._course.call()
+                self._course.progress.notify_all()
+
+    def _reconfigure(self, config: Config) -> None:
+        assert self._finders is not None
+        self._finders.set(config)
+        self._finders.look(all_of_them=True)
+        self._bring_in_line()
+
+    def _look(self) -> None:
+        assert self._finders is not None
+        begun = self._clock.monotonic()
+        self._hinted = False
+        found, watched = self._find()
+        if found or self._unsettled:
+            self._bring_in_line()
+        else:
+            self._note_not_replicated()
+        with self._course.changed:
+            self._looked_at = begun
+            intervals = [folder.poll_interval for folder in self._config.folders if folder.watch]
+            spacing = (2 if watched else 1) * min(intervals, default=RETRY_SECONDS)
+            self._look_at = begun + (LOOK_SPACING if self._hinted else spacing)
+            self._looking = False
+
+    def _find(self) -> tuple[bool, bool]:
+        """Look for logs, and again where a folder was found that had not been watched while it was looked into. Whether
+        other logs are there than before; whether events tell of all that may come."""
+        assert self._finders is not None
+        found, watched = False, True
+        armed: set[str] | None = None
+        while armed is None or not armed.issuperset(self._finders.watched_folders()):
+            armed = set(self._finders.watched_folders())
+            for folder in armed:
+                watched = self._workshop.watcher.arm(folder, self._hint) and watched
+            found = self._finders.look(all_of_them=False) or found
+        return found, watched
+
+    def _bring_in_line(self) -> None:
+        assert self._finders is not None
+        wanted: dict[Key, LogConfig] = {}
+        for log in self._finders.choose(self._is_known):
+            for replica in log.replicas:
+                wanted[log.path, replica.url] = log.model_copy(update={"replicas": (replica,)})
+        self._unsettled = False
+        with self._course.changed:
+            if self._course.is_ending():
+                return
+            self._part_with(wanted)
+            self._failures = {
+                key: failures for key, failures in self._failures.items() if key[0] in {k[0] for k in wanted}
+            }
+            new = [log for key, log in wanted.items() if key not in self.members]
+        for log in _by_path(new):
+            if self._course.is_ending():
+                return
+            self._open_found(log)
+        self._descriptors.check(len(self.members))
+        self._note_not_replicated()
+
+    def _note_not_replicated(self) -> None:
+        assert self._finders is not None
+        failed = [
+            NotReplicated(log, failures.reason, failures.since, redact(url) or None)
+            for (log, url), failures in self._failures.items()
+        ]
+        self.not_replicated = (*self._finders.not_replicated(), *failed)
+
+    def _part_with(self, wanted: dict[Key, LogConfig]) -> None:
+        """Have those leave that are not wanted, or not as they are: these come back once they are closed."""
+        now = self._clock.monotonic()
+        for key, member in self.members.items():
+            log = wanted.get(key)
+            if member.task.leaving or log == member.log:
+                continue
+            self._leaving.append(member)
+            self._workshop.turns.leave(member.task, now + self._config.shutdown_timeout, final=log is None)
+
+    def _open_found(self, log: LogConfig) -> None:
+        try:
+            for opened in self._open(log):
+                key = (opened.log, opened.url)
+                if opened.error is not None and opened.task.phase not in OVER:
+                    opened.client.close()
+                    self._say_not_opened(key, opened.error)
+                    continue
+                self._failures.pop(key, None)
+                self._take(log, opened)
+            self._failures.pop((log.path, ""), None)
+        except (LitelogError, OSError) as error:
+            self._say_not_opened((log.path, ""), error)
+
+    def _say_not_opened(self, key: Key, error: Exception) -> None:
+        self._unsettled = True
+        failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
+        if failures.add(error):
+            extra = fields("not-opened", log=key[0], failures=failures.count)
+            said = "%s: cannot be replicated (%d times in a row): %s"
+            _logger.error(said, key[0], failures.count, error, extra=extra)
+
+    def _open(self, log: LogConfig) -> Iterable[Opened]:
+        workshop = self._workshop
+        for opened in open_log(log, workshop.state_dir, workshop.host, workshop.tools):
+            if opened.error is not None:
+                opened.task.fail(opened.error, self._clock.monotonic(), workshop.random)
+            yield opened
+
+    def _take(self, log: LogConfig, opened: Opened) -> None:
+        replica: ReplicaConfig = next(each for each in log.replicas if each.url == opened.url)
+        key, task = (opened.log, opened.url), opened.task
+        member = Member(key, log.model_copy(update={"replicas": (replica,)}), task, opened.client)
+        if task.phase in OVER and not self.has_one:
+            _logger.error("%s", opened.error, extra=task.fields("not-opened"))
+        if task.replica is not None:
+            task.replica.on_change = partial(self._workshop.archives.changed, task)
+            task.replica.on_sealed = partial(self._workshop.turns.sealed, task)
+        with self._course.changed:
+            self.members[key] = member
+            self._workshop.scrubs.add(task)
+            self._workshop.truncations.add(task)
+            self._workshop.turns.add(task)
+
+    def _let_go(self, member: Member) -> None:
+        task, workshop = member.task, self._workshop
+        left = 0
+        if task.replica is not None:
+            left = task.replica.pending_bytes()
+            self._close(member)
+        with self._course.changed:
+            del self.members[member.key]
+            self._leaving.remove(member)
+            self._uncollected = True
+            workshop.scrubs.remove(task)
+            workshop.truncations.remove(task)
+            workshop.archives.remove(task)
+            workshop.turns.remove(task)
+        self._say_gone(task, left)
+        self._bring_in_line()
+
+    def _collect(self) -> None:
+        """Free what was closed: clients refer to themselves, and take megabytes each until cycles are looked for."""
+        began = self._clock.monotonic()
+        gc.collect()
+        now = self._clock.monotonic()
+        self._collect_at = now + (now - began) / COLLECTION_SHARE
+
+    def _say_gone(self, task: ReplicaTask, left: int) -> None:
+        if not task.final:
+            return
+        if task.phase is Phase.DONE or (isinstance(task.error, SourceMissingError) and not left):
+            extra = task.fields("let-go")
+            _logger.info("%s to %s: is replicated no longer; all of it was shipped", task.log, task.url, extra=extra)
+        else:
+            said = "%s to %s: is replicated no longer; its last sync failed, about %d bytes were not shipped: %s"
+            reason = task.error or "not done in time"
+            _logger.warning(said, task.log, task.url, left, reason, extra=task.fields("let-go"))
+
+    # --- the end
+
+    def settle(self, *, wait: bool) -> None:
+        """Open and close nothing more; with ``wait``, once what is under way is done."""
+        self._hands.shutdown(wait=wait, cancel_futures=True)
+
+    def close(self) -> None:
+        """Close all whose threads are done, side by side: each may have a state to save."""
+        with ThreadPoolExecutor(8, "close") as pool:
+            list(pool.map(self._close, [member for member in self.members.values() if not member.closing]))
+
+    def _close(self, member: Member) -> None:
+        task = member.task
+        if task.replica is not None and task.phase is not Phase.SYNCING:
+            try:
+                task.replica.close()
+            except LitelogError as error:
+                _logger.warning("%s", error, extra=task.fields("not-closed"))
+        member.client.close()
+
+    def _is_known(self, path: str) -> bool:
+        """Whether the log in that folder is replicated, or was by an earlier run."""
+        return path in {key[0] for key in self.members} or os.path.isdir(
+            log_state_folder(self._workshop.state_dir, path)
+        )
+
+
+def _by_path(logs: Iterable[LogConfig]) -> list[LogConfig]:
+    """Logs that have one replica each, those of one path together."""
+    together: dict[str, LogConfig] = {}
+    for log in logs:
+        other = together.get(log.path)
+        together[log.path] = (
+            log if other is None else other.model_copy(update={"replicas": other.replicas + log.replicas})
+        )
+    return list(together.values())

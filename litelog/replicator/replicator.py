@@ -1,0 +1,367 @@
+"""The replicator: its main loop, and what is asked of it from outside."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
+from litelog.replicator.archives import Archives, SnapshotRequests
+from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached
+from litelog.replicator.descriptors import raise_limit
+from litelog.replicator.members import Roster, Workshop
+from litelog.replicator.run_state import Course
+from litelog.replicator.scheduler import Turns
+from litelog.replicator.scrubs import Scrubs
+from litelog.replicator.status import ReplicaStatus, measure, status_of
+from litelog.replicator.task import LASTING, OVER, Phase, ReplicaTask
+from litelog.replicator.thread_pools import DestinationThreads
+from litelog.replicator.truncations import Truncations
+from litelog.replicator.waiting import wait_for, wait_until_settled
+from litelog.replicator.wiring import Tools, check_openable
+from litelog.stores.registry import redact
+from litelog.stores.trial import StoreTrials
+from litelog.system.clock import SystemClock
+from litelog.system.inotify import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from litelog.config import Config
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
+    from litelog.reading.segment_iterator import SegmentIterator
+    from litelog.replicator.status import NotReplicated
+    from litelog.shipping.events import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.system.clock import Clock
+
+CLOSING_SECONDS = 1.0
+"""What of the shutdown timeout is kept to close, and to exit; a tenth of a short one."""
+
+TURN_SECONDS = 1.0
+"""How long the main loop waits at most: whoever watches it counts on that."""
+
+
+PAUSE_SECONDS = 10.0
+"""A main loop that is late by so much stood still, with its process or its machine, and did not just wait for a
+processor. Much may have happened to a replica meanwhile, and what was acknowledged is proved before the next put."""
+
+
+class _Silent:
+    """A listener that listens to nothing."""
+
+    def shipped(self, event: Shipped) -> None: ...
+
+    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def sealed(self, event: Sealed) -> None: ...
+
+    def snapped(self, event: Snapped) -> None: ...
+
+    def scrubbed(self, event: Scrubbed) -> None: ...
+
+
+def _do_nothing() -> None: ...
+
+
+class Replicator:
+    """All logs of a configuration and their replicas. ``run`` blocks; the rest is called from other threads."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        state_dir: str,
+        host: str,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        listener: Listener | None = None,
+        watcher: Watcher | None = None,
+        on_turn: Callable[[], None] | None = None,
+    ) -> None:
+        """``on_turn``: called by the main loop at each of its turns, a second apart at most; must neither block nor
+        fail."""
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._watcher = watcher or Watcher()
+        self._on_turn = on_turn or _do_nothing
+        self._compressing = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress")
+        self._threads = DestinationThreads()
+        self._abandoned = False
+        self._ready = False
+        self._last_turn = self._clock.monotonic()
+        course = self._course = Course(self._clock)
+        random, listener = random or SystemRandom(), listener or _Silent()
+        self._requests = SnapshotRequests(course, self._watcher, state_dir)
+        self._archives = Archives(course)
+        self._scrubs = Scrubs(self._threads, listener, course.stop_requested, course.guard, self._look_again)
+        self._turns = Turns(course, self._threads, self._watcher, random, lambda: self._roster.has_one)
+        self._turns.on_synced = self._archives.note
+        self._truncations = Truncations(course)
+        tools = Tools(
+            clock=self._clock,
+            random=random,
+            listener=listener,
+            compressing=self._compressing,
+            threads=self._threads,
+            trials=StoreTrials(random),
+            stop_requested=course.stop_requested,
+            guard=course.guard,
+        )
+        workshop = Workshop(
+            course,
+            self._turns,
+            self._archives,
+            self._truncations,
+            self._scrubs,
+            self._watcher,
+            tools,
+            random,
+            state_dir,
+            host,
+        )
+        self._roster = Roster(config, workshop)
+
+    # --- from outside
+
+    def run(self, *, once: bool = False) -> None:
+        """Replicate until ``stop``, then sync a last time; with ``once``, only that.
+
+        Raises FinalSyncError if the last sync did not reach every replica in time, what ended replicas for good
+        (FencedError, CorruptionError) once none is left, and, with ``once`` or where there is no replica at all,
+        NotReplicatedError for logs that could not be opened.
+        """
+        raise_limit()
+        try:
+            self._requests.prepare()
+            self._roster.open_first()
+            if once:
+                with self._course.changed:
+                    self._course.final = True
+                    if self._course.stopping:
+                        self._set_deadline()
+            self._follow()
+            if not once and any(task.phase not in OVER for task in self._turns.tasks):
+                self._begin_final()
+                self._follow()
+            self._archives.finish(list(self._turns.tasks))
+            self._judge(once=once)
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """Begin the final sync; where that is all there is (``once``), bound it. Idempotent."""
+        course = self._course
+        course.stop_requested.set()
+        with course.changed:
+            course.stopping = True
+            self._scrubs.halt_all()
+            if course.final and course.deadline is None:
+                self._set_deadline()
+            course.call()
+            course.progress.notify_all()
+
+    def status(self) -> list[ReplicaStatus]:
+        """Where every replica stands."""
+        with self._course.changed:  # no thread begins to use a replica that is asked here
+            now = self._clock.monotonic()
+            return [status_of(task, now) for task in self._turns.tasks]
+
+    def not_replicated(self) -> tuple[NotReplicated, ...]:
+        """What the configuration means and ``status`` does not tell of, as it cannot be opened."""
+        return self._roster.not_replicated
+
+    @property
+    def opened(self) -> bool:
+        """Whether all that was there when the run began has been opened, as far as it could be."""
+        return self._roster.opened
+
+    def measure(self) -> None:
+        """Look at the logs' folders, for the lag that ``status`` tells: about once a second, by one thread at a time.
+        It may hang, as file systems do, and holds up nothing else."""
+        with self._course.changed:
+            tasks = list(self._turns.tasks)
+        measure(tasks, self._clock)
+
+    @property
+    def config(self) -> Config:
+        """The configuration that is in force."""
+        return self._config
+
+    @property
+    def last_turn(self) -> float:
+        """When the main loop took its last turn, in the clock's monotonic seconds: it takes one a second at least."""
+        return self._last_turn
+
+    def is_ready(self) -> bool:
+        """Whether the first sync is done: every log is whole in a replica, and the other replicas were tried. Once it
+        is, it stays so."""
+        with self._course.changed:
+            tasks = self._turns.tasks
+            if not self._ready and all(task.caught_up > -math.inf or task.failures for task in tasks):
+                synced = {task.log for task in tasks if task.caught_up > -math.inf}
+                self._ready = all(task.log in synced for task in tasks) and (bool(tasks) or self._roster.awaits_more)
+            return self._ready
+
+    def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
+        """Wait until all that the logs hold now is durable in the replicas, for ``timeout`` seconds at most.
+
+        ``log``, a folder, and ``replica``, a URL as ``status`` tells it, choose among them; None: all. Nothing is sent
+        sooner for it: it rides the next batch. What is being opened, or opened again, is waited for; what cannot be
+        opened is not reached. ConfigError where they name none.
+        """
+        with self._course.changed:
+            left = wait_until_settled(lambda: self._roster.is_settled, self._course, timeout)
+            if left is None:  # which ones they are is not known
+                return Barrier(1, (Unreached(log or "", replica or "", OPENING, "logs are still being opened"),))
+            chosen = [
+                task
+                for task in self._turns.tasks
+                if log in (None, task.log) and replica in (None, task.url) and not task.leaving
+            ]
+            lacking = [
+                Unreached(each.log, each.replica or "", NOT_REPLICATED, each.reason)
+                for each in self._roster.not_replicated
+                if log in (None, each.log) and replica in (None, each.replica)
+            ]
+            if not chosen and not lacking and (log is not None or replica is not None):
+                what = " to ".join(filter(None, (log, redact(replica) if replica is not None else None)))
+                raise ConfigError(f"{what}: is not replicated here")
+            barrier = wait_for(chosen, self._turns, self._course, left)
+            return Barrier(barrier.replicas + len(lacking), (*barrier.unreached, *lacking))
+
+    def reload(self, config: Config) -> bool:
+        """Replicate what ``config`` says from now on. What did not change is not disturbed; what changed is opened
+        again after the sync that is under way; what is gone from it is finished, and let go. False where the end has
+        begun; ConfigError where it cannot be: then nothing has changed.
+        """
+        for entry in config.logs:
+            if entry not in self._config.logs:
+                check_openable(entry)
+        with self._course.changed:
+            if self._course.is_ending():
+                return False
+            self._config = config
+            self._roster.set_config(config)
+            return True
+
+    def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
+        """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
+        configuration names them."""
+        member = self._roster.members.get((log, url))
+        if member is None or member.task.replica is None:
+            raise ConfigError(f"{log} is not replicated to {redact(url)} here")
+        return member.task.replica.subscribe(start)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether threads were left behind that wait for a store: then the process can only be ended hard."""
+        return self._abandoned
+
+    # --- the main loop
+
+    def _follow(self) -> None:
+        course = self._course
+        with course.changed:
+            self._turns.hasten_all()
+            while not self._is_over():
+                now = self._clock.monotonic()
+                if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:
+                    self._turns.doubt_all()
+                self._last_turn = now
+                self._on_turn()
+                course.wake_at = math.inf
+                wake_at = min(_next_turn(now), self._serve(now))
+                if course.wake_at == math.inf:  # nobody has called meanwhile
+                    course.wake_at = wake_at
+                    course.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
+
+    def _serve(self, now: float) -> float:
+        """See to all that is due; when something will be."""
+        course = self._course
+        due = [self._turns.serve(now), self._archives.serve(now), self._requests.serve(now, self._turns.tasks)]
+        due.append(self._roster.serve(now))
+        if course.deadline is not None:
+            due.append(course.deadline)
+        if not course.final:
+            due.append(self._scrubs.serve(now, math.inf))
+            due.append(self._truncations.serve(now))
+        return min(due)
+
+    def _is_over(self) -> bool:
+        course = self._course
+        if course.bug is not None or (course.stopping and not course.final):
+            return True
+        if course.is_late(self._clock.monotonic()):
+            return True
+        if self._roster.awaits_more and not course.final:
+            return False
+        return all(task.phase in OVER for task in self._turns.tasks) and (course.final or not self._roster.is_moving)
+
+    def _look_again(self) -> None:
+        with self._course.changed:
+            self._course.call()
+
+    # --- the end
+
+    def _begin_final(self) -> None:
+        with self._course.changed:
+            self._course.final = True
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        whole = self._config.shutdown_timeout
+        self._course.deadline = self._clock.monotonic() + whole - min(CLOSING_SECONDS, whole / 10)
+
+    def _judge(self, *, once: bool) -> None:
+        """Raise what the run ended with, the worst first."""
+        if self._course.bug is not None:
+            raise self._course.bug
+        tasks = [task for task in self._turns.tasks if not _is_gone(task)]
+        unfinished = [task for task in tasks if task.phase not in LASTING and task.phase is not Phase.DONE]
+        if unfinished:
+            if once and unfinished[0].error is not None:
+                raise unfinished[0].error
+            raise FinalSyncError("; ".join(_unfinished(task) for task in unfinished))
+        for phase in LASTING:
+            for task in tasks:
+                if task.phase is phase and task.error is not None:
+                    raise task.error
+        lacking = self._roster.not_replicated
+        if lacking and (once or not tasks):
+            raise NotReplicatedError("; ".join(f"{each.log}: is not replicated: {each.reason}" for each in lacking))
+
+    def _close(self) -> None:
+        self._watcher.close()
+        self._course.stop_requested.set()
+        with self._course.changed:
+            self._course.stopping = True  # whoever opens logs stops
+            self._scrubs.halt_all()
+            tasks = list(self._turns.tasks)
+        hung = self._archives.stop(tasks) or not self._scrubs.wait()
+        hung = self._abandoned = hung or any(task.phase is Phase.SYNCING for task in tasks)
+        self._roster.settle(wait=not hung)
+        self._turns.shutdown(wait=not hung)
+        self._truncations.shutdown(wait=not hung)
+        self._threads.shutdown(wait=not hung)
+        self._compressing.shutdown(wait=not hung, cancel_futures=True)
+        self._roster.close()
+
+
+def _next_turn(now: float) -> float:
+    """When the main loop looks again where nothing is due: when idle logs are, so that both are one awakening."""
+    return (now // TURN_SECONDS + 1) * TURN_SECONDS
+
+
+def _is_gone(task: ReplicaTask) -> bool:
+    """Whether a log was gone before the end came."""
+    return task.leaving and isinstance(task.error, SourceMissingError)
+
+
+def _unfinished(task: ReplicaTask) -> str:
+    reason = task.error if task.error is not None else "not done in time"
+    return f"final sync of {task.log} to {task.url} failed: {reason}"

@@ -1,0 +1,357 @@
+"""When each log is synced with each of its replicas: on events, polls, intervals and back-off, with bounded pools."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, SourceError, SourceMissingError, release
+from litelog.replicator.schedule import Schedule
+from litelog.replicator.task import BUSY, OVER, Phase, ReplicaTask
+from litelog.shipping.backoff import describe_wait, is_worth_saying, needs_help
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from litelog.replicator.run_state import Course
+    from litelog.replicator.thread_pools import DestinationThreads
+    from litelog.system.inotify import Watcher
+
+_logger = logging.getLogger(__name__)
+
+POLLING_THREADS = 4
+"""How many sweeps over idle logs there are at a time: a folder may hang, too."""
+
+LIMIT_CHECK_SECONDS = 0.1
+"""How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
+
+LIMIT_CHECKS_PER_SECOND = 500
+"""How many such looks there are in all: with more busy logs, each is looked at less often."""
+
+LOOKS_PER_SECOND = 125
+"""How many idle logs are looked at that events tell of as well: with more of them, each is looked at less often, for a
+tenth of a percent of a processor or two."""
+
+MAX_ONCE_FAILURES = 5
+"""How often a replica may fail in a row where nobody waits for it to come back."""
+
+
+class Turns:
+    """Gives threads to the tasks that are due. All but what runs in the pools is called under the course's lock."""
+
+    def __init__(
+        self, course: Course, threads: DestinationThreads, watcher: Watcher, random: Random, tells: Callable[[], bool]
+    ) -> None:
+        """``tells``: whether the run ends with an error of the only replica, so that whoever called it says so."""
+        self.tasks: dict[ReplicaTask, None] = {}
+        """In the order in which they came."""
+        self.on_synced: Callable[[ReplicaTask], None] = _pass
+        """Called, under the lock, after each sync that went well."""
+        self._course = course
+        self._clock = course.clock
+        self._threads = threads
+        self._watcher = watcher
+        self._random = random
+        self._tells = tells
+        self._schedule: Schedule[ReplicaTask] = Schedule()
+        self._spacing: set[ReplicaTask] = set()
+        self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
+        self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")
+
+    # --- who takes part
+
+    def add(self, task: ReplicaTask) -> None:
+        """Take a task in; it is due at once."""
+        self.tasks[task] = None
+        self._wakes[task] = partial(self._wake, task)
+        if task.phase not in OVER:
+            self.hasten(task)
+
+    def remove(self, task: ReplicaTask) -> None:
+        """Forget a task that is over."""
+        self._watcher.disarm(task.log, self._wakes.pop(task))
+        self._schedule.drop(task)
+        del self.tasks[task]
+
+    def hasten(self, task: ReplicaTask) -> None:
+        """Have a task that no thread has looked at now."""
+        task.due = self._clock.monotonic()
+        self._put(task, task.due)
+
+    def hasten_all(self) -> None:
+        """Have all looked at now that no thread has."""
+        for task in self.tasks:
+            if task.phase not in OVER and task.phase not in BUSY:
+                self.hasten(task)
+
+    def doubt_all(self) -> None:
+        """Have it proved, of each replica before its next put, that it holds what was acknowledged."""
+        for task in self.tasks:
+            if task.replica is not None:
+                task.replica.doubt()
+
+    def look(self, task: ReplicaTask) -> None:
+        """Look whether a task that waits for its sync interval has anything left: that rides the next batch."""
+        task.phase = Phase.SYNCING
+        task.woken = False
+        self._spacing.discard(task)
+        self._polling.submit(self._course.guard, partial(self._look, task))
+
+    def leave(self, task: ReplicaTask, deadline: float, *, final: bool) -> None:
+        """Bring a task to its end: after a last sync, or else after the one that is under way."""
+        task.leaving, task.leave_by = True, deadline
+        task.final = final
+        if task.phase in OVER or task.phase is Phase.SYNCING:
+            self._course.call()
+        elif final and task.phase is Phase.SEALING:
+            self._put(task, deadline)
+        elif final:
+            self._submit(task)
+        else:
+            self._end(task, Phase.DONE)
+
+    def shutdown(self, *, wait: bool) -> None:
+        """End the polling threads."""
+        self._polling.shutdown(wait=wait, cancel_futures=True)
+
+    # --- in the main loop
+
+    def serve(self, now: float) -> float:
+        """Give threads to those that are due; when the next one is."""
+        polled: list[ReplicaTask] = []
+        for task in self._schedule.take(now):
+            if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
+                self._end(task, Phase.FAILED)
+            if task.phase in OVER or task.phase in BUSY:
+                continue
+            if task.phase is Phase.SPACING and task.due > now and not self._is_full(task):
+                self._schedule.set(task, min(task.due, now + self._limit_check_seconds()))
+            elif task.phase is Phase.IDLE and task.replica is not None and task.replica.started:
+                task.phase = Phase.SYNCING
+                polled.append(task)
+            else:
+                self._submit(task)
+        if polled:
+            self._polling.submit(self._course.guard, partial(self._poll, polled))
+        return self._schedule.next
+
+    def _is_full(self, task: ReplicaTask) -> bool:
+        assert task.replica is not None
+        return task.replica.pending_bytes() >= task.limit
+
+    def _limit_check_seconds(self) -> float:
+        return max(LIMIT_CHECK_SECONDS, len(self._spacing) / LIMIT_CHECKS_PER_SECOND)
+
+    def _rest_seconds(self) -> float:
+        return len(self.tasks) / LOOKS_PER_SECOND
+
+    def _put(self, task: ReplicaTask, due: float) -> None:
+        self._schedule.set(task, due)
+        self._course.call_by(due)
+
+    def _submit(self, task: ReplicaTask) -> None:
+        task.phase = Phase.SYNCING
+        task.woken = False
+        self._spacing.discard(task)
+        self._threads.syncing(task.url).submit(self._course.guard, partial(self._sync, task))
+
+    def _end(self, task: ReplicaTask, phase: Phase) -> None:
+        task.phase = phase
+        self._spacing.discard(task)
+        self._schedule.drop(task)
+        self._course.call()
+        self._course.progress.notify_all()
+
+    # --- in the pools
+
+    def _poll(self, tasks: list[ReplicaTask]) -> None:
+        """Look at idle logs without an event: polling is the truth, an event only a hint. A log that has not changed
+        when it is looked at for the last time needs no last sync."""
+        dirty = set()
+        last = self._course.final
+        looked = self._clock.monotonic()
+        for task in tasks:
+            assert task.replica is not None
+            try:
+                if task.replica.changed() or not task.replica.settled:
+                    dirty.add(task)
+            except LitelogError:
+                dirty.add(task)  # the sync meets it again, and deals with it
+        with self._course.changed:
+            now = self._clock.monotonic()
+            for task in tasks:
+                if task in dirty or task.woken or (self._is_final(task) and not last):
+                    self._submit(task)
+                    continue
+                task.caught_up = looked
+                if last or task.leaving:
+                    self._end(task, Phase.DONE)
+                else:
+                    task.rest(now, self._rest_seconds())
+                    self._put(task, task.due)
+            self._course.progress.notify_all()
+
+    def _look(self, task: ReplicaTask) -> None:
+        assert task.replica is not None
+        looked = self._clock.monotonic()
+        try:
+            left, settled = task.replica.waiting or task.replica.changed(), task.replica.settled
+        except LitelogError:
+            left = settled = True  # the sync meets it again, and deals with it
+        with self._course.changed:
+            if settled and not left:
+                task.caught_up = looked
+            if self._is_final(task) or not (settled or left):
+                self._submit(task)
+            elif task.leaving:
+                self._end(task, Phase.DONE)
+            elif task.woken and not left:
+                self.look(task)  # who waits since may have come behind this one
+            else:
+                self._space(task)
+            self._course.progress.notify_all()
+
+    def _space(self, task: ReplicaTask) -> None:
+        task.phase, task.due = Phase.SPACING, task.spaced_until
+        self._spacing.add(task)
+        self._put(task, min(task.due, self._clock.monotonic() + self._limit_check_seconds()))
+
+    def _sync(self, task: ReplicaTask) -> None:
+        assert task.replica is not None
+        started = self._clock.monotonic()
+        final = self._is_final(task)
+        cut = False
+
+        def may_go_on() -> bool:
+            nonlocal cut
+            cut = not self._may_go_on(task)
+            return not cut
+
+        try:
+            try:
+                shipped = task.replica.sync(may_go_on)
+                quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
+                if quiet and not self._is_final(task):
+                    task.watched = self._watcher.arm(task.log, self._wakes[task])
+                more = quiet and task.replica.changed()
+            except OSError as error:
+                raise SourceError(f"{task.log}: {error}") from error
+        except LitelogError as error:
+            self._failed(task, error)
+            return
+        with self._course.changed:
+            waiting = task.replica.waiting
+            if not (cut or waiting):
+                task.caught_up = started
+            if waiting and task.replica.sealing and not self._is_abandoned(task):
+                task.phase = Phase.SEALING  # what failed before may be this: whether it goes well, the next sync tells
+                if task.leaving:
+                    self._put(task, task.leave_by)
+            else:
+                self._recover(task)
+                last = final and not (cut or waiting)
+                self._place(task, started, was_final=last, again=not cut and (more or waiting), quiet=quiet)
+            self.on_synced(task)
+            self._course.progress.notify_all()
+
+    def _recover(self, task: ReplicaTask) -> None:
+        if task.failures:
+            said, extra = "%s to %s: goes on after %d failures", task.fields("recovered", task.failures)
+            _logger.info(said, task.log, task.url, task.failures, extra=extra)
+        task.succeed()
+
+    def _place(self, task: ReplicaTask, started: float, *, was_final: bool, again: bool, quiet: bool) -> None:
+        """What is next for a task whose sync went well."""
+        if self._is_final(task):
+            if was_final:
+                self._end(task, Phase.DONE)
+            elif self._may_go_on(task):
+                self._submit(task)  # this one began, or was cut short, before the last one was due
+            else:
+                self._end(task, Phase.FAILED)
+        elif task.leaving:
+            self._end(task, Phase.DONE)
+        elif not quiet:
+            task.space(started)
+            self._space(task)
+        elif self._clock.monotonic() < task.spaced_until and task.replica is not None and not task.replica.waiting:
+            self._space(task)
+        elif again or task.woken:
+            self._submit(task)
+        else:
+            task.rest(self._clock.monotonic(), self._rest_seconds())
+            self._put(task, task.due)
+
+    def _failed(self, task: ReplicaTask, error: LitelogError) -> None:
+        course = self._course
+        release(error)
+        with course.changed:
+            now = self._clock.monotonic()
+            task.fail(error, now, self._random)
+            missing = isinstance(error, SourceMissingError)
+            if missing and task.phase is Phase.BACKING_OFF:
+                task.due = min(task.due, now + task.poll_interval)  # a look costs nothing
+            ends = task.phase in OVER or (course.deadline is None and course.final)
+            if not (self._tells() and ends) and not (missing and task.leaving):
+                self._say(task, error, now)
+            if self._is_final(task) and task.phase is Phase.BACKING_OFF:
+                hopeless = course.final and course.deadline is None and task.failures >= MAX_ONCE_FAILURES
+                if self._is_late(task) or hopeless or needs_help(error) or missing:
+                    task.phase = Phase.FAILED
+            elif task.leaving and task.phase not in OVER:
+                task.phase = Phase.DONE
+            if task.phase in OVER:
+                self._end(task, task.phase)
+            else:
+                self._put(task, task.due)
+            course.progress.notify_all()
+
+    def _say(self, task: ReplicaTask, error: LitelogError, now: float) -> None:
+        if task.phase in OVER:
+            extra = task.fields(task.phase.value, task.failures)
+            _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
+        elif is_worth_saying(task.failures):
+            level = logging.ERROR if needs_help(error) else logging.WARNING
+            said = "%s to %s: failure %d in a row, %s: %s"
+            extra = task.fields("sync-failed", task.failures)
+            wait = describe_wait(error, task.due - now)
+            _logger.log(level, said, task.log, task.url, task.failures, wait, error, extra=extra)
+
+    def _is_abandoned(self, task: ReplicaTask) -> bool:
+        """Whether a task ends without a last sync."""
+        return task.leaving and not self._is_final(task)
+
+    def _is_final(self, task: ReplicaTask) -> bool:
+        return self._course.final or (task.leaving and task.final)
+
+    def _may_go_on(self, task: ReplicaTask) -> bool:
+        if task.leaving and not self._course.final and self._clock.monotonic() >= task.leave_by:
+            return False
+        return self._course.may_go_on()
+
+    def _is_late(self, task: ReplicaTask) -> bool:
+        if self._course.final:
+            return self._course.is_late(task.due)
+        return task.due >= task.leave_by
+
+    def sealed(self, task: ReplicaTask) -> None:
+        """What a task's last sync ended for is there, or has failed: the next one goes on. From any thread."""
+        with self._course.changed:
+            if task.phase is Phase.SEALING:
+                self._submit(task)
+
+    def _wake(self, task: ReplicaTask) -> None:
+        """Something happened in a log's folder."""
+        with self._course.changed:
+            if task.replica is not None:
+                task.replica.notice()
+            if task.phase is Phase.IDLE:
+                self._submit(task)
+            else:
+                task.woken = True
+
+
+def _pass(task: ReplicaTask) -> None: ...

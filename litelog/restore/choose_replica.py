@@ -1,0 +1,322 @@
+"""Which of a log's replicas is restored: the one that reaches furthest. The others stand by for what it lost.
+
+Each replica has generations, indexes and WAL segments of its own; what they share is the log: file names, offsets and
+bytes. Where they hold different histories, no clock says which one is true. The later one is known where its replica
+holds the other history, too, as a generation that it has left; else a person chooses.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from litelog.errors import (
+    ConfigError,
+    CorruptionError,
+    LitelogError,
+    NothingToRestoreError,
+    OtherLogError,
+    StoreError,
+)
+from litelog.objects.claim import open_claimed_format
+from litelog.reading.pruned import explain
+from litelog.restore.history_plan import find_generation, plan_history
+from litelog.restore.repair.agreement import Verdict, agreed_place
+from litelog.restore.repair.donors import Donors, readable_claims, same_log
+from litelog.restore.repair.generation_bytes import History, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
+    from litelog.restore.plan import RestorePlan, Target
+    from litelog.stores.replica_client import ReplicaClient
+
+PARALLELISM = 16
+"""Replicas that are looked at side by side, so that one which is down costs its time-out once."""
+
+
+class DivergedReplicasError(LitelogError):
+    """Two replicas hold different histories of one log, and neither knows the other's."""
+
+    def __init__(self, one: str, one_end: str, two: str, two_end: str) -> None:
+        self.replicas = (one, two)
+        super().__init__(
+            f"{one} (up to {one_end}) and {two} (up to {two_end}) hold histories of one log that have diverged; "
+            "give only the replica to restore from, or its --generation"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to restore, and from where."""
+
+    client: ReplicaClient
+    plan: RestorePlan
+    log_format: LogFormat
+    donors: Donors | None
+    """None where there is no other replica that could help."""
+    passed_over: tuple[tuple[str, str], ...]
+    """Replicas that could not be chosen: the URL, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A replica of the log, and the history that a restore would take of it."""
+
+    client: ReplicaClient
+    history: History
+    error: CorruptionError | None = None
+    """Why it cannot be planned from alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate(_Standing):
+    plan: RestorePlan = field(kw_only=True)
+
+    @property
+    def end(self) -> tuple[object, ...]:
+        """How far it reaches; sorts so that further is greater."""
+        file = self.plan.files[-1]
+        return (self._order(file.name), file.size)
+
+    @property
+    def beginning(self) -> tuple[object, ...]:
+        return self._order(self.plan.all_files[0].name)
+
+    def _order(self, name: str) -> tuple[object, ...]:
+        return self.history.format.segment_order(name) or ()
+
+
+def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callable[[str], LogFormat]) -> Choice:
+    """The plan for ``target`` from the replica that reaches furthest. ``open_format``: a format by its name.
+
+    A replica that is down, damaged, empty or another log's is passed over while there is another one; if none is left,
+    its error is raised. DivergedReplicasError; ConfigError for a bound that means different places in different ones.
+    """
+    try:
+        return _Chooser(clients, target, open_format, dropped=False).choose()
+    except (NothingToRestoreError, _JoinedError):  # no replica's newest snapshot reaches back so far: an older one may
+        return _Chooser(clients, target, open_format, dropped=True).choose()
+
+
+class _Chooser:
+    def __init__(
+        self,
+        clients: Sequence[ReplicaClient],
+        target: Target,
+        open_format: Callable[[str], LogFormat],
+        *,
+        dropped: bool,
+    ) -> None:
+        """``dropped`` as in ``plan_generation``."""
+        self._clients = clients
+        self._dropped = dropped
+        self._target = target
+        self._open_format = open_format
+        self._errors: dict[int, tuple[str, LitelogError]] = {}
+        """Why a client's replica is not chosen, by the client's identity: two may have one URL."""
+        self._agreed: dict[int, list[tuple[History, Place]]] = {}
+        """The histories that are a standing's, by its identity, and up to where."""
+        self._helpers = list(clients)
+        """Those that may help out."""
+
+    def choose(self) -> Choice:
+        claims = self._find_claims()
+        log_format = open_claimed_format(claims[0][1], self._open_format)
+        claims = self._same_logs(claims, log_format)
+        standings = [standing for client, claim in claims if (standing := self._stand(client, claim, log_format))]
+        candidates = [standing for standing in standings if isinstance(standing, _Candidate)]
+        if not candidates:
+            raise self._worst_error()
+        self._check_bound(candidates, log_format)
+        best = self._choose_best(candidates, standings)
+        donors = self._donors(best.client, best.history, self._agreed.get(id(best), ()))
+        passed_over = tuple((url, str(error)) for url, error in self._errors.values())
+        return Choice(best.client, best.plan, log_format, donors, passed_over)
+
+    def _find_claims(self) -> list[tuple[ReplicaClient, Claim]]:
+        with ThreadPoolExecutor(min(PARALLELISM, len(self._clients)), "look") as pool:
+            found = list(pool.map(self._find_claim, self._clients))
+        claims = []
+        for client, claim in zip(self._clients, found, strict=True):
+            if isinstance(claim, LitelogError):
+                self._pass_over(client, claim)
+            else:
+                claims.append((client, claim))
+        if not claims:
+            raise self._worst_error()
+        return claims
+
+    def _find_claim(self, client: ReplicaClient) -> Claim | LitelogError:
+        try:
+            return find_generation(client, self._target)
+        except LitelogError as error:
+            return error
+
+    def _pass_over(self, client: ReplicaClient, error: LitelogError) -> None:
+        """Remember why a replica is not chosen. One that is damaged, or shorter, may still help out."""
+        named = isinstance(error, NothingToRestoreError) and self._target.generation is not None
+        if not named or len(self._clients) == 1:  # each replica has generations of its own
+            self._errors[id(client)] = (client.url, error)
+        if isinstance(error, (StoreError, OtherLogError)) and client in self._helpers:
+            self._helpers.remove(client)
+
+    def _worst_error(self) -> LitelogError:
+        """What to raise where no replica is left."""
+        others = [error for _, error in self._errors.values() if not isinstance(error, NothingToRestoreError)]
+        if len(self._errors) == 1:
+            return next(error for _, error in self._errors.values())
+        lines = [f"  {describe(url, error)}" for url, error in self._errors.values()]
+        lines = ["no replica can be restored:", *lines] if lines else [f"no replica holds {self._target.generation}"]
+        worst: LitelogError = NothingToRestoreError("\n".join(lines))
+        if others:
+            corrupt = (error for error in others if isinstance(error, CorruptionError))
+            worst = _JoinedError("\n".join(lines), next(corrupt, others[0]))
+        worst.lines = lines
+        return worst
+
+    def _same_logs(
+        self, claims: list[tuple[ReplicaClient, Claim]], log_format: LogFormat
+    ) -> list[tuple[ReplicaClient, Claim]]:
+        first = claims[0][1]
+        kept = []
+        for client, claim in claims:
+            if same_log(claim, first, log_format):
+                kept.append((client, claim))
+            else:
+                self._pass_over(client, _other_log(client, claim, first))
+        return kept
+
+    def _stand(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _Standing | None:
+        """A candidate; no more than a standing where it is damaged beyond help; None where it has nothing."""
+        damage = None
+        donors = None
+        while True:
+            try:
+                plan = plan_history(client, claim, self._target, log_format, donors, dropped=self._dropped)
+                history = History(client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed])
+                return _Candidate(client, history, damage, plan=plan)
+            except CorruptionError as error:
+                damage = damage or error
+                donors = self._donors(client, History(client, claim, log_format)) if donors is None else None
+                if donors is None:
+                    self._pass_over(client, explain(client, claim, damage))
+                    return _Standing(client, History(client, claim, log_format), damage)
+            except LitelogError as error:
+                self._pass_over(client, error)
+                return None
+
+    def _donors(
+        self, client: ReplicaClient, history: History, agreed: Sequence[tuple[History, Place]] = ()
+    ) -> Donors | None:
+        others = [helper for helper in self._helpers if helper is not client]
+        return Donors(history, others, agreed) if others else None
+
+    def _check_bound(self, candidates: Sequence[_Candidate], log_format: LogFormat) -> None:
+        """ConfigError where a number that replicas count by themselves means different places in them."""
+        index = self._target.index
+        if index is None and (self._target.sequence is None or log_format.self_numbered):
+            return
+        for candidate in candidates[1:]:
+            one, two = candidates[0].plan, candidate.plan
+            at, what = (0, "its first index") if index is None else (-1, f"index {index:x}")
+            if one.files[at].name != two.files[at].name:
+                here, there = f"{one.files[at].name} in {one.replica}", f"{two.files[at].name} in {two.replica}"
+                raise ConfigError(
+                    f"{what} is {here} and {there}: the bound means different places; give --generation, or one replica"
+                )
+
+    def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_Standing]) -> _Candidate:
+        """The furthest one whose history no other one has left; of those the one that begins first, and is whole."""
+        beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
+
+        def rank(candidate: _Candidate) -> tuple[object, ...]:
+            return (*candidate.end, beginnings.index(candidate.beginning), candidate.error is None)
+
+        left = sorted(candidates, key=rank, reverse=True)
+        others = list(standings)
+        while True:
+            best = left.pop(0)
+            others.remove(best)
+            newer = next((other for other in others if self._is_behind(best, other)), None)
+            if newer is None:
+                break
+            self._pass_over(best.client, _left_behind(best, newer))
+        for candidate in left:
+            if candidate.error is not None:
+                self._pass_over(candidate.client, candidate.error)
+        return best
+
+    def _is_behind(self, best: _Candidate, other: _Standing) -> bool:
+        """As ``_is_left_by``; one that is down by now is passed over."""
+        try:
+            return self._is_left_by(best, other)
+        except StoreError as error:
+            self._pass_over(other.client, error)
+            return False
+
+    def _is_left_by(self, best: _Candidate, other: _Standing) -> bool:
+        """Whether ``other`` has left the history that ``best`` holds. Passes over an ``other`` that is left itself."""
+        verdict, place = agreed_place(best.history, other.history)
+        if place is not None:
+            self._agreed.setdefault(id(best), []).append((other.history, place))
+            return False
+        if best.history.claim.log != other.history.claim.log:  # the format gives none: only the bytes can tell
+            self._pass_over(other.client, _other_log(other.client, other.history.claim, best.history.claim))
+            return False
+        if verdict is Verdict.UNKNOWN:
+            reason = f"cannot be compared with {best.client.url}: nothing whole lies in both"
+            self._pass_over(other.client, other.error or LitelogError(reason))
+            return False
+        if _has_left(best, other):
+            self._pass_over(other.client, _left_behind(other, best))
+            return False
+        if isinstance(other, _Candidate) and _has_left(other, best):
+            return True
+        raise DivergedReplicasError(*_name(best), *_name(other))
+
+
+def describe(url: str, reason: object) -> str:
+    """Why a replica is passed over, with its name."""
+    text = str(reason)
+    return text if text.startswith(url) else f"{url}: {text}"
+
+
+class _JoinedError(LitelogError):
+    """Several errors at once, which end a command as the one that matters most does."""
+
+    def __init__(self, message: str, kind: LitelogError) -> None:
+        self.exit_code = kind.exit_code
+        super().__init__(message)
+
+
+def _has_left(newer: _Standing, older: _Standing) -> bool:
+    """Whether a replica knew the other's history, and left it: an older generation of it is of that one."""
+    claim = newer.history.claim
+    for before in readable_claims(newer.client):
+        if before.epoch < claim.epoch and same_log(before, claim, newer.history.format):
+            history = History(newer.client, before, newer.history.format)
+            left = agreed_place(history, newer.history)[0] is Verdict.OTHER
+            if left and agreed_place(history, older.history)[0] is Verdict.SAME:
+                return True
+    return False
+
+
+def _name(standing: _Standing) -> tuple[str, str]:
+    """A replica's URL, and up to where it goes."""
+    end = standing.plan.end if isinstance(standing, _Candidate) else "where it is damaged"
+    return standing.client.url, str(end)
+
+
+def _left_behind(older: _Standing, newer: _Standing) -> LitelogError:
+    held = f"generation {older.history.claim.generation}"
+    return LitelogError(f"{held} is a history of the log that {newer.client.url} has left (diverged)")
+
+
+def _other_log(client: ReplicaClient, claim: Claim, expected: Claim) -> OtherLogError:
+    if claim.format != expected.format:
+        return OtherLogError(client.url, f"one of format {expected.format}", f"{claim.log} of format {claim.format}")
+    return OtherLogError(client.url, expected.log, claim.log)

@@ -1,0 +1,309 @@
+"""Keeps a restored copy of a log up to date: appends what the replica gets, checked, durable and in order."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import (
+    CorruptObjectError,
+    DivergedError,
+    LockedError,
+    NotFoundError,
+    PrunedError,
+    ReplicaGapError,
+    StoreError,
+)
+from litelog.events import fields, is_worth_saying
+from litelog.formats import Expectation, FinishedTail
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.reading.fetch import read_checked
+from litelog.reading.search import read_header
+from litelog.reading.successors import find_begun, find_shift, may_be_late
+from litelog.restore.history_plan import Target, find_plan
+from litelog.restore.output import OutputError
+from litelog.restore.repair.generation_bytes import History
+from litelog.system.clock import SystemClock
+from litelog.system.files import sync_folder
+from litelog.system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    import threading
+    from types import TracebackType
+
+    from litelog.formats import LogFormat
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.restore.plan import RestorePlan
+    from litelog.restore.repair.generation_bytes import Chunk
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+POLLS_PER_LOOK = 30
+"""After so many polls without news a follower looks for the next epoch: one GET."""
+
+LOOK_SECONDS = 1800.0
+"""After so long without news, or behind the head, it lists, to see that it stands at the end and not at what retention
+took: half of the grace for which WAL segments are kept at least."""
+
+ATTEMPTS = 3
+"""How often in a row the replica may fail to be what its listing shows: objects move while it is looked at."""
+
+_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1 << 20
+
+
+class CopyFollower:
+    """Appends to the copy in ``folder`` what the latest generation of a replica has more. One thread.
+
+    A kill at any moment leaves a copy whose last log segment may end inside a commit, as a crashed writer's does: it is
+    made right by a restore with ``delta``. While nothing comes, one GET a poll asks for the one next name.
+    """
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        folder: str,
+        plan: RestorePlan,
+        log_format: LogFormat,
+        *,
+        look_seconds: float = LOOK_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
+        behind the head, it makes sure that it stands at the end. LockedError where another one follows."""
+        self._client = client
+        self._look_seconds = look_seconds
+        self._clock = clock or SystemClock()
+        self._path = folder
+        self._format = log_format
+        self._claim = plan.claim
+        self._end = plan.end
+        """Where the copy ended, when that was last seen."""
+        self._slot: Position | None = None
+        self._digest: str | None = None
+        """Of the WAL segment before the slot, where it was seen."""
+        self._name = ""
+        self._size = self._crc = 0
+        """Of the log segment that grows."""
+        self._expect = Expectation()
+        self.appended = 0
+        """Bytes, so far."""
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._folder)
+            raise LockedError(folder, f"{folder}: a copy that is followed") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._folder)
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next WAL segment is expected."""
+        return self._slot
+
+    def run(self, stop: threading.Event, poll_interval: float = 1.0) -> None:
+        """Follow until ``stop``. A store that fails for a while is waited for.
+
+        PrunedError where retention overtook the copy; DivergedError where the log's history forks; CorruptObjectError
+        and ReplicaGapError for what the replica's writer did not promise; OutputError for the copy; StoreError that
+        will not pass.
+        """
+        steady = self._clock.monotonic
+        idle = failures = refusals = 0
+        news = head = steady()
+        while not stop.is_set():
+            try:
+                if self._slot is None:
+                    now = steady()
+                    self.catch_up()
+                    news = head = now
+                if self.step():
+                    idle, failures, refusals, news = 0, 0, 0, steady()
+                    continue
+                now, before = steady(), self.appended
+                if now - min(news, head) >= self._look_seconds:
+                    self.catch_up()
+                    news = now
+                idle, head = idle + 1, now
+                if self.appended > before:
+                    continue
+                if idle % POLLS_PER_LOOK == 0 and find_begun(self._client, self._claim) is not None:
+                    self.catch_up()
+                failures = refusals = 0
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                refusals += 1
+                self._tell(error, refusals)
+            except ReplicaGapError as error:
+                failures += 1
+                if failures == ATTEMPTS:
+                    raise
+                self._slot = None
+                extra = fields("gap", replica=self._client.url, failures=failures)
+                _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
+            stop.wait(poll_interval)
+
+    def _tell(self, error: StoreError, refusals: int) -> None:
+        if is_worth_saying(refusals):
+            said = "%s: failure %d in a row, trying again: %s"
+            extra = fields("follow-failed", replica=self._client.url, position=self._slot, failures=refusals)
+            _logger.warning(said, self._client.url, refusals, error, extra=extra)
+
+    def step(self) -> bool:
+        """Take what lies at the next slot; False if there is nothing yet."""
+        if self._slot is None:
+            self.catch_up()
+            return False
+        position = self._slot
+        try:
+            segment = read_checked(
+                partial(self._client.read_wal_segment, position), partial(wal_segment.decode_checked, wal_key(position))
+            )
+        except NotFoundError:
+            return False
+        header = segment.header
+        if header.successor is not None or header.sealed is not None:
+            before = self.appended
+            self.catch_up()
+            return self.appended > before
+        self._take(segment)
+        return True
+
+    def catch_up(self) -> None:
+        """Look at the replica anew, and append all that the copy lacks. While it is not known whether the latest
+        generation has begun, the copy stays as it is. PrunedError where retention took some of it."""
+        plan = find_plan(self._client, Target(), self._format)
+        is_same = plan.claim.generation == self._claim.generation
+        is_new = not plan.pieces and plan.base.start.index == plan.claim.first
+        if not is_same and is_new and may_be_late(self._client, plan.claim):
+            return
+        self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim, self._end))
+        for part in plan.parts:
+            history = History(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
+            for file in part.files:
+                if file is not plan.files[-1] and self._size_of(file.name) == file.size:
+                    continue
+                self._open_segment(file.name)
+                if self._size > file.size and file is plan.files[-1]:
+                    continue  # the listing was a moment behind, or the newest generation has not come as far
+                for chunk in history.chunks(file.name, self._size, file.size):
+                    self._take_chunk(chunk)
+        self._claim, self._digest = plan.claim, None
+        last = read_header(self._client, plan.pieces[-1].position) if plan.pieces else None
+        if last is None:
+            self._slot = plan.base.start
+        else:
+            self._slot = last.position if last.successor is not None else last.next_slot
+        self._end = self._slot
+
+    def _require_joined(self, plan: RestorePlan, shift: int) -> None:
+        """What the replica holds begins in a log segment that the copy has, or right behind its end.
+
+        ``shift``: from the indexes of the generation that was followed to those of the plan's.
+        """
+        orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
+        held = [order for order in orders if order is not None]
+        first = next(iter(plan.all_files), None)
+        order = self._format.segment_order(first.name) if first is not None else None
+        if first is None or order is None or not held or order <= max(held):
+            return
+        if (self._end.index + shift, self._end.offset) != (first.index, 0):
+            raise PrunedError(str(self._end))
+
+    # --- appending
+
+    def _take(self, segment: WalSegment) -> None:
+        header, key = segment.header, segment.key
+        if self._digest is not None and header.previous != self._digest:
+            raise CorruptObjectError(key, "SHA-256 of the object before it", self._digest, header.previous)
+        for name in ("log", "format", "owner"):
+            if getattr(header, name) != getattr(self._claim, name):
+                raise CorruptObjectError(key, name, getattr(self._claim, name), getattr(header, name))
+        self._open_segment(header.file)
+        if header.offset != self._size:
+            raise CorruptObjectError(key, "offset", self._size, header.offset)
+        if header.length:
+            data = memoryview(segment.data())
+            self._append(key, data, header.crc_total, is_finished=header.final)
+        self._digest, self._slot = segment.digest, header.next_slot
+        self._end = self._slot
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
+
+    def _append(self, key: str, data: memoryview, crc_total: int | None, *, is_finished: bool) -> None:
+        """Check and write bytes behind those that are there, durably."""
+        crc = crc32c(data, self._crc)
+        if crc_total is not None and crc != crc_total:
+            raise DivergedError(self._path, f"{self._name}: what is there is not what {key} continues")
+        scan = self._format.scan(f"{key}/{self._name}", data, self._size, self._expect)
+        may_have_tail = is_finished and self._format.finished_tail is FinishedTail.SHIP
+        if scan.end != self._size + len(data) and not may_have_tail:
+            raise CorruptObjectError(key, "end of the last whole commit", self._size + len(data), scan.end)
+        try:
+            self._write(data)
+        except OSError as error:
+            raise OutputError(os.path.join(self._path, self._name), error.strerror or str(error)) from error
+        self._crc, self._expect = crc, scan.expectation
+        self._size += len(data)
+        self.appended += len(data)
+
+    def _write(self, data: memoryview) -> None:
+        file = open_regular(self._name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+        try:
+            at = self._size
+            if os.fstat(file).st_size != at:
+                raise OutputError(os.path.join(self._path, self._name), f"was changed: it no longer has {at} bytes")
+            while data:
+                written = os.pwrite(file, data, at)
+                data, at = data[written:], at + written
+            os.fsync(file)
+        finally:
+            os.close(file)
+        if self._size == 0:
+            sync_folder(self._path)
+
+    def _size_of(self, name: str) -> int | None:
+        try:
+            return os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
+    def _open_segment(self, name: str) -> None:
+        """Stand behind what is there of a log segment."""
+        if name == self._name:
+            return
+        order = self._format.segment_order(name)
+        if order is None or "/" in name:
+            raise CorruptObjectError(self._claim.key, f"file {name!r} is no name of a log segment")
+        self._name, self._size, self._crc = name, 0, 0
+        self._expect = Expectation(self._expect.sequence if self._format.self_numbered else None, 0)
+        try:
+            file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise OutputError(os.path.join(self._path, name), error.strerror or str(error)) from error
+        self._expect = Expectation()
+        try:
+            while data := os.pread(file, _CHUNK_BYTES, self._size):
+                self._crc = crc32c(data, self._crc)
+                self._size += len(data)
+        finally:
+            os.close(file)

@@ -1,0 +1,172 @@
+"""What a restore is to bring back, and the plan for it: values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError
+
+if TYPE_CHECKING:
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation, Position
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.contents import Base
+    from litelog.stores.replica_client import WalSegmentInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to restore: all that the latest generation holds, unless something says less. At most one bound."""
+
+    generation: Generation | None = None
+    """This one, and not the latest."""
+    index: int | None = None
+    """Up to the end of this log segment, which is included as far as it was shipped."""
+    sequence: int | None = None
+    """The longest run of commits from the start that hold no record above this sequence."""
+    timestamp: int | None = None
+    """Microseconds since 1970: all commits before the first one with a record stamped later. For a format without
+    timestamps: all that is known to have been shipped by then. A time behind the end means everything."""
+
+    def __post_init__(self) -> None:
+        bounds = [name for name in ("index", "sequence", "timestamp") if getattr(self, name) is not None]
+        if len(bounds) > 1:
+            raise ConfigError(f"a restore goes up to one bound, not to {' and '.join(bounds)} at once")
+
+
+class TooEarlyError(NothingToRestoreError):
+    """A target comes before all that a generation holds."""
+
+    def __init__(self, message: str, index: int, sequence: int | None) -> None:
+        self.index = index
+        """Where the generation begins."""
+        self.sequence = sequence
+        """The first one that it holds; None if it holds no record."""
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A log segment that a restore writes. ``size`` is what its headers say, in bytes."""
+
+    index: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPiece:
+    """Bytes [start, stop) of a log segment that are read from its sealed segment."""
+
+    entry: SnapshotEntry
+    start: int
+    """Above 0 where WAL segments hold what lies before."""
+    stop: int
+    crc_before: int = 0
+    """CRC-32C of [0, start), as those WAL segments say."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the log segment is read."""
+        return self.start == 0 and self.stop == self.entry.length
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore reads, and where it stops. A value: made without changing anything, printed as it is."""
+
+    replica: str
+    claim: Claim
+    pieces: tuple[WalSegmentInfo, ...]
+    """The WAL segments to read, in order."""
+    end: Position
+    """Where the restored log ends: behind a commit of the last piece that holds any."""
+    files: tuple[PlannedFile, ...]
+    shipped: int
+    """When the last piece was shipped, microseconds since 1970."""
+    base: Base
+    """Where the WAL segments begin, and what they continue."""
+    sealed: tuple[SealedPiece, ...] = ()
+    """What is read of sealed segments, in the order of their indexes: the base's, and those that a WAL segment stands
+    for."""
+    lost: tuple[CorruptObjectError, ...] = ()
+    """What is damaged that was planned around."""
+    before: RestorePlan | None = None
+    """The log segments before these, which are restored from the generation that this one continues."""
+
+    @property
+    def parts(self) -> tuple[RestorePlan, ...]:
+        """This and those before it, a generation each, the oldest first."""
+        return (*(() if self.before is None else self.before.parts), self)
+
+    @property
+    def all_files(self) -> tuple[PlannedFile, ...]:
+        """The log segments of all parts, in order."""
+        return tuple(file for part in self.parts for file in part.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are restored, of all parts."""
+        return sum(file.size for file in self.all_files)
+
+    @property
+    def objects(self) -> int:
+        """How many are read, of all parts."""
+        return sum(len(part.sealed) + len(part.pieces) for part in self.parts)
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes that are read at most, of all parts."""
+        sealed = sum(piece.entry.size for part in self.parts for piece in part.sealed)
+        return sealed + sum(piece.size for part in self.parts for piece in part.pieces)
+
+    def as_json(self) -> dict[str, object]:
+        """The plan as JSON values: for programs."""
+        return {
+            "replica": self.replica,
+            "generation": self.claim.generation,
+            "log": self.claim.log,
+            "format": self.claim.format,
+            "owner": self.claim.owner,
+            "end": str(self.end),
+            "shipped": self.shipped,
+            "bytes": self.size,
+            "object_bytes": self.object_bytes,
+            "sealed": [
+                {"key": piece.entry.key, "size": piece.entry.size, "start": piece.start, "stop": piece.stop}
+                for piece in self.sealed
+            ],
+            "pieces": [{"position": str(piece.position), "size": piece.size} for piece in self.pieces],
+            "files": [asdict(file) for file in self.all_files],
+            "lost": [{"key": error.key, "reason": str(error)} for part in self.parts for error in part.lost],
+            "before": None if self.before is None else self.before.as_json(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        parts = self.parts
+        sealed, wal = (sum(map(len, pieces)) for pieces in zip(*((p.sealed, p.pieces) for p in parts), strict=True))
+        kinds = f" ({sealed} sealed segments, {wal} WAL segments)" if sealed else ""
+        older = [part.claim.generation for part in parts[:-1]]
+        return [
+            f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
+            f"up to {self.end}, shipped {spell_time(self.shipped)}",
+            *([f"what lies before it from generation {', '.join(older)}"] if older else []),
+            f"{self.size} bytes in {len(self.all_files)} files",
+            f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
+            *(f"  {file.name}  {file.size}" for file in self.all_files),
+            *(f"around {error}" for part in parts for error in part.lost),
+        ]
+
+
+def spell_time(microseconds: int) -> str:
+    """A time, to the second; microseconds where no calendar holds it."""
+    try:
+        return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{microseconds}us"

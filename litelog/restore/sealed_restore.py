@@ -1,0 +1,284 @@
+"""The work on sealed segments in a restore: footers ahead, then runs of frames side by side, each at its place.
+
+What is checked: the footer against what names the sealed segment, its SHA-256 included; each frame against the footer,
+by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of what it holds; the commits'
+checksums and sequences, and what the footer says of them. So no bytes pass but those that were sealed under that
+SHA-256, and frames are read in any order, of log segments that are restored whole or in part. What is damaged is taken
+from elsewhere (``sealed_mending``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.codec.checksum import combine, crc32c
+from litelog.codec.lz4_frames import xxh32
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
+from litelog.formats import Expectation
+from litelog.objects.position import generation
+from litelog.objects.sealed_decoding import SealedRun, check_run, decode_run
+from litelog.reading.fetch import read_checked
+from litelog.reading.sealed_reader import open_sealed
+from litelog.restore.commit_writer import Part
+from litelog.restore.journal import Verified
+from litelog.restore.wal_restore import Piece
+from litelog.system.files import begin_write_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from typing_extensions import Buffer
+
+    from litelog.errors import LitelogError
+    from litelog.formats import LogFormat, Scan
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.restore.journal import Journal
+    from litelog.restore.plan import SealedPiece
+    from litelog.restore.repair.repair import Mended
+    from litelog.restore.repair.sealed_mending import SealedMender
+    from litelog.restore.segment_files import SegmentFiles
+    from litelog.stores.replica_client import ReplicaClient
+
+GROUP_BYTES = 4 << 20
+"""What one ranged GET brings of a sealed segment, about; more where a commit is larger."""
+
+GROUP_LOG_BYTES = 12 << 20
+"""How much of the log that may be: a worker holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A sealed segment whose footer is what the plan says, and how its frames are shared out."""
+
+    piece: SealedPiece
+    footer: SealedFooter
+    body: bytes | None
+    """All of it, where it is small."""
+    groups: tuple[tuple[range, ...], ...]
+    """Runs of frames that are read together; at least one group."""
+    next_before: int | None
+    """The sequence behind the log segment before it, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A sealed segment that is damaged as a whole, or not there."""
+
+    piece: SealedPiece
+    error: LitelogError
+    groups: tuple[None] = (None,)
+
+
+class SealedReader:
+    """Restores sealed segments: ``open`` each, then ``write`` each of its groups, on any threads, begun in order."""
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        files: SegmentFiles,
+        log_format: LogFormat,
+        check_stop: Callable[[], None],
+        mender: SealedMender,
+        journal: Journal,
+    ) -> None:
+        """``check_stop`` raises where the rest is to be given up."""
+        self._client = client
+        self._files = files
+        self._format = log_format
+        self._check_stop = check_stop
+        self._mender = mender
+        self._journal = journal
+
+    def open(self, piece: SealedPiece, next_before: int | None) -> Opened | Broken:
+        """Read a sealed segment's footer."""
+        self._check_stop()
+        opened: Opened | Broken
+        try:
+            footer, body = open_sealed(self._client, piece.entry)
+            opened = Opened(piece, footer, body, tuple(_groups(piece, footer)), next_before)
+        except (CorruptionError, StoreError) as error:
+            opened = Broken(piece, _named(piece, error))
+        self._files.expect(piece.entry.index, len(opened.groups))
+        return opened
+
+    def write(self, opened: Opened | Broken, number: int) -> Piece:
+        """Restore a group. CorruptionError where nothing else has what is damaged."""
+        entry = opened.piece.entry
+        file = self._files.open(entry.index, entry.file)
+        if isinstance(opened, Broken):
+            parts, mended = self._mender.replace_all(opened.piece, file, opened.error)
+        else:
+            parts, mended = self._write_group(opened, opened.groups[number], file)
+        self._files.done(entry.index)
+        if number == len(opened.groups) - 1:
+            self._journal.sync()
+        return Piece(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
+
+    def _write_group(self, opened: Opened, group: Sequence[range], file: int) -> tuple[list[Part], list[Mended]]:
+        mended: list[Mended] = []
+        verified = _range_of(opened, group)
+        if self._journal.holds(verified):
+            reused = self._reuse(opened, group, file, verified)
+            if reused is not None:
+                return reused, mended
+        try:
+            parts = self._write(opened, group, file)
+        except (CorruptionError, StoreError) as error:
+            piece = opened.piece
+            data, mended = self._mender.replace_group(opened.footer, piece, group, _named(piece, error))
+            parts = self._write_runs(opened, group, file, data)
+        if parts:
+            begin_write_back(file, verified.start, verified.stop - verified.start)
+            self._journal.add(verified)
+        return parts, mended
+
+    def _write(self, opened: Opened, group: Sequence[range], file: int) -> list[Part]:
+        """What was written of a group."""
+        entry, frames = opened.piece.entry, opened.footer.frames
+
+        def write(body: memoryview) -> list[Part]:
+            parts = []
+            first = frames.starts[group[0].start] if group else 0
+            for run in group:
+                self._check_stop()
+                stored = _stored(opened.footer, run)
+                part = body[stored.start - first : stored.stop - first]
+                decoded = decode_run(entry.key, opened.footer, run, part, self._format)
+                parts.append(self._write_run(opened, run, decoded, file))
+            return parts
+
+        return read_checked(lambda: self._read(opened, group), write, _held(opened, group))
+
+    def _reuse(self, opened: Opened, group: Sequence[range], file: int, verified: Verified) -> list[Part] | None:
+        """As ``_write``, of what an earlier restore left; None unless that still is what it should be."""
+        frames, piece = opened.footer.frames, opened.piece
+        if verified.start < piece.start or verified.stop > piece.stop:
+            return None
+        data = os.pread(file, verified.stop - verified.start, verified.start)
+        if len(data) != verified.stop - verified.start:
+            return None
+        view = memoryview(data)
+        for number in range(group[0].start, group[-1].stop):
+            at = frames.offsets[number] - verified.start
+            if xxh32(view[at : at + frames.lengths[number]]) != frames.checksums[number]:
+                return None
+        try:
+            return self._write_runs(opened, group, None, data)
+        except CorruptionError:
+            return None
+
+    def _write_runs(self, opened: Opened, group: Sequence[range], file: int | None, data: Buffer) -> list[Part]:
+        """Write a group from its bytes of the log segment, which its checksums allow; None: they are there."""
+        parts, frames = [], opened.footer.frames
+        for run in group:
+            start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
+            view = memoryview(data)[start : last.end - frames.offsets[group[0].start]]
+            scan = check_run(opened.piece.entry.key, opened.footer, run, view, self._format)
+            parts.append(self._write_run(opened, run, SealedRun(view, scan), file))
+        return parts
+
+    def _read(self, opened: Opened, group: Sequence[range]) -> memoryview:
+        if not group:
+            return memoryview(b"")
+        entry, stored = opened.piece.entry, _stored_of(opened, group)
+        name = generation(entry.generation)
+        return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
+
+    def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int | None) -> Part:
+        piece, scan = opened.piece, decoded.scan
+        if run.start == 0 and piece.start == 0:
+            self._check_continues(opened, decoded)
+        start, stop = max(piece.start, decoded.start), min(piece.stop, decoded.start + len(decoded.data))
+        if piece.start and start == piece.start:
+            _check_before(piece, opened.footer, run, decoded.data[: start - decoded.start])
+        if (start, stop) != (decoded.start, decoded.start + len(decoded.data)):
+            scan = self._scan_part(opened, run, decoded, start, stop)
+        data, at = decoded.data[start - decoded.start : stop - decoded.start], start
+        while data and file is not None:
+            written = os.pwrite(file, data, at)
+            data, at = data[written:], at + written
+        return Part(piece.entry.key, stop - start, decoded.scan, scan)
+
+    def _check_continues(self, opened: Opened, decoded: SealedRun) -> None:
+        """The first commit must follow the log segment before, where the format knows how: SequenceGapError."""
+        expected = opened.next_before
+        if expected is not None and decoded.scan.first not in (None, expected):
+            self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))
+
+    def _scan_part(self, opened: Opened, run: range, decoded: SealedRun, start: int, stop: int) -> Scan:
+        """The scan of bytes [start, stop) of a run, which begin and end with commits."""
+        piece, expect = opened.piece, Expectation(opened.footer.frames.firsts[run.start])
+        path, data, at = opened.footer.path, decoded.data, decoded.start
+        if start > at:
+            head = self._format.scan(path, data[: start - at], at, expect)
+            _require_end(piece, start, head.end)
+            data, at, expect = data[start - at :], start, head.expectation
+        scan = self._format.scan(path, data[: stop - at], at, expect)
+        if stop < piece.entry.length:
+            _require_end(piece, stop, scan.end)
+        return scan
+
+
+def _held(opened: Opened, group: Sequence[range]) -> memoryview | None:
+    """What the object holds of a group, where it was read with its footer."""
+    if opened.body is None or not group:
+        return None
+    stored = _stored_of(opened, group)
+    return memoryview(opened.body)[stored.start : stored.stop]
+
+
+def _stored_of(opened: Opened, group: Sequence[range]) -> range:
+    return _stored(opened.footer, range(group[0].start, group[-1].stop))
+
+
+def _range_of(opened: Opened, group: Sequence[range]) -> Verified:
+    """The bytes of the log segment that a group holds."""
+    entry, frames = opened.piece.entry, opened.footer.frames
+    start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
+    return Verified(entry.file, entry.digest, start, stop)
+
+
+def _named(piece: SealedPiece, error: LitelogError) -> LitelogError:
+    return ReplicaGapError(piece.entry.key) if isinstance(error, NotFoundError) else error
+
+
+def _require_end(piece: SealedPiece, expected: int, actual: int) -> None:
+    if expected != actual:
+        raise CorruptObjectError(piece.entry.key, "end of the last whole commit", expected, actual)
+
+
+def _stored(footer: SealedFooter, run: range) -> range:
+    """Where a run of frames lies in the object."""
+    return range(footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
+
+
+def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, ...]]:
+    frames = footer.frames
+    group: list[range] = []
+    stored = held = 0
+    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
+        more, longer = len(_stored(footer, run)), sum(frames.lengths[run.start : run.stop])
+        if group and (stored + more > GROUP_BYTES or held + longer > GROUP_LOG_BYTES):
+            yield tuple(group)
+            group, stored, held = [], 0, 0
+        group.append(run)
+        stored, held = stored + more, held + longer
+    yield tuple(group)
+
+
+def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: memoryview) -> None:
+    """What lies before ``piece`` is what WAL segments hold of it: the frames before ``run``, and its ``head``."""
+    total = crc32c(head, _crc_of(footer, run.start))
+    if total != piece.crc_before:
+        what = f"CRC-32C up to {piece.start}"
+        raise CorruptObjectError(piece.entry.key, what, f"{piece.crc_before:#x}", f"{total:#x}")
+
+
+def _crc_of(footer: SealedFooter, frames: int) -> int:
+    """CRC-32C of what the first so many frames hold."""
+    total = 0
+    for crc, length in zip(footer.frames.crcs[:frames], footer.frames.lengths[:frames], strict=True):
+        total = combine(total, crc, length)
+    return total

@@ -1,0 +1,198 @@
+"""Where a restored log ends: a bound, looked for in what sealed segments and WAL segments say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, NothingToRestoreError, UnknownVersionError
+from litelog.objects.position import Position
+from litelog.reading.search import first_reaching, first_shipped, first_stamped
+from litelog.restore.plan import TooEarlyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.formats import Commit, LogFormat
+    from litelog.objects.sealed_segment import SealedFooter
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.contents import Base
+    from litelog.restore.plan import Target
+    from litelog.restore.repair.object_lookup import Lookup
+    from litelog.stores.replica_client import WalSegmentInfo
+
+_LATEST = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is kept of a generation's pieces."""
+
+    entries: int
+    """So many of the base's log segments, the one that is cut included."""
+    pieces: int
+    """So many WAL segments."""
+    end: Position | None
+    """Where the log ends; None if nothing is kept."""
+
+
+class Cutter:
+    """Cuts what one generation holds at a bound. Reads footers and headers, and the commits around the bound."""
+
+    def __init__(self, here: str, base: Base, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> None:
+        """``here``: what errors begin with."""
+        self._here = here
+        self._base = base
+        self._wal = wal
+        self._lookup = lookup
+        self._positions = [piece.position for piece in wal]
+
+    def cut(self, target: Target, log_format: LogFormat) -> Cut:
+        """NothingToRestoreError, saying what there is, for a bound that the generation does not reach."""
+        if target.index is not None:
+            return self._at_index(target.index)
+        if target.sequence is not None:
+            return self._at_sequence(target.sequence)
+        if target.timestamp is None:
+            return self._behind(len(self._wal))
+        return (self._at_timestamp if log_format.has_timestamps else self._at_time_shipped)(target.timestamp)
+
+    def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
+        """Headers; one that stands for a sealed segment says what that holds."""
+        return [self._described(header) for header in self._lookup.headers(positions)]
+
+    def reach(self, header: WalHeader) -> int:
+        """The offset up to which the log segment is there with a WAL segment, or with what it stands for."""
+        return header.end if header.sealed is None else self._lookup.entry(header).length
+
+    def next_sequence(self) -> int | None:
+        """The sequence behind the last record; None if there is no record."""
+        for position in reversed(self._positions):
+            reached = self.headers([position])[0].next
+            if reached is not None:
+                return reached
+        return next((entry.next for entry in reversed(self._base.entries) if entry.next is not None), None)
+
+    # --- kinds of bounds
+
+    def _at_index(self, index: int) -> Cut:
+        first, start = self._base.first.index, self._base.start.index
+        last = self._positions[-1].index if self._positions else start - 1
+        if not first <= index <= last:
+            said = f"{self._here}: no index {index:x}; it holds indexes {first:x} to {last:x}"
+            raise TooEarlyError(said, first, None) if index < first else NothingToRestoreError(said)
+        if index < start:
+            return self._behind_entry(index - first + 1)
+        return self._behind(sum(position.index <= index for position in self._positions))
+
+    def _at_sequence(self, sequence: int) -> Cut:
+        number = self._first_entry(lambda entry: entry.records > 0 and (entry.next or 0) > sequence + 1)
+        if number is not None:
+            return self._within_entry(number, *_sequence_bound(sequence))
+        piece = first_reaching(self._positions, self.headers, sequence + 1)
+        if piece < len(self._positions):
+            return self._within_piece(piece, *_sequence_bound(sequence))
+        reached = self.next_sequence()
+        if reached is None or reached <= sequence:
+            ends = "no record" if reached is None else f"records up to sequence {reached - 1}"
+            raise NothingToRestoreError(f"{self._here}: sequence {sequence} is not there; it holds {ends}")
+        return self._behind(len(self._wal))
+
+    def _at_timestamp(self, timestamp: int) -> Cut:
+        number = self._first_entry(lambda entry: entry.highest is not None and entry.highest > timestamp)
+        if number is not None:
+            return self._within_entry(number, *_timestamp_bound(timestamp))
+        piece = first_stamped(self._positions, self.headers, timestamp + 1)
+        if piece == len(self._positions):
+            return self._behind(piece)
+        return self._within_piece(piece, *_timestamp_bound(timestamp))
+
+    def _at_time_shipped(self, time: int) -> Cut:
+        number = self._first_entry(lambda entry: entry.shipped_last > time)
+        if number is None:
+            return self._behind(first_shipped(self._positions, self.headers, time + 1))
+        entry = self._base.entries[number]
+        early = entry.shipped_first <= time
+        return self._in_entry(number, self._lookup.marks(entry).offset_at(time) if early else 0)
+
+    # --- cutting
+
+    def _first_entry(self, holds: Callable[[SnapshotEntry], bool]) -> int | None:
+        return next((number for number, entry in enumerate(self._base.entries) if holds(entry)), None)
+
+    def _within_entry(
+        self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
+    ) -> Cut:
+        return self._in_entry(number, self._end_within(self._base.entries[number], run_of, belongs))
+
+    def _end_within(
+        self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
+    ) -> int:
+        """The offset behind the last commit before the first one that does not belong, which lies in that run."""
+        try:
+            footer = self._lookup.footer(entry)
+            run = run_of(footer)
+            commits, start = iter(self._lookup.run_commits(entry, footer, run)), footer.frames.offsets[run.start]
+        except UnknownVersionError:
+            raise
+        except CorruptionError as error:
+            commits, start = self._lookup.all_commits(entry, error), 0
+        return max((commit.end for commit in takewhile(belongs, commits)), default=start)
+
+    def _within_piece(
+        self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
+    ) -> Cut:
+        """Cut the WAL segment of that number behind its last commit that belongs, before the first that does not."""
+        header = self._lookup.headers([self._positions[number]])[0]
+        if header.sealed is not None:
+            end = self._end_within(self._lookup.entry(header), run_of, belongs)
+        else:
+            kept = list(takewhile(belongs, self._lookup.commits(header)))
+            end = kept[-1].end if kept else header.offset
+        if end <= header.offset:
+            return self._behind(number)
+        place = Position(header.position.generation, header.index, end)
+        return Cut(len(self._base.entries), number + 1, place)
+
+    def _in_entry(self, number: int, offset: int) -> Cut:
+        if offset == 0:
+            return self._behind_entry(number)
+        entry = self._base.entries[number]
+        return Cut(number + 1, 0, Position(self._base.start.generation, entry.index, offset))
+
+    def _behind_entry(self, count: int) -> Cut:
+        """All of the first ``count`` log segments of the base, and no more."""
+        if count == 0:
+            return Cut(0, 0, None)
+        entry = self._base.entries[count - 1]
+        return Cut(count, 0, Position(self._base.start.generation, entry.index, entry.length))
+
+    def _behind(self, pieces: int) -> Cut:
+        """All of the base, and the first so many WAL segments."""
+        if pieces == 0:
+            return self._behind_entry(len(self._base.entries))
+        header = self._lookup.headers([self._positions[pieces - 1]])[0]
+        end = Position(header.position.generation, header.index, self.reach(header))
+        return Cut(len(self._base.entries), pieces, end)
+
+    def _described(self, header: WalHeader) -> WalHeader:
+        if header.sealed is None:
+            return header
+        entry = self._lookup.entry(header)
+        return replace(header, first=entry.first, records=entry.records, lowest=entry.lowest, highest=entry.highest)
+
+
+def _sequence_bound(sequence: int) -> tuple[Callable[[SealedFooter], range], Callable[[Commit], bool]]:
+    def run_of(footer: SealedFooter) -> range:
+        return footer.frames.run_of(footer.frames.at_sequence(sequence + 1))
+
+    return run_of, lambda commit: commit.next <= sequence + 1
+
+
+def _timestamp_bound(timestamp: int) -> tuple[Callable[[SealedFooter], range], Callable[[Commit], bool]]:
+    def run_of(footer: SealedFooter) -> range:
+        return footer.frames.for_timestamps(timestamp + 1, _LATEST)[0]
+
+    return run_of, lambda commit: commit.highest is None or commit.highest <= timestamp

@@ -1,0 +1,321 @@
+"""The work on one piece of a restore: read, check against the one before, decompress, scan, write at its place."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    NotFoundError,
+    ReplicaGapError,
+    StoreError,
+)
+from litelog.events import fields
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import WalSegment
+from litelog.reading.fetch import read_checked
+from litelog.reading.search import read_header
+from litelog.reading.wal_chain import check_run, expectation, link_behind_sealed, next_link
+from litelog.reading.wal_cursor import describe_sealed
+from litelog.restore.commit_writer import RunsWriter
+from litelog.restore.repair.repair import UNKNOWN, Mended, Mender, Work
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from litelog.formats import LogFormat
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.wal_chain import Link
+    from litelog.restore.commit_writer import Part
+    from litelog.restore.kept import KeptSegments
+    from litelog.restore.plan import RestorePlan
+    from litelog.restore.repair.donors import Donors
+    from litelog.restore.segment_files import SegmentFiles
+    from litelog.stores.replica_client import ReplicaClient
+
+_logger = logging.getLogger(__name__)
+
+
+class StoppedError(LitelogError):
+    """This piece was given up because an earlier one failed. Never the error that a restore ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What became of one piece of the plan, and of what lay missing before it."""
+
+    parts: tuple[Part, ...]
+    mended: tuple[Mended, ...]
+    objects: int
+    """How many were read of the chosen replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where the chain stands between two pieces."""
+
+    link: Link
+    before: Link | None
+    """What the object that ``link`` lies behind continues; None if that one was made up, or there is none."""
+    settled: Future[str]
+    """The digest of that object, once its bytes are written: ``link`` has that of the body that was read first."""
+
+
+class PieceWriter:
+    """Restores pieces, each called with ``write`` on some thread, started in the order of their positions.
+
+    They run side by side, but the chain is followed in order: each one waits for the step of the one before, which is
+    known as soon as that one's header is read. A piece is a WAL segment; what one stands for is restored elsewhere.
+    """
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        plan: RestorePlan,
+        files: SegmentFiles,
+        log_format: LogFormat,
+        stopped: threading.Event,
+        donors: Donors | None = None,
+        kept: KeptSegments | None = None,
+    ) -> None:
+        """``stopped``: set to give up what is not done yet. ``donors``: where to take from what is lost; without them
+        that is an error, by name. ``kept``: what need not be read."""
+        self._client = client
+        self._plan = plan
+        self._format = log_format
+        self._files = files
+        self._stand_ins = {piece.entry.index: piece.entry for piece in plan.sealed}
+        self._runs = RunsWriter(log_format, plan.end, self._check_stop)
+        self._mender = Mender(plan, donors, log_format, self._files, self._runs) if donors is not None else None
+        self._kept = kept
+        self._stopped = stopped
+        self._down: StoreError | None = None
+
+    def write(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str]) -> Piece:
+        """Restore the plan's piece of that number, which continues ``before``; sets ``after`` for the one behind it."""
+        work = Work()
+        try:
+            settled.set_result(self._restore(number, before, after, settled, work))
+        except BaseException:
+            for future in (after, settled):
+                if not future.done():
+                    future.set_exception(StoppedError("an earlier object failed"))
+            raise
+        self._files.done(self._plan.pieces[number].position.index)
+        return Piece(tuple(work.parts), tuple(work.mended), work.objects)
+
+    # --- one piece
+
+    def _restore(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str], work: Work) -> str:
+        """Write a piece; the digest of its object, or UNKNOWN."""
+        position = self._plan.pieces[number].position
+        kept = None if self._kept is None else self._kept.find(position)
+        segment, error = self._read_or_error(position) if kept is None else (kept, None)
+        step = before.result()
+        link = step.link
+        if link.slot < position:
+            link = self._close_gap(link, position, work)
+        if segment is not None:
+            try:
+                link = self._settle(step, link, segment, work)
+                behind = self._next_link(link, segment)
+            except CorruptionError as broken:
+                if self._mender is None:
+                    raise
+                error = broken
+            else:
+                after.set_result(Step(behind, link, settled))
+                return self._write_object(segment, link, work)
+        if error is None or self._mender is None:
+            raise AssertionError("without donors an error is raised where it is met")
+        return self._restore_lost(number, replace(link, digest=UNKNOWN), error, after, settled, work)
+
+    def _restore_lost(
+        self, number: int, link: Link, error: LitelogError, after: Future[Step], settled: Future[str], work: Work
+    ) -> str:
+        """Write a piece whose object is lost: from its header's word where that is left, else up to the next one."""
+        assert self._mender is not None
+        position = self._plan.pieces[number].position
+        header = self._header(position) if isinstance(error, CorruptObjectError) else None
+        behind = self._link_behind(link, header)
+        if header is not None and behind is not None:
+            after.set_result(Step(behind, None, settled))
+            if header.length:
+                file = self._files.open(header.index, header.file)
+                self._mender.replace_data(link, header, file, error, work)
+            else:
+                work.mended.append(Mended(wal_key(position), str(error)))
+            return UNKNOWN
+        last = number + 1 == len(self._plan.pieces)
+        upto = self._plan.end if last else self._plan.pieces[number + 1].position
+        if position < link.slot or upto <= link.slot:
+            work.mended.append(Mended(wal_key(position), str(error)))
+        else:
+            link = self._mender.fill(link, upto, position.index, error, work)
+        after.set_result(Step(link, None, settled))
+        return UNKNOWN
+
+    def _write_object(self, segment: WalSegment, link: Link, work: Work) -> str:
+        """Write an object's bytes; its digest, which differs from the first one if it had to be read again."""
+        header = segment.header
+        work.objects += 1
+        if header.successor is not None or not header.file:
+            return segment.digest
+        file = self._files.open(header.index, header.file)
+        return self._write_bytes(segment, link, file, work) if header.length else segment.digest
+
+    def _write_bytes(self, segment: WalSegment, link: Link, file: int, work: Work) -> str:
+        try:
+            work.parts.append(self._write_checked(segment, link, file))
+        except CorruptionError as error:
+            return self._write_again(segment, link, file, error, work)
+        if self._kept is not None:
+            self._kept.note(segment)
+        return segment.digest
+
+    def _write_again(self, segment: WalSegment, link: Link, file: int, error: CorruptionError, work: Work) -> str:
+        """Read an object again whose bytes are wrong: they may have changed on their way. Else from another replica."""
+        try:
+            again = self._read(segment.header.position, wal_segment.decode_checked)
+            if again.header != segment.header:
+                raise error
+            work.parts.append(self._write_checked(again, link, file))
+        except (CorruptionError, StoreError):
+            if self._mender is None:
+                raise error from None
+            self._mender.replace_data(link, segment.header, file, error, work)
+            return UNKNOWN
+        return again.digest
+
+    def _write_checked(self, segment: WalSegment, link: Link, file: int) -> Part:
+        header = segment.header
+        part = self._runs.write(header, segment.key, file, segment.pieces(), expectation(link, header))
+        check_run(header, segment.key, part.scan, self._format)
+        return part
+
+    # --- the chain
+
+    def _close_gap(self, link: Link, position: Position, work: Work) -> Link:
+        """Restore what the plan lacks before ``position``: objects that no listing showed, or other replicas' bytes."""
+        gap = ReplicaGapError(str(link.slot), str(position))
+        while link.slot < position and not link.ended:
+            segment, _ = self._read_or_error(link.slot, missing=gap)
+            if segment is None:
+                break
+            link = link if link.digest else replace(link, digest=segment.header.previous)
+            try:
+                behind = next_link(link, segment, self._format)
+            except CorruptionError:
+                if self._mender is None:
+                    raise
+                break
+            link = self._write_unlisted(segment, link, behind, position.index, work)
+        if link.slot < position and self._mender is not None:
+            extra = fields("gap", replica=self._plan.replica, position=position)
+            _logger.warning("%s: %s", self._plan.replica, gap, extra=extra)
+            link = self._mender.fill(replace(link, digest=UNKNOWN), position, position.index, gap, work)
+        return link
+
+    def _write_unlisted(self, segment: WalSegment, link: Link, behind: Link, own: int, work: Work) -> Link:
+        header = segment.header
+        if header.index == own:
+            digest = self._write_object(segment, link, work)
+        else:
+            with self._files.opened_apart(header.index, header.file) as file:
+                digest = self._write_bytes(segment, link, file, work) if header.length else segment.digest
+            work.objects += 1
+        return replace(behind, digest=digest)
+
+    def _settle(self, step: Step, link: Link, segment: WalSegment, work: Work) -> Link:
+        """``link`` with a digest of the object before that is sure: it is read again, or replaced, if that is not the
+        one that ``segment`` names."""
+        named = segment.header.previous
+        if link.digest == named or (link is not step.link and link.digest != UNKNOWN):
+            return link
+        if link.digest == UNKNOWN or step.settled.result() in (UNKNOWN, named):
+            return replace(link, digest=named)
+        if step.before is None:
+            return link
+        if self._digest_again(step.before.slot) == named:
+            return replace(link, digest=named)
+        return link if self._mender is None else self._mend_before(self._mender, step.before, link, segment, work)
+
+    def _mend_before(self, mender: Mender, before: Link, link: Link, segment: WalSegment, work: Work) -> Link:
+        """Replace the object behind ``before``, which is whole, and not the one that ``segment`` names."""
+        named = segment.header.previous
+        broken = CorruptObjectError(wal_key(before.slot), "SHA-256", named, link.digest)
+        apart = Work()
+        mended = mender.fill(replace(before, digest=UNKNOWN), link.slot, segment.header.index, broken, apart)
+        work.mended += apart.mended  # its bytes are counted already
+        if mended.next is not None and mended.next != link.next:
+            raise broken
+        return replace(mended, digest=named)
+
+    def _next_link(self, link: Link, segment: WalSegment) -> Link:
+        header = segment.header
+        if header.sealed is None:
+            return next_link(link, segment, self._format)
+        entry = self._stand_ins.get(header.index) or describe_sealed(self._client, header)
+        if header.offset == entry.length and header.crc_total != entry.crc:
+            raise CorruptObjectError(segment.key, "CRC-32C up to its end", f"{entry.crc:#x}", f"{header.crc_total:#x}")
+        return link_behind_sealed(link, segment, entry, self._format)
+
+    def _link_behind(self, link: Link, header: WalHeader | None) -> Link | None:
+        """Where the chain stands behind an object of which only the header is left; None if that does not fit."""
+        if header is None or header.successor is not None:
+            return None
+        link = replace(link, digest=header.previous)
+        try:
+            return next_link(link, WalSegment(header, UNKNOWN, memoryview(b"")), self._format)
+        except CorruptionError:
+            return None
+
+    # --- reading
+
+    def _read_or_error(
+        self, position: Position, missing: ReplicaGapError | None = None
+    ) -> tuple[WalSegment | None, LitelogError | None]:
+        """An object; or what is wrong with it, which is raised where there is no other replica."""
+        self._check_stop()
+        if self._down is not None:
+            return None, self._down
+        try:
+            return self._read(position, wal_segment.decode), None
+        except NotFoundError as error:
+            if self._mender is None:
+                raise (missing or ReplicaGapError(str(position))) from error
+            return None, missing or ReplicaGapError(str(position))
+        except (CorruptionError, StoreError) as error:
+            if self._mender is None:
+                raise
+            if isinstance(error, StoreError):
+                self._down = error
+            return None, error
+
+    def _read(self, position: Position, decode: Callable[[str, bytes], WalSegment]) -> WalSegment:
+        return read_checked(lambda: self._client.read_wal_segment(position), partial(decode, wal_key(position)))
+
+    def _header(self, position: Position) -> WalHeader | None:
+        try:
+            return read_header(self._client, position)
+        except (CorruptionError, StoreError):
+            return None
+
+    def _digest_again(self, position: Position) -> str | None:
+        try:
+            return self._read(position, wal_segment.decode_checked).digest
+        except (CorruptionError, StoreError):
+            return None
+
+    def _check_stop(self) -> None:
+        if self._stopped.is_set():
+            raise StoppedError("the restore was stopped")

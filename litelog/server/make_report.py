@@ -1,0 +1,170 @@
+"""Makes the status document of what the daemon says."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from litelog.server.health import find_unhealthy, find_unready
+from litelog.server.report import (
+    FailureReport,
+    GenerationReport,
+    LagSample,
+    LogReport,
+    NotReplicatedReport,
+    ReplicaReport,
+    Report,
+    RequestCount,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from litelog.replicator.status import ReplicaStatus
+    from litelog.server.daemon_view import Board, Snapshot
+    from litelog.server.report import HeartbeatReport
+    from litelog.shipping.counters import Tallies
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def make_report(
+    board: Board,
+    snapshot: Snapshot,
+    *,
+    heartbeat: HeartbeatReport | None = None,
+    history: bool = False,
+    logs: Container[str] | None = None,
+) -> Report:
+    """The document; ``history``: with the lag of the last hour; ``logs``: of those logs only, by folder."""
+    unready = find_unready(snapshot, board.rules)
+    return Report(
+        source="daemon",
+        litelog=installed_version(),
+        time=spell_time(snapshot.time),
+        started=spell_time(board.started),
+        healthy=not find_unhealthy(snapshot, board.rules),
+        ready=not unready,
+        reasons=unready,
+        max_lag_seconds=board.rules.max_lag,
+        last_turn_seconds=_age(snapshot, snapshot.last_turn),
+        measured_seconds=_age(snapshot, snapshot.measured),
+        heartbeat=heartbeat,
+        logs=_group(
+            (each for each in snapshot.statuses if logs is None or each.log in logs), snapshot.now, history=history
+        ),
+        not_replicated=[
+            NotReplicatedReport(
+                log=each.log, replica=each.replica, reason=each.reason, seconds=_age(snapshot, each.since)
+            )
+            for each in snapshot.not_replicated
+            if logs is None or each.log in logs
+        ],
+    )
+
+
+def installed_version() -> str:
+    """The installed distribution's."""
+    try:
+        return importlib.metadata.version("litelog")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def spell_time(microseconds: int) -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    moment = _BEGINNING + timedelta(microseconds=microseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _age(snapshot: Snapshot, moment: float) -> float:
+    return round(max(0.0, snapshot.now - moment), 3)
+
+
+def _group(statuses: Iterable[ReplicaStatus], now: float, *, history: bool) -> list[LogReport]:
+    logs: dict[str, list[ReplicaReport]] = {}
+    for status in statuses:
+        logs.setdefault(status.log, []).append(_make_replica(status, now, history=history))
+    return [LogReport(log=log, replicas=replicas) for log, replicas in logs.items()]
+
+
+def _make_replica(status: ReplicaStatus, now: float, *, history: bool) -> ReplicaReport:
+    report = ReplicaReport(
+        replica=status.replica,
+        phase=status.phase,
+        fencing=str(status.fencing),
+        generation=None if status.position is None else status.position.partition("/")[0],
+        position=status.position,
+        sequence=status.sequence,
+        lag_seconds=None if status.meter is None else round(status.lag_seconds, 3),
+        lag_bytes=None if status.meter is None else status.lag_bytes,
+        synced=status.synced,
+        queued_segments=status.queued,
+        unsealed_segments=status.unsealed,
+        failures=status.failures,
+        failing_seconds=round(status.failing_seconds, 3),
+        error=status.error,
+        archive_failures=status.archive_failures,
+        archive_error=status.archive_error,
+        source_error=status.source_error,
+        snapshot=status.snapshot,
+        last_verified=_optional(status.last_verified),
+        anomalies=status.anomalies,
+        lost=status.lost,
+        verify_error=status.verify_error,
+        lag_history=_make_history(status, now) if history else None,
+    )
+    return report if status.tallies is None else _with_tallies(report, status.tallies)
+
+
+def _with_tallies(report: ReplicaReport, tallies: Tallies) -> ReplicaReport:
+    counts = tallies.counts
+    return report.model_copy(
+        update={
+            "last_snapshot": _optional(counts.last_snapshot),
+            "last_shipped": _optional(counts.last_shipped),
+            "wal": Written(
+                objects=counts.wal_segments, log_bytes=counts.wal_log_bytes, object_bytes=counts.wal_object_bytes
+            ),
+            "sealed": Written(
+                objects=counts.sealed_segments,
+                log_bytes=counts.sealed_log_bytes,
+                object_bytes=counts.sealed_object_bytes,
+            ),
+            "snapshots": counts.snapshots,
+            "requests": [
+                RequestCount(kind=kind, result=result, count=count)
+                for (kind, result), count in sorted(tallies.requests.requests.items())
+            ],
+            "errors": tallies.errors,
+            "recent_errors": [
+                FailureReport(time=spell_time(each.time), kind=each.kind, message=each.message, count=each.count)
+                for each in tallies.failures
+            ],
+            "generation_changes": tallies.generation_changes,
+            "generations": [
+                GenerationReport(
+                    time=spell_time(each.time),
+                    generation=each.generation,
+                    relation=each.relation,
+                    predecessor=each.predecessor,
+                    reason=each.reason,
+                )
+                for each in tallies.generations
+            ],
+        }
+    )
+
+
+def _make_history(status: ReplicaStatus, now: float) -> list[LagSample]:
+    samples = status.meter.history.read() if status.meter is not None else []
+    return [
+        LagSample(seconds_ago=round(max(0.0, now - time), 1), lag_seconds=round(seconds, 3), lag_bytes=size)
+        for time, seconds, size in samples
+    ]
+
+
+def _optional(microseconds: int | None) -> str | None:
+    return None if microseconds is None else spell_time(microseconds)

@@ -1,0 +1,191 @@
+"""The service beside a daemon: it is told of over HTTP, watched, and its heartbeat is sent. Nothing of it holds up
+shipping: it has threads of its own, and where it fails, that is logged and replication goes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self
+
+from litelog.config.serving import DEFAULT_ADDR, OFF
+from litelog.errors import ConfigError
+from litelog.events import fields
+from litelog.server.daemon import Rules
+from litelog.server.daemon_view import Board
+from litelog.server.heartbeat import Heartbeat
+from litelog.server.listener import Address, ListenError, listen
+from litelog.server.token_file import TokenFile
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    import socket
+    from types import TracebackType
+
+    from litelog.server.daemon import Daemon
+
+STOP_SECONDS = 0.5
+"""How long answers that are under way are waited for at the end."""
+MAX_HEAD_BYTES = 16 << 10
+"""Of a request's line and headers together."""
+KEEP_ALIVE_SECONDS = 5
+NEEDED = ("starlette", "uvicorn", "prometheus_client", "jinja2")
+INSTALL = "pip install 'litelog[server]'"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What the configuration says of it."""
+
+    max_lag: float
+    """Seconds."""
+    addr: str | None = None
+    """Where to listen, or OFF; None: DEFAULT_ADDR, if that can be."""
+    token_file: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that a Host header may have besides this machine's loopback ones."""
+    heartbeat_url: str | None = None
+    heartbeat_interval: float = 60.0
+    """Seconds."""
+    request_seconds: float = 10.0
+    """How long a request's line and headers may take to arrive, and so how long a connection may be idle."""
+
+
+def require_listenable(addr: str, token_file: str | None) -> None:
+    """ConfigError where nothing may listen at an address that is configured, whoever has it: what that takes is not
+    installed, or other machines reach it and it has no token."""
+    if addr == OFF:
+        return
+    address = Address.parse(addr)
+    if lacking := _find_lacking(address):
+        raise ConfigError(lacking)
+    if not address.is_local and token_file is None:
+        raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file")
+
+
+def _find_lacking(address: Address) -> str | None:
+    """What is not installed, and how it is; None where all is."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    return f"addr {address}: {', '.join(missing)} not installed; run: {INSTALL}" if missing else None
+
+
+class Service:
+    """A context: it listens from when it is made, and answers inside.
+
+    ConfigError where an address that is not loopback has no token, where the token cannot be used, and where an address
+    is configured and what it takes is not installed. ListenError where a configured address cannot be listened at; at
+    the default one that is said, and the daemon goes on without: another daemon may have it.
+    """
+
+    def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
+        self._daemon = daemon
+        self._settings = settings
+        self._board = Board(daemon, Rules(settings.max_lag), SystemClock())
+        self._heartbeat = (
+            Heartbeat(self._board, settings.heartbeat_url, settings.heartbeat_interval)
+            if settings.heartbeat_url is not None
+            else None
+        )
+        self._token = TokenFile(settings.token_file) if settings.token_file is not None else None
+        self._address, self._listener = self._open()
+        self._server: Any = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+
+    @property
+    def address(self) -> Address | None:
+        """Where it listens, the port as it is; None where it does not."""
+        if self._address is None or self._listener is None or self._address.path is not None:
+            return self._address if self._listener is not None else None
+        return Address(host=self._address.host, port=self._listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        if self._listener is not None or self._heartbeat is not None:
+            self._board.start()
+        if self._heartbeat is not None:
+            self._heartbeat.start()
+        if self._listener is not None:
+            self._thread.start()
+            _logger.info("listening at %s", self.address, extra=fields("listening", addr=str(self.address)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping = True
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._server is not None:
+            self._server.end()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+        self._board.stop()
+        self._release()
+
+    def _open(self) -> tuple[Address | None, socket.socket | None]:
+        said = self._settings.addr
+        if said == OFF:
+            return None, None
+        address = Address.parse(said or DEFAULT_ADDR)
+        if said is not None:
+            require_listenable(said, self._settings.token_file)
+        elif lacking := _find_lacking(address):
+            _logger.info("no status over HTTP: %s (or say addr: off)", lacking, extra=fields("not-listening"))
+            return None, None
+        try:
+            return address, listen(address)
+        except ListenError as error:
+            if said is not None:
+                raise
+            _logger.warning("%s; going on without status over HTTP", error, extra=fields("not-listening"))
+            return None, None
+
+    def _serve(self) -> None:
+        """The server's thread: what it needs is imported here, beside the first sync."""
+        try:
+            self._run()
+        except Exception:
+            _logger.exception("the HTTP server ended; replication goes on", extra=fields("http-ended"))
+
+    def _run(self) -> None:
+        import uvicorn  # noqa: PLC0415
+
+        from litelog.server.app import make_app  # noqa: PLC0415
+        from litelog.server.connection import patient_for  # noqa: PLC0415
+        from litelog.server.http_server import QuietServer  # noqa: PLC0415
+
+        assert self._address is not None
+        assert self._listener is not None
+        hosts = None if self._address.path is not None else (self._address.host, *self._settings.allowed_hosts)
+        app = make_app(self._daemon, self._board, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
+        config = uvicorn.Config(
+            app,
+            http=patient_for(self._settings.request_seconds),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
+        self._server = QuietServer(config)
+        if not self._stopping:
+            self._server.run(sockets=[self._listener])
+
+    def _release(self) -> None:
+        if self._listener is None or self._address is None:
+            return
+        if self._address.path is not None:
+            with suppress(OSError):
+                os.unlink(self._address.path)
+        self._listener.close()

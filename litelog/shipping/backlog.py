@@ -1,0 +1,304 @@
+"""What of a log goes up sealed at once: log segments that were finished while nobody shipped them.
+
+When a generation begins these are all that are finished, and its first snapshot names them; but for those that the
+predecessor's newest snapshot holds, which are not uploaded again, once the local bytes are seen to be the same. Later
+these are the ones that were finished while the daemon was away, and a ``final`` stands for each.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from litelog.errors import ExistsError
+from litelog.formats import Expectation
+from litelog.objects.frame_table import Marks
+from litelog.objects.position import Position, generation
+from litelog.objects.sealed_encoding import FinishedSegment, Sealing
+from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
+from litelog.shipping.background_job import SealingJob, Turns, UnderWayError
+from litelog.shipping.events import Sealed
+from litelog.shipping.finished_segments import UNFIT, FinishedFiles, UnfitError, holds
+from litelog.shipping.marks import NO_MARKS
+from litelog.shipping.sealer import TakenError, read_sealed_footer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Executor
+
+    from litelog.formats import LogFormat, Scan
+    from litelog.log.source import OpenSegment
+    from litelog.log.source_position import Place
+    from litelog.objects.claim import Claim
+    from litelog.shipping.context import Source
+    from litelog.shipping.events import Listener
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+PARALLELISM = 4
+"""Log segments that are sealed side by side, where their format numbers them by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contacted:
+    """A log segment that is sealed."""
+
+    entry: SnapshotEntry
+    after: Place
+    """Where the log is read on behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """What went up sealed, in order, and why it is not all of it."""
+
+    sealed: tuple[Contacted, ...]
+    unfit: UnfitError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A log segment that goes up sealed."""
+
+    claim: Claim
+    file: str
+    index: int
+    expect: Expectation
+    known: SnapshotEntry | None
+    """What the predecessor's snapshot names under that file name."""
+    there: bool
+    """Whether this generation has a sealed segment of that index already."""
+
+
+class FirstContact:
+    """Seals what is finished of one log, for one replica, in the background. Asked by one thread at a time."""
+
+    def __init__(
+        self,
+        source: Source,
+        client: ReplicaClient,
+        compressing: Executor,
+        listener: Listener,
+        clock: Clock,
+        submit: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """``submit`` has work done in a thread that no WAL segment waits for; None: in the one that asks."""
+        self.files = FinishedFiles(source.folder, source.format, clock)
+        self.on_done: Callable[[], None] = _do_nothing
+        """Called, from any thread, when what raised UnderWayError is to be asked for again; not after ``stop``."""
+        self._folder = source.folder
+        self._format = source.format
+        self._client = client
+        self._compressing = compressing
+        self._listener = listener
+        self._clock = clock
+        self._submit = submit or Turns()
+        self._job: SealingJob[_Task, Contacted] | None = None
+        self._wanted: tuple[str, int] | None = None
+        self._counting = threading.Lock()
+        self._left = 0
+        self._shipped = 0
+        self._marks = NO_MARKS
+        self._stopped = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether log segments are being sealed."""
+        return self._job is not None and not self._job.done
+
+    def stop(self) -> None:
+        """Seal nothing more: what is there is adopted by whoever comes next."""
+        self._stopped = True
+        if self._job is not None:
+            self._job.stop()
+
+    def wait(self, seconds: float) -> bool:
+        """Until nothing is being sealed; whether that came in time."""
+        return self._job is None or self._job.wait(seconds)
+
+    def seal(
+        self,
+        claim: Claim,
+        start: Place,
+        find_files: Callable[[], Sequence[str]],
+        known: Iterable[SnapshotEntry] = (),
+        shipped: int = 0,
+        *,
+        may_be_begun: bool = False,
+    ) -> Contact:
+        """Seal what ``find_files`` finds, which is log segments as a follower at ``start`` comes to.
+
+        ``known``: what the predecessor's newest snapshot names; ``shipped``: the time at which the object before was
+        shipped, microseconds; ``may_be_begun``: an earlier run's put may still bring a WAL segment of them, which then
+        states another time. Raises UnderWayError until it is done: ask for the same again then. StoreError, TakenError,
+        CorruptObjectError, SourceError: ask again to go on; what is there is adopted.
+        """
+        wanted = (claim.generation, start.index)
+        if self._job is None or self._wanted != wanted:
+            if self._job is not None and self.busy:
+                self._job.stop()  # nobody wants it any more
+                raise UnderWayError
+            self._marks = NO_MARKS if may_be_begun else Marks((), ())
+            self._begin(claim, start, find_files(), known, shipped)
+            self._wanted = wanted
+        assert self._job is not None
+        outcome = self._job.outcome()
+        self._job = None
+        if isinstance(outcome.error, UnfitError):
+            return self._check(outcome.made, start.expectation, outcome.error)
+        if outcome.error is not None:
+            raise outcome.error
+        return self._check(outcome.made, start.expectation)
+
+    def number_on(self, place: Place, older: Sequence[SnapshotEntry], number: int | None) -> Place:
+        """``place``, where a log begins behind ``older``, which its source has dropped: its records are numbered on
+        from those, or from ``number``, where nothing at the source tells their numbers (any more)."""
+        follows = next((entry.next for entry in reversed(older) if entry.next is not None), number or 0)
+        if self._format.self_numbered or follows <= (place.sequence or 0):
+            return place
+        return replace(place, sequence=follows)
+
+    def is_begun(self, claim: Claim, start: Place) -> bool:
+        """Whether the generation has a WAL segment of the log segment that begins at ``start``: a listing."""
+        since = Position(generation(claim.generation), start.index, 0)
+        found = next(iter(self._client.wal_segments(since.generation, since)), None)
+        return found is not None and found.position.index == start.index
+
+    def _begin(
+        self, claim: Claim, start: Place, files: Sequence[str], known: Iterable[SnapshotEntry], shipped: int
+    ) -> None:
+        self.files.sync_folder()
+        name = generation(claim.generation)
+        there = {info.index for info in self._client.sealed_segments(name, start.index)} if files else set()
+        kept = {entry.file: entry for entry in known}
+        tasks = [
+            _Task(
+                claim,
+                file,
+                index,
+                start.expectation if index == start.index else Expectation(),
+                kept.get(file),
+                index in there,
+            )
+            for index, file in enumerate(files, start.index)
+        ]
+        self._left, self._shipped = len(tasks), shipped
+        width = PARALLELISM if self._format.self_numbered else 1
+        job = SealingJob(tasks, self._seal, width=width, submit=self._submit, on_done=self._tell_done)
+        self._job = job
+        if self._stopped:
+            job.stop()
+        if tasks:
+            job.start()
+
+    def _tell_done(self) -> None:
+        if not self._stopped:
+            self.on_done()
+
+    def _check(self, sealed: Sequence[Contacted], expect: Expectation, unfit: UnfitError | None = None) -> Contact:
+        """That they follow each other, which was not known when they were sealed side by side."""
+        if self._format.self_numbered:
+            for at, one in enumerate(sealed):
+                try:
+                    self.files.check_begins(one.entry.file, expect)
+                except UnfitError as error:
+                    return Contact(tuple(sealed[:at]), error)
+                expect = one.after.expectation
+        return Contact(tuple(sealed), unfit)
+
+    def _seal(self, task: _Task, before: Contacted | None) -> Contacted:
+        """Seal one, refer to what is there, or adopt it."""
+        path = self.files.path(task.file)
+        try:
+            with self.files.open(task.file) as opened:
+                opened.sync(path)
+                expect = task.expect if before is None else before.after.expectation
+                entry = self._find(task, opened, expect)
+                last = None
+                if entry is None:
+                    entry, last = self._put(task, opened, expect, path)
+        except TakenError:
+            raise
+        except UNFIT as error:
+            raise UnfitError(task.file) from error
+        sealed = Contacted(entry, self.files.place_behind(entry, last))
+        with self._counting:
+            self._left -= 1
+            left = self._left
+        self._listener.sealed(Sealed(self._folder, self._client.url, entry, left))
+        return sealed
+
+    def _find(self, task: _Task, opened: OpenSegment, expect: Expectation) -> SnapshotEntry | None:
+        """The entry of a sealed segment that holds the same bytes, and the same records by their numbers, if there is
+        one. Records that do not carry their numbers have other ones where more or fewer come before them now."""
+        assert self._job is not None
+        known, going_on = task.known, self._job.check_going_on
+        if known is not None and not self._is_numbered_on(known, expect):
+            known = None
+        if known is not None and holds(opened, known.length, known.digest, going_on):
+            return replace(known, index=task.index)
+        if task.there:
+            footer, size = read_sealed_footer(self._client, generation(task.claim.generation), task.index)
+            if footer.file == task.file and holds(opened, footer.length, footer.digest, going_on):
+                return make_entry(footer, size)
+            raise TakenError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
+        return None
+
+    def _is_numbered_on(self, known: SnapshotEntry, expect: Expectation) -> bool:
+        return self._format.self_numbered or expect.sequence is None or known.first in {None, expect.sequence}
+
+    def _put(
+        self, task: _Task, opened: OpenSegment, expect: Expectation, path: str
+    ) -> tuple[SnapshotEntry, Scan | None]:
+        claim, job = task.claim, self._job
+        assert job is not None
+        segment = FinishedSegment(
+            log=claim.log,
+            format=claim.format,
+            generation=claim.generation,
+            owner=claim.owner,
+            index=task.index,
+            file=task.file,
+            length=opened.size(),
+            crc=None,
+            previous="",
+            shipped=max(self._clock.now(), self._shipped),
+            expect=expect,
+            path=path,
+            marks=self._marks,
+        )
+
+        def read(offset: int, length: int) -> bytes:
+            job.check_going_on()
+            return opened.read(offset, length)
+
+        watched = _WatchedFormat(self._format)
+        sealing = Sealing(segment, read, cast("LogFormat", watched), self._compressing)
+        try:
+            self._client.write_sealed_segment(generation(claim.generation), task.index, sealing)
+        except ExistsError:  # our own put, whose answer was lost
+            found = self._find(replace(task, known=None, there=True), opened, expect)
+            assert found is not None
+            return found, watched.last
+        if not sealing.footer.records:
+            raise UnfitError(task.file)
+        return make_entry(sealing.footer, sealing.size), watched.last
+
+
+class _WatchedFormat:
+    """A format that remembers the last commits it saw, for Sealing."""
+
+    def __init__(self, inner: LogFormat) -> None:
+        self._inner = inner
+        self.finished_tail = inner.finished_tail
+        self.last: Scan | None = None
+
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
+        found = self._inner.scan(name, data, offset, expect, known=known)
+        if found.commits:
+            self.last = found
+        return found
+
+
+def _do_nothing() -> None: ...

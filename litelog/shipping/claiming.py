@@ -1,0 +1,226 @@
+"""One writer: claiming, closing what came before, proof of ownership. REPLICA.md's "One writer", step by step.
+
+There is exactly one next slot in a generation. Whoever creates the object there decides how the generation goes on: its
+owner with a WAL segment, a successor with a terminal. So a successor that holds the slot knows the generation's end,
+and the owner's next put fails.
+
+Where the store does not decide (isolated fencing), an owner leaves other isolated owners' generations alone: a terminal
+might replace what its owner has just put there. Such a generation stays open. Its owner finds the newer claim when it
+looks for one, and until then both write, each its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError, ExistsError, FencedError, NotFoundError, StoreError
+from litelog.objects import claim as claims
+from litelog.objects import snapshot, wal_segment
+from litelog.objects.layout import CLAIMS, Fencing, claim_key
+from litelog.objects.position import Position, generation
+from litelog.objects.wal_segment import WalHeader
+from litelog.reading.fetch import READS
+from litelog.reading.generations import find_newer, find_tip, read_claim, read_forward
+from litelog.stores.object_store import NotOfferedError
+from litelog.stores.trial import NotCreateOnlyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import ClaimName
+    from litelog.reading.generations import Tip
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+GRACE_SECONDS = 3600.0
+"""How long a WAL segment is kept at least, whatever retention says: who was suspended for longer knows nothing."""
+
+MAX_SLOTS_LOST = 1000
+"""How many slots a closing owner may lose to the one that it closes: that one's next put fails once one is won."""
+
+
+class LostRaceError(FencedError):
+    """Another daemon claimed the same epoch at the same moment."""
+
+    def __init__(self, replica: str, key: str) -> None:
+        super().__init__(f"{replica}: another daemon has just created {key}; only one may write")
+
+
+class SucceededError(FencedError):
+    """A newer claim exists. ``owner`` made it."""
+
+    def __init__(self, replica: str, generation: str, newer: Claim) -> None:
+        self.owner = newer.owner
+        super().__init__(
+            f"{replica}: generation {generation} was succeeded by {newer.generation} "
+            f"of owner {newer.owner} on {newer.host}"
+        )
+
+
+class ReplicaUnavailableError(StoreError):
+    """The claim that this owner made is not in the replica: what is there is not what it ships to."""
+
+    def __init__(self, replica: str, key: str, what: str = "is not there") -> None:
+        super().__init__(
+            "prove",
+            key,
+            f"{what}: {replica} is not the replica that this daemon ships to, or has lost it. Is it mounted, and is it "
+            "the right folder or bucket? Nothing is shipped until it is back. If it is to begin again as an empty "
+            "replica, stop the daemon, run `litelog forget LOG REPLICA`, and start it again",
+        )
+
+
+def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
+    """Raise NotCreateOnlyError if the client is known not to fence, and has to. No request."""
+    if fencing is Fencing.REQUIRED and not client.fences:
+        raise NotCreateOnlyError(
+            CLAIMS, f"{client.url}: a put there looks whether the key is free, and then writes: two may do so at once"
+        )
+
+
+def create_claim(client: ReplicaClient, claim: Claim) -> None:
+    """Put the claim, twice: the second must be refused, or this store does not keep writers apart. Once, if isolated.
+
+    To be repeated with the same claim after a failure: one that is there with the same bytes is ours. Raises
+    LostRaceError if another owner has that name.
+    """
+    body = claims.encode(claim)
+    for _ in range(1 if claim.is_isolated else 2):
+        try:
+            client.write_claim(claim.name, body)
+        except ExistsError:
+            if read_claim(client, claim.name) != claim:
+                raise LostRaceError(client.url, claim.key) from None
+            return
+        except NotOfferedError as error:
+            raise NotCreateOnlyError(claim.key, error.reason) from error
+    if not claim.is_isolated:
+        raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")
+
+
+def close_below(
+    client: ReplicaClient,
+    successor: Claim,
+    below: Iterable[Claim],
+    clock: Clock,
+    read_tip: Callable[[Claim], Tip] | None = None,
+) -> dict[str, Tip]:
+    """End every open generation in ``below`` (newest first); their tips by generation. Idempotent.
+
+    ``read_tip``: how far a generation has come; None: as the replica says.
+
+    It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
+    (Stopping at one that is ended already would not do: whoever ended it may have died before it came to the next.)
+    An isolated owner passes over those of other isolated owners, so nobody stops behind an isolated one.
+    """
+    tips: dict[str, Tip] = {}
+    for claim in below:
+        if claim.is_isolated and successor.is_isolated and claim.owner != successor.owner:
+            continue
+        tip = _close(client, claim, successor, clock, read_tip or partial(find_tip, client))
+        tips[claim.generation] = tip
+        if tip.started and not claim.is_isolated:
+            break
+    return tips
+
+
+def require_newest(client: ReplicaClient, claim: Claim, *, put: bool = True) -> None:
+    """Raise SucceededError if there is a newer claim. One request, unless there is.
+
+    ``put``: whether the claim itself was put. Then ReplicaUnavailableError says that it is not there: the claims of
+    another replica, in this one's place, fence no owner.
+    """
+    newer = find_newer(client, claim)
+    if newer is None:
+        return
+    if put:
+        require_claim(client, claim)
+    elif newer.log != claim.log:
+        raise ReplicaUnavailableError(client.url, newer.key, f"is of log {newer.log}, not {claim.log}")
+    raise SucceededError(client.url, claim.generation, newer)
+
+
+def require_claim(client: ReplicaClient, claim: Claim) -> None:
+    """Raise ReplicaUnavailableError where the claim is not there with its content. One GET."""
+    try:
+        found = read_claim(client, claim.name)
+    except NotFoundError:
+        raise ReplicaUnavailableError(client.url, claim.key) from None
+    except CorruptObjectError as error:
+        raise ReplicaUnavailableError(client.url, claim.key, f"cannot be read ({error.what})") from error
+    if found.generation != claim.generation:
+        said = f"is of generation {found.generation} of owner {found.owner} on {found.host}, not {claim.generation}"
+        raise ReplicaUnavailableError(client.url, claim.key, said)
+
+
+def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int) -> None:
+    """Raise ReplicaUnavailableError where a listing of claims ends before ``epoch``, which had one: claims stay."""
+    if (names[-1].epoch if names else 0) < epoch:
+        raise ReplicaUnavailableError(client.url, claim_key(epoch))
+
+
+def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
+    """Whether the object that ends at our position is there with our digest: two requests, this one and the claim's.
+
+    ``last`` is the last WAL segment's place, None where the snapshot is the last object: then a listing shows besides
+    that there was no WAL segment since. Raises SucceededError where a newer claim exists.
+    """
+    require_newest(client, claim)
+    try:
+        if last is None:
+            name = generation(claim.generation)
+            first = next((info.position for info in client.wal_segments(name)), Position(name, claim.first, 0))
+            there = any(snapshot.digest(client.read_snapshot(name, claim.first)) == digest for _ in range(READS))
+            return there and first == Position(name, claim.first, 0)
+        return any(wal_segment.digest([client.read_wal_segment(last)]) == digest for _ in range(READS))
+    except NotFoundError:
+        return False
+
+
+def _close(
+    client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock, read_tip: Callable[[Claim], Tip]
+) -> Tip:
+    looked = clock.monotonic()
+    tip = read_tip(claim)
+    for _ in range(MAX_SLOTS_LOST):
+        if tip.terminal is not None:
+            return tip
+        body = wal_segment.encode(_terminal(claim, successor, tip, clock.now()), b"")
+        if clock.monotonic() - looked > GRACE_SECONDS / 2:
+            # The owner may have gone on meanwhile, and deleted what it put there: the slot may be free again.
+            looked = clock.monotonic()
+            tip = read_tip(claim)
+            continue
+        with suppress(ExistsError):  # its owner was faster, or this is our own put whose answer was lost
+            client.write_wal_segment(tip.slot, body)
+        looked = clock.monotonic()
+        tip = read_forward(client, tip)
+    raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
+
+
+def _terminal(claim: Claim, successor: Claim, tip: Tip, now: int) -> WalHeader:
+    last = tip.last
+    same_index = last is not None and not last.final and last.index == tip.slot.index
+    return WalHeader(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=successor.owner,
+        index=tip.slot.index,
+        offset=tip.slot.offset,
+        length=0,
+        file=last.file if last is not None and same_index else "",
+        first=None,
+        next=last.next if last is not None else None,
+        records=0,
+        lowest=None,
+        highest=None,
+        crc=0,
+        crc_total=last.crc_total if last is not None and same_index else 0,
+        previous=tip.digest,
+        shipped=max(now, last.shipped if last is not None else 0),
+        successor=successor.key,
+    )

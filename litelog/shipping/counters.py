@@ -1,0 +1,205 @@
+"""What one replica has done and met since the daemon started: counted, and the last of each kind kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from litelog.errors import (
+    ConfigError,
+    CorruptionError,
+    DivergedError,
+    FencedError,
+    SourceError,
+    SourceMissingError,
+    StoreError,
+)
+from litelog.stores.metered_store import RequestMeter
+from litelog.system.histogram import Histogram
+
+if TYPE_CHECKING:
+    from litelog.errors import LitelogError
+    from litelog.objects.claim import Claim
+    from litelog.shipping.events import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.system.clock import Clock
+    from litelog.system.histogram import Durations
+
+MAX_GENERATIONS = 20
+MAX_ERRORS = 10
+MAX_MESSAGE = 500
+"""Characters of an error that are kept."""
+
+ERROR_KINDS = {
+    FencedError: "fenced",
+    CorruptionError: "corruption",
+    SourceMissingError: "source_missing",
+    DivergedError: "diverged",
+    SourceError: "source",
+    StoreError: "store",
+    ConfigError: "config",
+}
+OTHER = "other"
+
+RESUMED = "resumed"
+"""What a generation is that a daemon goes on in after a start: no new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStart:
+    """A generation that became this daemon's to write."""
+
+    time: int
+    """Microseconds since 1970."""
+    generation: str
+    relation: str
+    """To its predecessor: first, continues or diverged; or RESUMED."""
+    predecessor: str | None
+    reason: str | None
+    """Why it diverged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that shipping met."""
+
+    time: int
+    """Microseconds since 1970, of the last time in a row."""
+    kind: str
+    """Of ERROR_KINDS, or OTHER."""
+    message: str
+    count: int = 1
+    """How often it came in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became durable since the daemon started."""
+
+    wal_segments: int = 0
+    wal_log_bytes: int = 0
+    """Of the log, uncompressed."""
+    wal_object_bytes: int = 0
+    sealed_segments: int = 0
+    sealed_log_bytes: int = 0
+    sealed_object_bytes: int = 0
+    snapshots: int = 0
+    last_shipped: int | None = None
+    """Microseconds since 1970."""
+    last_snapshot: int | None = None
+
+
+class Tallies:
+    """A listener that counts what one replica's other listener is told of, too. From any thread."""
+
+    def __init__(self, listener: Listener, clock: Clock) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._started = clock.now()
+        self._lock = threading.Lock()
+        self._counts = Counts()
+        self._errors: Counter[str] = Counter()
+        self._failures: deque[Failure] = deque(maxlen=MAX_ERRORS)
+        self._generations: deque[GenerationStart] = deque(maxlen=MAX_GENERATIONS)
+        self._changes: Counter[str] = Counter()
+        self._latency = Histogram()
+        self.requests = RequestMeter()
+
+    # --- whoever asks
+
+    @property
+    def counts(self) -> Counts:
+        """What became durable."""
+        return self._counts
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """How many there were by kind."""
+        with self._lock:
+            return dict(self._errors)
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The last MAX_ERRORS, the newest last."""
+        with self._lock:
+            return list(self._failures)
+
+    @property
+    def generations(self) -> list[GenerationStart]:
+        """The last MAX_GENERATIONS that began, the newest last."""
+        with self._lock:
+            return list(self._generations)
+
+    @property
+    def generation_changes(self) -> dict[str, int]:
+        """How many generations began, by relation; what was resumed is no change."""
+        with self._lock:
+            return dict(self._changes)
+
+    @property
+    def latency(self) -> Durations:
+        """From when bytes were noticed in the log until they were durable in the replica."""
+        return self._latency.read()
+
+    # --- what it is told
+
+    def failed(self, error: LitelogError) -> None:
+        """Shipping met an error."""
+        kind, message, now = kind_of(error), str(error)[:MAX_MESSAGE], self._clock.now()
+        with self._lock:
+            self._errors[kind] += 1
+            last = self._failures[-1] if self._failures else None
+            if last is not None and (last.kind, last.message) == (kind, message):
+                self._failures[-1] = replace(last, time=now, count=last.count + 1)
+            else:
+                self._failures.append(Failure(now, kind, message))
+
+    def shipped(self, event: Shipped) -> None:
+        self._latency.observe(event.seconds)
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(
+                counts,
+                wal_segments=counts.wal_segments + 1,
+                wal_log_bytes=counts.wal_log_bytes + event.header.length,
+                wal_object_bytes=counts.wal_object_bytes + event.size,
+                last_shipped=self._clock.now(),
+            )
+        self._listener.shipped(event)
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        now = self._clock.now()
+        resumed = claim.time < self._started
+        relation = RESUMED if resumed else str(claim.relation.value)
+        with self._lock:
+            start = GenerationStart(now, claim.generation, relation, claim.predecessor, claim.reason)
+            self._generations.append(start)
+            if not resumed:
+                self._changes[relation] += 1
+        self._listener.began(log, replica, claim)
+
+    def sealed(self, event: Sealed) -> None:
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(
+                counts,
+                sealed_segments=counts.sealed_segments + 1,
+                sealed_log_bytes=counts.sealed_log_bytes + event.entry.length,
+                sealed_object_bytes=counts.sealed_object_bytes + event.entry.size,
+            )
+        self._listener.sealed(event)
+
+    def snapped(self, event: Snapped) -> None:
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(counts, snapshots=counts.snapshots + 1, last_snapshot=self._clock.now())
+        self._listener.snapped(event)
+
+    def scrubbed(self, event: Scrubbed) -> None:
+        self._listener.scrubbed(event)
+
+
+def kind_of(error: LitelogError) -> str:
+    """The kind that an error is counted as."""
+    return next((kind for base, kind in ERROR_KINDS.items() if isinstance(error, base)), OTHER)

@@ -1,0 +1,195 @@
+"""What of a log is finished, and what its finished log segments hold: local files alone, read-only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
+from litelog.formats import Expectation, FinishedTail
+from litelog.log.source import GROWTH_BYTES, SegmentNames
+from litelog.log.source_position import Place, begin_check, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import LogFormat, Scan
+    from litelog.log.source import OpenSegment
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.system.clock import Clock
+
+PROBE_BYTES = 64 << 10
+"""How much of a log segment is read at first to see whether it holds a whole commit."""
+
+READ_BYTES = 4 << 20
+
+UNFIT = (CorruptCommitError, SequenceGapError, WrongFormatError, DivergedError, FileNotFoundError)
+"""What a log segment raises that is not what a finished one is."""
+
+
+class UnfitError(Exception):
+    """A log segment cannot go up sealed, as it is not what a finished one is: ``file`` and all behind it go as WAL."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        super().__init__(file)
+
+
+class FinishedFiles:
+    """The finished log segments of a folder. Used by any thread, but for ``find`` and ``held``."""
+
+    def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
+        self._folder = folder
+        self._format = log_format
+        self._names = SegmentNames(folder, log_format, clock, reports=False)
+
+    def find(self, start_file: str, unfit: str = "") -> list[str]:
+        """The log segments from ``start_file`` (empty: the first) on that are finished, as a newer one holds a whole
+        commit; those before ``unfit``, if that is given."""
+        names = self._before_newest(self.held(start_file))
+        return names[: names.index(unfit)] if unfit in names else names
+
+    def find_behind(self, place: Place) -> list[str]:
+        """The log segments that a follower at ``place`` would come to the beginning of and that are finished.
+
+        None where the one behind it is not as it was finished: a follower tells what happened to that.
+        """
+        if not self._is_intact(place):
+            return []
+        if place.file:
+            names = self.held(place.file)
+            if names[:1] != [place.file]:
+                return []
+        else:
+            names = [name for name in self._names.after(place.behind) if self._size(name)]
+        names = self._before_newest(names)[1 if place.offset else 0 :]
+        if self._format.finished_tail is FinishedTail.SHIP:
+            return names
+        return [name for name in names if self.holds_commit(name)]  # a follower passes over the others, too
+
+    def _before_newest(self, names: list[str]) -> list[str]:
+        """Those before the newest one that holds a whole commit."""
+        newest = next((at for at in reversed(range(len(names))) if self.holds_commit(names[at])), 0)
+        return names[:newest]
+
+    def held(self, start_file: str) -> list[str]:
+        """The log segments that are not empty, from ``start_file`` on."""
+        names = self._names.all()
+        start = names.index(start_file) if start_file in names else 0
+        return [name for name in names[start:] if self._size(name)]
+
+    def sync_folder(self) -> None:
+        """Make durable which files there are. SourceSyncError."""
+        self._names.sync_folder()
+
+    def open(self, name: str) -> OpenSegment:
+        """A log segment's one descriptor. FileNotFoundError."""
+        return self._names.open(name)
+
+    def path(self, name: str) -> str:
+        """Where a log segment lies."""
+        return os.path.join(self._folder, name)
+
+    def holds_commit(self, name: str) -> bool:
+        """Whether a log segment begins with a whole commit."""
+        try:
+            with self._names.open(name) as opened:
+                return self._scan_head(name, opened, Expectation())
+        except UNFIT:
+            return False
+
+    def check_begins(self, name: str, expect: Expectation) -> None:
+        """That a log segment begins with the expected commit. UnfitError."""
+        try:
+            with self._names.open(name) as opened:
+                self._scan_head(name, opened, expect)
+        except UNFIT as error:
+            raise UnfitError(name) from error
+
+    def place_behind(self, entry: SnapshotEntry, last: Scan | None = None) -> Place:
+        """Where a log is read on behind the log segment that ``entry`` describes. UnfitError.
+
+        ``last``: the scan that found its last commit; None: its bytes are gone through.
+        """
+        try:
+            with self._names.open(entry.file) as opened:
+                scan = last or self._scan_end(opened, entry)
+                start = begin_check(scan, entry.length)
+                checked = digest(opened.read(start, entry.length - start))
+        except UNFIT as error:
+            raise UnfitError(entry.file) from error
+        return Place(
+            index=entry.index + 1,
+            file="",
+            behind=entry.file,
+            behind_end=entry.length,
+            behind_start=start,
+            behind_digest=checked,
+            sequence=scan.next,
+            epoch=scan.epoch,
+        )
+
+    def _scan_end(self, opened: OpenSegment, entry: SnapshotEntry) -> Scan:
+        """The scan of a log segment's last commit, by going through all of it."""
+        offset, length, last = 0, READ_BYTES, None
+        expect = Expectation(entry.first)
+        while offset < entry.length:
+            data = memoryview(opened.read(offset, min(length, entry.length - offset)))
+            scan = self._format.scan(self.path(entry.file), data, offset, expect)
+            if scan.end == offset:
+                if offset + len(data) >= entry.length:
+                    break
+                length = max(2 * length, scan.wanted)
+                continue
+            last, offset, expect, length = scan, scan.end, scan.expectation, READ_BYTES
+        if last is None:
+            raise UnfitError(entry.file)
+        return last
+
+    def _scan_head(self, name: str, opened: OpenSegment, expect: Expectation) -> bool:
+        """Whether a log segment begins with a whole commit, which must be the expected one."""
+        length = PROBE_BYTES
+        while True:
+            data = memoryview(opened.read(0, length))
+            scan = self._format.scan(name, data, 0, expect)
+            if scan.commits or len(data) < length:
+                return scan.commits > 0
+            length = max(2 * length, scan.wanted)
+
+    def _is_intact(self, place: Place) -> bool:
+        """Whether the log segment behind ``place`` is as it was when it was finished, or gone with all before it."""
+        if not place.behind or place.behind_end is None:
+            return True
+        try:
+            with self._names.open(place.behind) as opened:
+                if self._format.finished_tail is FinishedTail.PREFIX:
+                    return True
+                opened.finish(place.behind_end, place.behind_start, place.behind_digest)
+                return not opened.fault()
+        except FileNotFoundError:
+            return not self._names.before(place.behind)
+
+    def _size(self, name: str) -> int:
+        try:
+            return os.stat(self.path(name)).st_size
+        except FileNotFoundError:
+            return 0
+
+
+def holds(opened: OpenSegment, length: int, sha256: str, going_on: Callable[[], None] = lambda: None) -> bool:
+    """Whether a log segment has so many bytes, zeros behind them, and that SHA-256, hex.
+
+    ``going_on`` is called before each piece that is read, and may raise.
+    """
+    if opened.size() < length:
+        return False
+    sha, offset = hashlib.sha256(), 0
+    while offset < length:
+        going_on()
+        piece = opened.read(offset, min(READ_BYTES, length - offset))
+        if not piece:
+            return False
+        sha.update(piece)
+        offset += len(piece)
+    return sha.hexdigest() == sha256 and not opened.read(length, GROWTH_BYTES).strip(b"\0")

@@ -1,0 +1,199 @@
+"""A generation's first snapshot: what goes up sealed before it, and the object that its chain begins with."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError
+from litelog.log.source_position import Place
+from litelog.objects import claim as claims
+from litelog.objects import snapshot
+from litelog.objects.claim import Relation
+from litelog.objects.layout import sealed_key
+from litelog.objects.position import Position, generation
+from litelog.objects.sealed_segment import read_footer
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import make_entry
+from litelog.reading.fetch import read_checked
+from litelog.reading.search import read_header
+from litelog.reading.wal_cursor import describe
+from litelog.shipping.finished_segments import UnfitError
+from litelog.shipping.proof import find_lost_indexes
+from litelog.shipping.snapshots import find_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.generations import Tip
+    from litelog.shipping.backlog import FirstContact
+    from litelog.shipping.state import ReplicaState
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A generation that is claimed, with all below it closed: what is left to do is to seal, and the first snapshot."""
+
+    state: ReplicaState
+    claim: Claim
+    predecessor: Tip | None
+    known: Sequence[SnapshotEntry]
+    """What is sealed of the predecessor, and there."""
+    number: int | None = None
+    """That of the log's first record, where the predecessor's WAL segments tell it and the source does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is sealed of a generation, in the order of its indexes."""
+
+    entries: Sequence[SnapshotEntry] = ()
+    """Of sealed segments that are there, with the size that they should have."""
+    lost: Sequence[SnapshotEntry] = ()
+    """Of those that are not."""
+
+
+def find_known(client: ReplicaClient, name: Generation | None, damaged: Collection[str] = ()) -> Known:
+    """What the newest snapshot of a generation names, and what is there of it; where its snapshots are lost, what its
+    own sealed segments say. A listing and a GET, and a listing of each generation that holds sealed segments.
+
+    ``damaged``: keys of sealed segments that are there and cannot be read.
+    """
+    if name is None:
+        return Known()
+    found = find_snapshot(client, name)
+    if found is None:
+        return Known([entry for entry in _read_entries(client, name) if entry.key not in damaged])
+    holders = dict.fromkeys(entry.generation for entry in found.segments)
+    sizes = {
+        (holder, info.index): info.size for holder in holders for info in client.sealed_segments(generation(holder))
+    }
+    kept: list[SnapshotEntry] = []
+    lost: list[SnapshotEntry] = []
+    for entry in found.segments:
+        there = sizes.get((entry.generation, entry.sealed_index)) == entry.size and entry.key not in damaged
+        (kept if there else lost).append(entry)
+    return Known(kept, lost)
+
+
+def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, upto: int) -> int | None:
+    """The highest index below ``upto`` of which the replica is known to have lost something; None if nothing is lost.
+
+    ``state`` belongs to the generation whose sealed segments are ``known``, if that is the owner's. Log segments that
+    only WAL segments hold are compared with what the owner remembers.
+    """
+    holes = [entry.index for entry in known.lost if entry.index < upto]
+    if state is not None and state.claim is not None:
+        sealed = known.entries[-1].index + 1 if known.entries else 0
+        tallies = [tally for tally in state.tallies if sealed <= tally.index < upto]
+        holes += find_lost_indexes(client, generation(claims.parse(state.claim).generation), tallies)
+    return max(holes, default=None)
+
+
+def count_kept(known: Known, upto: int) -> int:
+    """How many sealed segments end at index ``upto`` without a hole between them."""
+    indexes = {entry.index for entry in known.entries}
+    return next((count for count in range(upto) if upto - 1 - count not in indexes), upto)
+
+
+def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotEntry]:
+    """What the footer of each sealed segment of a generation says: a listing, and a ranged GET or two for each."""
+    for info in client.sealed_segments(name):
+        with suppress(CorruptObjectError, NotFoundError):  # then it is sealed again
+            yield _read_entry(client, name, info)
+
+
+def _read_entry(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SnapshotEntry:
+    key = sealed_key(name, info.index)
+    read = partial(client.read_sealed_segment, name, info.index)
+    return make_entry(read_checked(lambda: None, lambda _: read_footer(key, read, info.size)), info.size)
+
+
+def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
+    """The number of the first record of the log segment that has index ``base``, as the first WAL segment that the
+    claim's predecessor shipped of it says, or the sealed segment that it stands for; None where that is not there (any
+    more): a GET, for a sealed segment a listing and a GET more."""
+    index = base - claim.shift
+    if claim.predecessor is None or claim.relation is not Relation.CONTINUES or index < 0:
+        return None
+    try:
+        return describe(client, read_header(client, Position(generation(claim.predecessor), index, 0))).first
+    except CorruptionError:
+        return None
+
+
+def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[SnapshotEntry, ...], Place]:
+    """Seal what is finished before the claim's first index; what the first snapshot names, and the place behind it.
+
+    What the source has dropped comes first, as the predecessor's snapshot names it, if that reaches so far. Raises what
+    ``FirstContact.seal`` raises, and UnfitError.
+    """
+    claim, state = opened.claim, opened.state
+    older = _find_older(opened) if contact is not None else []
+    place = state.place if contact is None else contact.number_on(state.place, older, opened.number)
+    if contact is None or claim.first == state.base:
+        return tuple(older), place
+    count, start_file = claim.first - state.base, place.file
+
+    def find_files() -> Sequence[str]:
+        names = contact.files.held(start_file)[:count]
+        if len(names) < count or names[0] != start_file:
+            raise UnfitError(start_file)  # it is not there any more
+        return names
+
+    sealing = contact.seal(claim, Place(state.base, "", sequence=place.sequence), find_files, opened.known)
+    if sealing.unfit is not None:
+        raise sealing.unfit
+    return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after
+
+
+def _find_older(opened: Opened) -> list[SnapshotEntry]:
+    """What comes before the log's first log segment without a hole, by the indexes of the generation that begins."""
+    claim, state = opened.claim, opened.state
+    if claim.relation is Relation.CONTINUES:
+        shift = claim.shift
+    elif state.salvaged is not None:
+        shift = -state.salvaged
+    else:
+        return []
+    mapped = [replace(entry, index=entry.index + shift) for entry in opened.known]
+    mapped = [entry for entry in mapped if 0 <= entry.index < state.base]
+    kept = count_kept(Known(mapped), state.base)
+    return mapped[len(mapped) - kept :]
+
+
+def write_first_snapshot(
+    client: ReplicaClient, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: str | None
+) -> str:
+    """Write it, or adopt the one that is there; its SHA-256, hex. CorruptObjectError where that is another one."""
+    first = Snapshot(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=claim.owner,
+        first=segments[0].index if segments else claim.first,
+        next=claim.first,
+        created=max(claim.time, *(entry.shipped_last for entry in segments), 0),
+        predecessor_end=predecessor_end,
+        segments=segments,
+    )
+    body = snapshot.encode(first)
+    name = generation(claim.generation)
+    try:
+        client.write_snapshot(name, claim.first, [body])
+    except ExistsError:  # from an earlier try: the same in all but, after an upgrade, its compression
+        return read_checked(lambda: client.read_snapshot(name, claim.first), partial(_own_digest, first))
+    return snapshot.digest(body)
+
+
+def _own_digest(written: Snapshot, body: bytes) -> str:
+    """The digest of a snapshot's bytes, if they are the one that was written."""
+    if snapshot.decode(written.key, body) != written:
+        raise CorruptObjectError(written.key, "the snapshot there is not the one that was written")
+    return snapshot.digest(body)

@@ -1,0 +1,186 @@
+"""What lets a source be truncated: each replica notes what it holds, and the log goes by the lowest of all notes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, LockedError
+from litelog.events import fields, is_worth_saying
+from litelog.log.disk import LocalDisk
+from litelog.log.replica_registry import ReplicatedSegment, read_generation, save_replicated
+from litelog.log.truncation import Truncation
+from litelog.shipping.pruner import MICROSECONDS, CautiousTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from litelog.log.replica_registry import ReplicaSet
+    from litelog.log.truncation import TruncationPolicy, Waiting
+    from litelog.objects.snapshot import Snapshot
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.shipping.context import Source
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+LOCKED_SECONDS = 10.0
+"""How soon a log is looked at again that somebody else truncates."""
+
+RETRY_SECONDS = 600.0
+"""How soon a log is looked at again that could not be truncated."""
+
+PATIENCE_SECONDS = 4 * 3600.0
+"""How long a replica that is replicated to may lack what others hold, before that is told: it holds something more with
+each of its snapshots only."""
+
+
+class ReplicatedNotes:
+    """The notes of one replica, in its state folder. From any thread."""
+
+    def __init__(self, folder: str, log: str) -> None:
+        self._folder = folder
+        self._log = log
+        self._generation = ""
+        self._lock = threading.Lock()
+
+    def lower(self) -> None:
+        """Note that the replica holds nothing: before a generation begins that does not go on with the last one."""
+        with self._lock:
+            self._generation = ""
+            save_replicated(self._folder, "", ())
+
+    def begin(self, generation: str) -> None:
+        """Go on with what was noted of ``generation``: with nothing, if that is another one's."""
+        with self._lock:
+            self._generation = generation
+            if read_generation(self._folder) != generation:
+                save_replicated(self._folder, generation, ())
+
+    def note(self, snapshot: Snapshot) -> bool:
+        """Note what a durable snapshot names, as far as the source still holds it. Whether it is the generation's."""
+        return self.note_segments(snapshot.generation, snapshot.segments)
+
+    def note_segments(self, generation: str, segments: Sequence[SnapshotEntry]) -> bool:
+        """The same, by what the snapshot names."""
+        with self._lock:
+            if generation != self._generation:
+                return False
+            with suppress(FileNotFoundError):
+                there = set(os.listdir(self._log))
+                held = [
+                    ReplicatedSegment(entry.file, entry.first, entry.length, entry.crc, entry.shipped_last)
+                    for entry in segments
+                    if entry.file in there
+                ]
+                save_replicated(self._folder, self._generation, held)
+            return True
+
+
+class LogTruncator:
+    """Truncates one log by its policy, whenever one of its replicas has come further."""
+
+    def __init__(self, source: Source, replicas: ReplicaSet, policy: TruncationPolicy | None, clock: Clock) -> None:
+        self._folder = source.folder
+        self._replicas = replicas
+        self._policy = policy
+        self._time = CautiousTime(clock)
+        self._clock = clock
+        self._truncation = Truncation(source.folder, source.format, clock, LocalDisk(), replicas.folder)
+        self._told = ""
+        self._attended: set[str] = set()
+        self._waited: tuple[str, ...] = ()
+        self._waited_since = 0.0
+        self._waits = 0
+        self._due = clock.monotonic() if self.has_age else None
+        self.on_due: Callable[[], None] = _do_nothing
+        """Called, from any thread, when ``due`` may have changed."""
+
+    @property
+    def has_age(self) -> bool:
+        """Whether time alone lets something go."""
+        return self._policy is not None and self._policy.max_age is not None
+
+    @property
+    def due(self) -> float | None:
+        """When to ``run`` next though no replica has come further, in monotonic seconds; None for not at all."""
+        return self._due
+
+    def attend(self, name: str) -> None:
+        """That replica of the set is replicated to here, so what it lacks is on its way."""
+        self._attended.add(name)
+
+    def note_newer(self) -> None:
+        """A newer log segment is there, so that another one may go that is old enough: it is looked at soon."""
+        if self.has_age:
+            self._due = self._clock.monotonic()
+            self.on_due()
+
+    def run(self) -> None:
+        """Truncate the log as far as its policy and its replicas let it; without a policy, not at all. What goes wrong
+        is told: it stops nothing else."""
+        if self._policy is None:
+            return
+        self._due = None
+        try:
+            self._truncate(self._policy)
+        except LockedError:
+            self._due = self._clock.monotonic() + LOCKED_SECONDS  # another replica's thread, or the log's own writer
+        except LitelogError as error:
+            self._due = self._clock.monotonic() + RETRY_SECONDS
+            self._tell(f"{self._folder}: not truncated: {error}")
+        self.on_due()
+
+    def _truncate(self, policy: TruncationPolicy) -> None:
+        now = self._time.now()
+        names = self._replicas.names()
+        if names is None:
+            self._tell(f"{self._folder}: not truncated: which replicas it waits for is not known until a restart")
+            return
+        done = self._truncation.by_policy(self._replicas.held_by(names), policy, now)
+        if done.next is not None:
+            self._due = self._clock.monotonic() + max(1.0, (done.next - now) / MICROSECONDS)
+        if done.removed:
+            extra = fields("truncated", log=self._folder, file=done.removed[-1])
+            _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1], extra=extra)
+        if done.kept is not None:
+            self._tell(f"{self._folder}: not truncated further: {done.kept}")
+        self._tell_waiting(done.waiting, names)
+
+    def _tell_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
+        """A log that waits for a replica which is gone grows without limit."""
+        if waiting is None:
+            self._waited = ()
+            return
+        lacking = [list(names)[number] for number in waiting.lacking]
+        absent = [name for name in lacking if name not in self._attended]
+        waited = tuple(absent) or (waiting.file, *lacking)
+        if waited != self._waited:
+            self._waited, self._waited_since, self._waits = waited, self._clock.monotonic(), 0
+        if not absent and self._clock.monotonic() - self._waited_since < PATIENCE_SECONDS:
+            return
+        self._waits += 1
+        if is_worth_saying(self._waits):
+            urls = [names[name] for name in absent or lacking]
+            _logger.warning(
+                "%s: not truncated (%d times in a row): %s and what is behind it wait for %s to hold them, too; "
+                "what will not come back is waited for no more after: litelog forget %s %s",
+                self._folder,
+                self._waits,
+                waiting.file,
+                ", ".join(urls),
+                self._folder,
+                urls[0],
+                extra=fields("not-truncated", log=self._folder, file=waiting.file, failures=self._waits),
+            )
+
+    def _tell(self, message: str) -> None:
+        if message != self._told:
+            _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
+        self._told = message
+
+
+def _do_nothing() -> None: ...

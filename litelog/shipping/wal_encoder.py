@@ -1,0 +1,161 @@
+"""WAL segments in the making: runs of a log are read and compressed, one ahead of the one that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.codec.lz4_frames import compress_frame, compress_frames, cut_frames
+from litelog.errors import LitelogError, SourceSyncError
+from litelog.objects import wal_segment
+from litelog.objects.wal_segment import WalHeader
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+    from litelog.log.follower import Follower
+    from litelog.log.source_position import Place, Run
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.system.clock import Clock
+
+SIDE_BY_SIDE_BYTES = 4 << 20
+"""Shorter runs are compressed where they are: on a busy machine other threads may start later than we are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A WAL segment ready to be put: a retry sends these very bytes. The log's own are let go."""
+
+    start: Place
+    after: Place
+    """Where the run behind it starts."""
+    header: WalHeader
+    body: list[bytes]
+    digest: str
+    more: bool
+    """Whether something lay behind it already when it was read."""
+    sealed: SnapshotEntry | None = None
+    """The sealed segment that it stands for, if it does."""
+
+    @property
+    def end(self) -> int:
+        """The offset in its log segment before which the replica holds every byte, once it is durable."""
+        return self.header.end if self.sealed is None else self.sealed.length
+
+    @property
+    def size(self) -> int:
+        """The object's bytes."""
+        return sum(map(len, self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A run whose frames are being compressed."""
+
+    run: Run
+    frames: list[Future[bytes]] | list[bytes]
+
+    def wait(self) -> list[bytes]:
+        return [frame if isinstance(frame, bytes) else frame.result() for frame in self.frames]
+
+
+class Preparation:
+    """Makes a generation's WAL segments from the runs of a log. Used by one thread at a time.
+
+    Where runs are large, the one behind is read while threads compress: two are in memory, and never more.
+    """
+
+    def __init__(self, follower: Follower, claim: Claim, compressing: Executor, clock: Clock, limit: int) -> None:
+        """``limit``: the bytes of the log that one WAL segment carries, but for a single commit that is larger."""
+        self._follower = follower
+        self._claim = claim
+        self._compressing = compressing
+        self._clock = clock
+        self._limit = limit
+        self._ahead: _Read | None = None
+        self._failure: LitelogError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the log that were read ahead."""
+        return len(self._ahead.run.data) if self._ahead is not None else 0
+
+    def next(self, previous: str, shipped: int) -> Prepared | None:
+        """The next WAL segment; None if there is nothing new in the log. Raises what the follower raises.
+
+        ``previous``: the digest of the object before it; ``shipped``: when that was shipped.
+        """
+        read = self._ahead or self._read()
+        self._ahead = None
+        if read is None:
+            return None
+        if read.run.more and self.is_bulk(len(read.run.data), final=read.run.final):
+            self._read_ahead()
+        header = self._make_header(read.run, previous, max(self._clock.now(), shipped))
+        body = wal_segment.assemble(header, read.wait())
+        return Prepared(read.run.start, read.run.after, header, body, wal_segment.digest(body), read.run.more)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the next call of ``next``, once what was read ahead is taken, will raise."""
+        return self._failure is not None and self._ahead is None
+
+    def postpone(self, error: LitelogError) -> None:
+        """Have the next call of ``next`` raise ``error``."""
+        self._failure = error
+
+    def is_bulk(self, length: int, *, final: bool) -> bool:
+        """Whether there is probably so much behind a run that to make it meanwhile saves time: it is long, or the last
+        of its log segment, which is long or short by chance."""
+        return final or length >= self._limit // 2
+
+    def rewind(self, place: Place) -> None:
+        """Go on at ``place``; what was read ahead is read again. A failed fsync is told, as it is told once."""
+        failure, self._ahead, self._failure = self._failure, None, None
+        self._follower.rewind(place)
+        if isinstance(failure, SourceSyncError):
+            raise failure
+
+    def _read(self) -> _Read | None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        run = self._follower.next_run(self._limit)
+        if run is None:
+            return None
+        if len(run.data) < SIDE_BY_SIDE_BYTES:
+            return _Read(run, compress_frames(run.data))
+        return _Read(run, [self._compressing.submit(compress_frame, piece) for piece in cut_frames(run.data)])
+
+    def _read_ahead(self) -> None:
+        """Errors are kept until it is their turn: a failed fsync is told once."""
+        try:
+            self._ahead = self._read()
+        except LitelogError as error:
+            self._failure = error
+
+    def _make_header(self, run: Run, previous: str, shipped: int) -> WalHeader:
+        scan = run.scan
+        return WalHeader(
+            log=self._claim.log,
+            format=self._claim.format,
+            generation=self._claim.generation,
+            owner=self._claim.owner,
+            index=run.start.index,
+            offset=run.start.offset,
+            length=len(run.data),
+            file=run.start.file,
+            first=scan.first if scan is not None else None,
+            next=run.end.sequence,
+            records=scan.records if scan is not None else 0,
+            lowest=scan.lowest if scan is not None else None,
+            highest=scan.highest if scan is not None else None,
+            crc=run.crc,
+            crc_total=run.end.crc_total,
+            previous=previous,
+            shipped=shipped,
+            final=run.final,
+            check_start=run.end.check_start if run.end.check_digest else None,
+            check_digest=run.end.check_digest or None,
+        )

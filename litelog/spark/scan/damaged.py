@@ -1,0 +1,74 @@
+"""What stands in for a sealed segment that is damaged or gone: where it is now, and the WAL segments it was made of."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
+from litelog.events import fields
+from litelog.objects.position import Position
+from litelog.reading.pieces import list_pieces
+from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
+from litelog.reading.unsealed import read_unsealed
+from litelog.spark.scan.record_runs import Run, cut_offsets
+from litelog.spark.scan.task import AHEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.sealed_reader import SealedBatch
+    from litelog.spark.scan.task import Task
+
+_logger = logging.getLogger(__name__)
+
+
+def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError) -> Iterator[Run]:
+    """Bytes [start, stop) of a log segment whose sealed segment cannot be read, commits that are whole.
+
+    PrunedError where retention removed it; ``error`` where nothing else has its bytes. Unless what is malformed is an
+    error, nothing is given before all of it is checked: that is held in memory, and so not done where it is large.
+    """
+    if isinstance(error, NotFoundError):
+        moved = _look_again(task, entry, start)
+        error = ReplicaGapError(entry.key)
+        if moved.key != entry.key:
+            batches = read_sealed(task.client, task.executor, [moved], task.format, SealedStart(start))
+            try:
+                yield from _cut(task, batches, start, stop)
+            except BrokenEntryError as broken:
+                raise broken.cause from None
+            return
+    if not task.is_strict and stop - start > AHEAD_BYTES:
+        raise error
+    try:
+        runs = _cut(task, read_unsealed(task.client, entry, start, task.format), start, stop)
+        found = runs if task.is_strict else list(runs)
+        first = True
+        for run in found:
+            if first:
+                extra = fields("sealed-segment-damaged", log=task.log.name)
+                _logger.warning("%s: %s; reading its WAL segments", task.log.name, error, extra=extra)
+                first = False
+            yield run
+    except CorruptionError:
+        raise error from None
+
+
+def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[Run]:
+    """What lies between; all of it is read, as its last checks come at its end."""
+    for batch in batches:
+        found = Run(batch.columns, batch.entry.index, batch.start)
+        run = cut_offsets(found, start, stop, divisible=task.is_divisible)
+        if len(run.columns):
+            yield run
+
+
+def _look_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
+    """What the newest snapshot says of the log segment. PrunedError where it names it no more."""
+    assert task.log.claim is not None
+    base = list_pieces(task.client, task.log.claim).base
+    if base.snapshot is None or base.first.index > entry.index:
+        raise PrunedError(str(Position(task.log.generation, entry.index, offset)))
+    return base.snapshot.entry(entry.index) or entry

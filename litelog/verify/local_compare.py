@@ -1,0 +1,347 @@
+"""A replica's log segments compared with the local log's bytes, which are only read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import CorruptionError, SourceError, SourceMissingError, StoreError
+from litelog.objects.layout import parse_sealed
+from litelog.objects.position import Position
+from litelog.system.regular_files import find_other_kind, open_regular
+from litelog.verify.anomaly import Anomaly, Kind
+from litelog.verify.inventory import wal_between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.formats import LogFormat
+    from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ObjectStore
+    from litelog.verify.chain import ShippedSegment
+    from litelog.verify.findings import Findings
+    from litelog.verify.pool import OrderedPool
+    from litelog.verify.scope import Scope
+    from litelog.verify.sealed_read import SealedReader
+    from litelog.verify.wal import WalReader
+
+READ_BYTES = 1 << 20
+
+HEAD_BYTES = 64 << 10
+"""So much of a log segment tells the log's id."""
+
+
+MAX_NOT_COMPARED = 1000
+"""How many log segments that were not compared are named. A replica that was down for a month lacks millions."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A log segment as a replica holds it."""
+
+    key: str
+    """Of the sealed segment; of the first WAL segment where there is none."""
+    file: str
+    length: int
+    crc: int
+    digest: str | None
+    """SHA-256; None where it is not sealed."""
+    place: Position
+    """Its start in its generation."""
+
+    @classmethod
+    def of_entry(cls, entry: SnapshotEntry, generation: Generation) -> HeldSegment:
+        """From what a snapshot says."""
+        place = Position(generation, entry.index, 0)
+        return cls(entry.key, entry.file, entry.length, entry.crc, entry.digest, place)
+
+    @classmethod
+    def of_wal(cls, key: str, shipped: ShippedSegment, generation: Generation) -> HeldSegment:
+        """From what its last WAL segment says."""
+        return cls(key, shipped.file, shipped.length, shipped.crc, None, Position(generation, shipped.index, 0))
+
+
+class NotComparedReason(StrEnum):
+    """Why a log segment of the local log was not compared though nothing is wrong with that."""
+
+    NEWER = "newer"
+    """It is newer than all that the replica holds: it is still to be shipped."""
+    EARLIER = "earlier"
+    """It is older than the latest generation, which diverged; an earlier generation holds a log segment of its name."""
+    EMPTY = "empty"
+    """It holds nothing that could be shipped."""
+    SAMPLED = "sampled"
+    """It is not in the sample that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A log segment of the local log that was not compared."""
+
+    file: str
+    bytes: int
+    reason: NotComparedReason
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison with the local log found; its anomalies are among the others."""
+
+    folder: str
+    generation: str
+    """The replica's latest one, which was compared."""
+    files: int
+    """Log segments that were compared."""
+    bytes: int
+    """Their bytes, as far as the replica holds them."""
+    gone: int
+    """Older log segments of the replica that the local log has dropped."""
+    behind: int
+    """Bytes at the local log's end that the replica does not hold yet."""
+    not_compared: tuple[NotCompared, ...]
+    """The log segments of the local log that were not compared, oldest first; at most MAX_NOT_COMPARED."""
+    left_out: int
+    """How many these are in all."""
+    missing: int
+    """How many log segments of the local log the replica should hold and does not: each is an anomaly."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What became of one log segment of the replica."""
+
+    segment: HeldSegment
+    problem: Anomaly | None = None
+    is_compared: bool = False
+    is_gone: bool = False
+    """Whether the local log has dropped it."""
+
+
+class LocalLog:
+    """A log's folder, opened for reading."""
+
+    def __init__(self, folder: str, log_format: LogFormat) -> None:
+        """SourceMissingError if there is no such folder."""
+        self.folder = folder
+        self._format = log_format
+        self._order = log_format.segment_order
+        self.names: list[str] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List the folder again: its writer or its daemon may remove the oldest log segments. SourceMissingError."""
+        try:
+            names = os.listdir(self.folder)
+        except OSError as error:
+            raise SourceMissingError(self.folder, f"cannot be opened: {error.strerror}") from error
+        ordered = ((self._order(name), name) for name in names)
+        self.names = [name for order, name in sorted((order, name) for order, name in ordered if order is not None)]
+
+    def log_id(self) -> str | None:
+        """The log's own id, hex, by its first log segment that tells one; None where none does. SourceError."""
+        for name in self.names if self._format.has_log_id else ():
+            head = memoryview(b"".join(self.pieces(name, 0, HEAD_BYTES)))
+            with suppress(CorruptionError):  # where it is damaged, the comparison tells
+                if (found := self._format.log_id(name, head)) is not None:
+                    return found.hex
+        return None
+
+    def size(self, name: str) -> int:
+        """A log segment's bytes; -1 if it is not there. SourceError where it is not a file."""
+        path = os.path.join(self.folder, name)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return -1
+        if (kind := find_other_kind(status.st_mode)) is not None:
+            raise SourceError(f"{path}: cannot be read: is {kind}, and not a regular file")
+        return status.st_size
+
+    def is_older(self, name: str) -> bool:
+        """Whether ``name`` sorts before all that are there."""
+        return bool(self.names) and self._key(name) < self._key(self.names[0])
+
+    def is_newer(self, name: str) -> bool:
+        """Whether ``name`` sorts behind all that are there."""
+        return not self.names or self._key(name) > self._key(self.names[-1])
+
+    def is_after(self, name: str, other: str) -> bool:
+        """Whether one name sorts behind another."""
+        return self._key(name) > self._key(other)
+
+    def _key(self, name: str) -> tuple[object, ...]:
+        return self._order(name) or ()
+
+    def sums(self, name: str, length: int) -> tuple[int, str]:
+        """CRC-32C and SHA-256 of a log segment's first ``length`` bytes. SourceError."""
+        crc, sha = 0, hashlib.sha256()
+        for piece in self.pieces(name, 0, length):
+            crc = crc32c(piece, crc)
+            sha.update(piece)
+        return crc, sha.hexdigest()
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes [start, stop) of a log segment."""
+        path = os.path.join(self.folder, name)
+        try:
+            with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+                file.seek(start)
+                while start < stop and (piece := file.read(min(READ_BYTES, stop - start))):
+                    yield piece
+                    start += len(piece)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class Comparer:
+    """Compares what a replica holds with a local log, and says where they part."""
+
+    def __init__(
+        self,
+        local: LocalLog,
+        scope: Scope,
+        store: ObjectStore,
+        sealed: SealedReader,
+        wal: WalReader,
+    ) -> None:
+        self._local = local
+        self._scope = scope
+        self._store = store
+        self._sealed = sealed
+        self._wal = wal
+
+    def compare(
+        self,
+        generation: Generation,
+        held: Iterable[HeldSegment],
+        earlier: frozenset[str],
+        findings: Findings,
+        pool: OrderedPool,
+    ) -> Comparison:
+        """Compare, oldest first. Findings name what differs. ``earlier``: the names of log segments that only earlier
+        generations need to hold."""
+        local, names, files, size, gone = self._local, set[str](), 0, 0, 0
+        last: HeldSegment | None = None
+        for judged in pool.map(self._judge, held):
+            last = judged.segment
+            names.add(last.file)
+            findings.go_on()
+            if judged.problem is not None:
+                findings.anomalies.take(judged.problem)
+            gone += judged.is_gone
+            files += judged.is_compared
+            size += last.length if judged.is_compared else 0
+        missing, left_out = self._find_not_held(names, earlier)
+        for name in missing:
+            path = os.path.join(local.folder, name)
+            findings.anomalies.add(Kind.MISSING, path, "is a log segment that the replica does not hold")
+        return Comparison(
+            local.folder,
+            generation,
+            files,
+            size,
+            gone,
+            self._behind(last),
+            tuple(left_out[:MAX_NOT_COMPARED]),
+            len(left_out),
+            len(missing),
+        )
+
+    def _judge(self, segment: HeldSegment) -> _Judged:
+        local, file = self._local, segment.file
+        size = local.size(file)
+        if size < 0:
+            return self._judge_missing(segment)
+        is_compared = self._scope.takes(file)
+        if size < segment.length:
+            kind = Kind.AHEAD if file == local.names[-1] else Kind.DIFFERS
+            what = f"holds {segment.length} bytes of {file}, which has {size} in {local.folder}"
+            return _Judged(segment, Anomaly(kind, segment.key, what), is_compared=is_compared)
+        if not is_compared:
+            return _Judged(segment)
+        try:
+            crc, digest = local.sums(file, segment.length)
+        except SourceError:
+            if local.size(file) >= 0:
+                raise
+            return self._judge_missing(segment)  # it was removed meanwhile
+        if crc == segment.crc and segment.digest in (None, digest):
+            return _Judged(segment, is_compared=True)
+        what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
+        return _Judged(segment, Anomaly(Kind.DIFFERS, segment.key, what), is_compared=True)
+
+    def _judge_missing(self, segment: HeldSegment) -> _Judged:
+        """One that the local log does not hold. Logs drop their oldest log segments first, also while we look."""
+        local, file = self._local, segment.file
+        if not local.is_older(file):
+            local.refresh()
+        if local.is_older(file):
+            return _Judged(segment, is_gone=True)
+        kind = Kind.AHEAD if local.is_newer(file) else Kind.DIFFERS
+        return _Judged(segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}"))
+
+    def _where(self, segment: HeldSegment) -> str:
+        """Between which offsets the first difference lies, by the CRC-32C of each part, where that can be told."""
+        try:
+            for start, stop, crc in self._ranges(segment):
+                here = 0
+                for piece in self._local.pieces(segment.file, start, stop):
+                    here = crc32c(piece, here)
+                if here != crc:
+                    return f": the first at offset {start} or above, below {stop}"
+        except (StoreError, CorruptionError, SourceError):
+            pass
+        return ""
+
+    def _ranges(self, segment: HeldSegment) -> Iterator[tuple[int, int, int]]:
+        """(start, stop, CRC-32C) of each part of a log segment."""
+        parsed = parse_sealed(segment.key)
+        if parsed is not None:
+            frames = self._sealed.footer(*parsed).frames
+            for frame in (frames[number] for number in range(len(frames))):
+                yield frame.offset, frame.end, frame.crc
+            return
+        place = segment.place
+        for listed in wal_between(self._store, place, Position(place.generation, place.index + 1, 0)):
+            header = self._wal.header(listed[0])
+            if header is not None:
+                yield header.offset, header.end, header.crc
+
+    def _find_not_held(self, held: set[str], earlier: frozenset[str]) -> tuple[list[str], list[NotCompared]]:
+        """The local log segments that the replica should hold and does not; and those that were not compared for a good
+        reason."""
+        missing: list[str] = []
+        left_out: list[NotCompared] = []
+        names = self._local.names
+        newest = max((number for number, name in enumerate(names) if name in held), default=-1)
+        for number, name in enumerate(names):
+            size = self._local.size(name)
+            if size < 0 or (name in held and self._scope.takes(name)):
+                continue
+            if name in held:
+                reason = NotComparedReason.SAMPLED
+            elif size == 0:
+                reason = NotComparedReason.EMPTY
+            elif number > newest:
+                reason = NotComparedReason.NEWER
+            elif name in earlier:
+                reason = NotComparedReason.EARLIER
+            else:
+                missing.append(name)
+                continue
+            left_out.append(NotCompared(name, size, reason))
+        return missing, left_out
+
+    def _behind(self, last: HeldSegment | None) -> int:
+        names = self._local.names
+        if last is None or last.file not in names:
+            newer = names if last is None else [name for name in names if self._local.is_after(name, last.file)]
+            return sum(max(0, self._local.size(name)) for name in newer)
+        rest = names[names.index(last.file) + 1 :]
+        return max(0, self._local.size(last.file) - last.length) + sum(max(0, self._local.size(name)) for name in rest)

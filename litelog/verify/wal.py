@@ -1,0 +1,213 @@
+"""One WAL segment: read, and judged by itself. What it says of the ones around it is judged in order, by ``chain``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
+from litelog.formats import Expectation
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import MAX_HEADER_BYTES
+from litelog.reading.fetch import READS, read_checked
+from litelog.reading.wal_chain import check_run
+from litelog.stores.object_store import ByteRange
+from litelog.verify.anomaly import Anomaly, Kind, anomaly_of
+from litelog.verify.inventory import read_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import LogFormat, Scan
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.stores.object_store import ObjectStore
+    from litelog.verify.scope import Scope
+
+PROBE_BYTES = 4 << 10
+"""What is read for a header, where the contents are not; a longer one costs a second request."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalRead:
+    """What was found at one key."""
+
+    position: Position
+    size: int
+    """Of the object, as it was listed."""
+    header: WalHeader | None = None
+    """None where it cannot be read."""
+    digest: str | None = None
+    """SHA-256 of the object; None where only its header was read."""
+    epoch: int | None = None
+    """The epoch of its last commit; None where none was read."""
+    problems: tuple[Anomaly, ...] = ()
+    gone: bool = False
+    """It is not there any more."""
+    failure: StoreError | None = None
+    content: int = 0
+    """Bytes of the log that were read and checked."""
+
+    @property
+    def key(self) -> str:
+        return wal_key(self.position)
+
+
+class WalReader:
+    """Reads WAL segments, each on some thread."""
+
+    def __init__(self, store: ObjectStore, scope: Scope, formats: Callable[[str], LogFormat | None]) -> None:
+        """``formats`` gives None for a format that is not known here: then commits are not judged."""
+        self._store = store
+        self._scope = scope
+        self._formats = formats
+
+    def read(self, listed: tuple[Position, int]) -> WalRead:
+        """Read and check the WAL segment at a position, of so many bytes. Raises nothing that a store may raise.
+
+        What fails is read again: bytes may change on their way.
+        """
+        position, size = listed
+        try:
+            for _ in range(READS):
+                found = self._read_once(position, size)
+                if not found.problems:
+                    break
+        except NotFoundError:
+            return WalRead(position, size, gone=True)
+        except StoreError as error:
+            return WalRead(position, size, failure=error)
+        return found
+
+    def header(self, position: Position) -> WalHeader | None:
+        """The header of a WAL segment; None where it is damaged. StoreError."""
+        key = wal_key(position)
+        try:
+            return read_checked(partial(self._read_head, key), partial(wal_segment.decode_header, key))
+        except CorruptObjectError:
+            return None
+
+    def follows(self, read: WalRead, sequence: int) -> Anomaly | None:
+        """What its format says of a WAL segment whose first record should have ``sequence``, and has another one."""
+        try:
+            read_again = partial(read_whole, self._store, read.key)
+            segment = read_checked(read_again, partial(wal_segment.decode_checked, read.key))
+            log_format = self._formats(segment.header.format)
+            if log_format is not None:
+                data = memoryview(segment.data())
+                log_format.scan(segment.header.path, data, segment.header.offset, Expectation(sequence))
+        except CorruptionError as error:
+            return anomaly_of(read.key, error)
+        except StoreError:
+            return None  # it was read before
+        return None
+
+    def _read_once(self, position: Position, size: int) -> WalRead:
+        key = wal_key(position)
+        if not self._scope.takes(key):
+            return self._read_header(position, size)
+        body = read_whole(self._store, key, size)
+        problems = [] if len(body) == size else [_other_size(key, size, len(body))]
+        header, epoch, content = None, None, 0
+        try:
+            segment = wal_segment.decode(key, body)
+            header = segment.header
+            scan = _scan(segment, self._formats(header.format))
+            content = header.length
+            if scan is not None and scan.commits:
+                epoch = scan.epoch
+        except CorruptionError as error:
+            problems.append(anomaly_of(key, error))
+            header = header or _header_of(key, body)
+        digest = wal_segment.digest([body])
+        return WalRead(position, size, header, digest, epoch, tuple(problems), content=content)
+
+    def _read_header(self, position: Position, size: int) -> WalRead:
+        key = wal_key(position)
+        try:
+            return WalRead(position, size, wal_segment.decode_header(key, self._read_head(key)))
+        except CorruptObjectError as error:
+            return WalRead(position, size, problems=(anomaly_of(key, error),))
+
+    def _read_head(self, key: str) -> bytes:
+        """An object's front, with all of its header."""
+        head = self._read_front(key, PROBE_BYTES)
+        if len(head) == PROBE_BYTES and int.from_bytes(head[4:8], "little") > PROBE_BYTES - 8:
+            return self._read_front(key, MAX_HEADER_BYTES)
+        return head
+
+    def _read_front(self, key: str, length: int) -> bytes:
+        with self._store.open(key, ByteRange(0, length)) as stream:
+            try:
+                return stream.read(length)
+            except OSError as error:
+                raise StoreError("read", key, str(error)) from error
+
+
+def _header_of(key: str, body: bytes) -> WalHeader | None:
+    """The header of an object whose other bytes are damaged: what lies behind it can be judged all the same."""
+    try:
+        return wal_segment.decode_header(key, body[:MAX_HEADER_BYTES])
+    except CorruptObjectError:
+        return None
+
+
+def _other_size(key: str, listed: int, read: int) -> Anomaly:
+    return Anomaly(Kind.LENGTH, key, f"holds {read} bytes, and {listed} in the listing")
+
+
+def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
+    """Check a WAL segment's bytes, and its commits as they come: the scan of all; None where there is nothing to scan.
+
+    Raises CorruptObjectError, CorruptCommitError, SequenceGapError.
+    """
+    header = segment.header
+    if log_format is None or header.successor is not None or not header.length:
+        segment.data()
+        return None
+    expect = Expectation(header.next if header.first is None else header.first)
+    if not log_format.self_numbered:  # what one commit is may depend on how much is looked at
+        scan = log_format.scan(header.path, memoryview(segment.data()), header.offset, expect)
+    else:
+        scan = _scan_pieces(segment, log_format, expect)
+    check_run(header, segment.key, scan, log_format)
+    return scan
+
+
+def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation) -> Scan:
+    """The scan of a WAL segment's bytes, frame by frame: each is still in the processor's cache."""
+    whole: Scan | None = None
+    offset, rest, wanted = segment.header.offset, memoryview(b""), 0
+    for piece in segment.pieces():
+        rest = memoryview(b"".join((rest, piece))) if rest else piece
+        if len(rest) < wanted:
+            continue  # inside a commit that is larger than a frame
+        scan = log_format.scan(segment.header.path, rest, offset, expect)
+        whole = scan if whole is None else _joined(whole, scan)
+        rest, wanted = rest[scan.end - offset :], max(scan.wanted, 0 if scan.commits else 2 * len(rest))
+        offset, expect = scan.end, scan.expectation
+    if rest or whole is None:
+        scan = log_format.scan(segment.header.path, rest, offset, expect)
+        whole = scan if whole is None else _joined(whole, scan)
+    return whole
+
+
+def _joined(one: Scan, two: Scan) -> Scan:
+    """The scan of two runs, the second right behind the first."""
+    if not two.commits:
+        return replace(one, tail=two.tail, damage=two.damage, wanted=two.wanted)
+    if not one.commits:
+        return replace(two, start=one.start)
+    lows = [low for low in (one.lowest, two.lowest) if low is not None]
+    highs = [high for high in (one.highest, two.highest) if high is not None]
+    return replace(
+        two,
+        start=one.start,
+        commits=one.commits + two.commits,
+        records=one.records + two.records,
+        first=one.first,
+        lowest=min(lows, default=None),
+        highest=max(highs, default=None),
+    )
