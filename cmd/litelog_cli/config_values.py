@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator
 
-from litelog.config.fields import kebab, read_bytes, read_seconds
+from litelog.config.values import kebab, read_bytes, read_seconds
 from litelog.stores.registry import MASK, redact
 
 if TYPE_CHECKING:

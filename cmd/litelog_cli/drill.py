@@ -63,7 +63,7 @@ def run_drill(
     from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore
     from litelog.restore.history_plan import Target
-    from litelog.verify.local_check import check_log, compare_logs
+    from litelog.verify.local_compare import check_log, compare_logs
 
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="litelog-drill-", dir=temp_dir) as folder:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.stores.registry import open_stored_format
-from litelog_cli.arguments import opened_replica
-from litelog_cli.start import Kind, Start
+from litelog_cli.arguments import Kind, Start, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,9 +97,9 @@ def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, i
     """The last record's sequence, and the one behind it; None if there is none. Of bytes that are sequences, what a
     reader of the log gives last. A few headers at most, at the end."""
     from litelog.formats.raw import RawFormat
-    from litelog.log.piece import PIECE_BYTES
+    from litelog.log.cursor import PIECE_BYTES
+    from litelog.reading.contents import list_pieces
     from litelog.reading.latest import find_claim, open_latest
-    from litelog.reading.pieces import list_pieces
     from litelog.reading.search import read_header
 
     pieces = open_latest(client) if name is None else list_pieces(client, find_claim(client, name))

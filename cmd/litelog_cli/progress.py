@@ -1,4 +1,4 @@
-"""How far a long verb is, on standard error: a bar on a terminal, a line now and then otherwise. One way for all."""
+"""The progress of a long verb, on standard error: a bar on a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.progress import Progress, TaskID
+
+    from litelog.replicator import Replicator
 
 WORTH_SECONDS = 2.0
 """What is done sooner shows no progress."""
@@ -141,3 +143,24 @@ def _make_bar() -> Progress:
     return Progress(
         *columns, TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
     )
+
+
+class ShippingProgress:
+    """The bytes of all logs, once for each replica. One thread."""
+
+    def __init__(self, replicator: Replicator) -> None:
+        self._replicator = replicator
+        self._whole = 0
+
+    def look(self) -> tuple[int, int | None]:
+        """What is done and what there was to do; None for that until the folders have been looked at."""
+        self._replicator.measure()
+        statuses = self._replicator.status()
+        behind = sum(status.lag_bytes for status in statuses)
+        counts = [status.tallies.counts for status in statuses if status.tallies is not None]
+        durable = sum(each.wal_log_bytes + each.sealed_log_bytes for each in counts)
+        self._whole = max(self._whole, behind)
+        if not self._whole:
+            return durable, None
+        # A first contact seals before anything is acknowledged; what was shipped first may be sealed, too.
+        return min(self._whole, max(durable, self._whole - behind)), self._whole

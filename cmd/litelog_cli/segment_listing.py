@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Pieces
     from litelog.reading.search import HeaderReader
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
@@ -62,7 +62,7 @@ def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFac
     """The log segments of a generation, in order. Those that the newest snapshot names cost nothing more; for each one
     above two headers are read at most, and a footer where one is sealed. Raises as ``list_pieces``; its gap, once all
     before it was given."""
-    from litelog.reading.pieces import list_pieces
+    from litelog.reading.contents import list_pieces
 
     pieces = list_pieces(client, claim)
     for entry in pieces.base.entries:
@@ -190,7 +190,7 @@ def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
 
 def _head(log_format: LogFormat, folder: str, segment: OpenSegment) -> tuple[int | None, int | None]:
     """The first record's sequence and timestamp."""
-    from litelog.log.piece import read_piece
+    from litelog.log.cursor import read_piece
 
     if not log_format.self_numbered:
         return None, None

@@ -1,7 +1,6 @@
 """The daemon's configuration: what is replicated where, from YAML or made in Python."""
 
-from litelog.config.entries import LogConfig, ReplicaConfig
-from litelog.config.folders import FolderConfig
+from litelog.config.entries import FolderConfig, LogConfig, ReplicaConfig
 from litelog.config.loading import load_config, make_config
 from litelog.config.models import Config
 

@@ -1,15 +1,23 @@
-"""The configuration of logs and their replicas."""
+"""The configuration of logs and their replicas, and of folders in which logs are found.
+
+A log that is found is named by its path relative to ``dir``, with ``/`` between the parts. In a replica's URL each part
+is written with letters, digits and ``. _ -``; every other byte of its UTF-8 is ``=`` and two hexadecimal digits, and so
+is the first byte of a part that is ``epochs`` or ``generations``, which are names within a replica. So two names never
+share a URL, and none leaves the place that the URL names.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
 
-from litelog.config.archiving import SnapshotInterval, SnapshotMode, WalRetention  # noqa: TC001
-from litelog.config.fields import MODEL
 from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.config.values import (
+    MODEL,
     SCRUB_RATE,
     Count,
     FencingMode,
@@ -18,13 +26,16 @@ from litelog.config.values import (
     ScrubInterval,
     ScrubRate,
     SegmentBytes,
+    SnapshotInterval,
+    SnapshotMode,
     Switch,
     Text,
+    WalRetention,
     at_least_one,
 )
-from litelog.objects.layout import Fencing
+from litelog.objects.layout import CLAIMS, GENERATIONS, Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 
 PATTERN_FORMATS = ("lines", "raw")
 """The formats that have no names of their own, so that a pattern says which files are log segments."""
@@ -100,3 +111,167 @@ def check_segment_pattern(pattern: str | None, info: ValidationInfo) -> str | No
     if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
         raise ValueError("only the formats lines and raw have a pattern; others know their names")
     return pattern
+
+
+NAME = "{name}"
+"""What stands in a URL for the log's name; a URL without it has the name at its end."""
+
+MAX_NAME_BYTES = 512
+"""Of a name as URLs spell it: object stores take keys of 1,024 bytes."""
+
+_ESCAPED = re.compile(r"=([0-9A-F]{2})")
+_TAKEN = frozenset(name.rstrip("/") for name in (CLAIMS, GENERATIONS))
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def spell_name(name: str) -> str:
+    """How URLs spell the log that is named ``name``. ValueError where it cannot be."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ValueError("is no path below the folder")
+    try:
+        spelled = "/".join(map(_spell_part, parts))
+    except UnicodeEncodeError:
+        raise ValueError("is not UTF-8, so it cannot be spelled in a URL") from None
+    if len(spelled) > MAX_NAME_BYTES:
+        raise ValueError(f"is longer than {MAX_NAME_BYTES} bytes as URLs spell it")
+    return spelled
+
+
+def _spell_part(part: str) -> str:
+    body = part.encode()
+    taken = part.lower() in _TAKEN
+    return "".join(
+        chr(byte) if byte in _PLAIN and not (taken and at == 0) else f"={byte:02X}" for at, byte in enumerate(body)
+    )
+
+
+def name_url(url: str, name: str) -> str:
+    """The URL of a found log's replica: ``name`` in the place of ``{name}``, or behind the path of ``url``."""
+    spelled = spell_name(name)
+    if NAME in url:
+        return url.replace(NAME, spelled)
+    end = _path_end(url)
+    return f"{url[:end].rstrip('/')}/{spelled}{url[end:]}"
+
+
+def find_name(url: str, named: str) -> str | None:
+    """The name with which ``name_url`` makes ``named`` of ``url``; None where there is none."""
+    end = _path_end(url)
+    before, found, after = url.partition(NAME)
+    if not found:
+        before, after = f"{url[:end].rstrip('/')}/", url[end:]
+    if len(named) <= len(before) + len(after) or not (named.startswith(before) and named.endswith(after)):
+        return None
+    spelled = named[len(before) : len(named) - len(after)]
+    try:
+        name = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), spelled).encode("latin-1").decode()
+        return name if spell_name(name) == spelled else None
+    except (UnicodeError, ValueError):
+        return None
+
+
+def _path_end(url: str) -> int:
+    return min((at for mark in "?#" if "://" in url and (at := url.find(mark)) >= 0), default=len(url))
+
+
+def _check_url(replica: ReplicaConfig) -> ReplicaConfig:
+    url = replica.url
+    if NAME in url:
+        _, _, path = (url.split("://", 1)[1] if "://" in url else f"/{url}").partition("/")
+        path = re.split(r"[?#]", path, maxsplit=1)[0] if "://" in url else path
+        if url.count(NAME) != 1 or path.count(NAME) != 1:
+            raise ValueError("{name} stands in a URL's path, once")
+        before, _, after = path.partition(NAME)
+        if (before and not before.endswith("/")) or (after and not after.startswith("/")):
+            raise ValueError("{name} stands between slashes: a log's name may hold some")
+    return replica
+
+
+def _check_urls(replicas: tuple[ReplicaConfig, ...]) -> tuple[ReplicaConfig, ...]:
+    return tuple(map(_check_url, replicas))
+
+
+class FolderConfig(EntryConfig):
+    """A folder, in which every folder that ``pattern`` means and that holds log segments is a log."""
+
+    dir: Text
+    """Where the logs are."""
+    pattern: Text = "*"
+    """Which folders below ``dir`` may be logs: a shell pattern for each part of the path, such as ``*/*``."""
+    recursive: Switch = False
+    """Whether the pattern is for a path's last parts, however deep it lies."""
+    watch: Switch = True
+    """Whether logs are looked for while the daemon runs: if not, at its start and when it reads its configuration."""
+    segment_pattern: Text | None = None
+    """Which file names are log segments, as a shell pattern; for the formats ``lines`` and ``raw``."""
+    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one), AfterValidator(_check_urls)]
+
+    @field_validator("pattern")
+    @classmethod
+    def _check_pattern(cls, pattern: str) -> str:
+        parts = pattern.split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            raise ValueError("must be a relative path of patterns, such as * or app-*/*")
+        if "**" in parts:
+            raise ValueError("has no **: recursive: true looks at any depth")
+        return pattern
+
+    @field_validator("segment_pattern")
+    @classmethod
+    def _check_segment_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        return check_segment_pattern(pattern, info)
+
+    def means(self, name: str) -> bool:
+        """Whether the folder of that name may be a log. Hidden ones are meant by patterns that begin with a dot."""
+        parts, patterns = name.split("/"), self.pattern.split("/")
+        if len(parts) < len(patterns) or (len(parts) > len(patterns) and not self.recursive):
+            return False
+        above, last = parts[: -len(patterns)], parts[-len(patterns) :]
+        hidden = any(part.startswith(".") for part in above)
+        return not hidden and all(map(matches, last, patterns))
+
+    def leads_to(self, name: str) -> bool:
+        """Whether the folder of that name may be a log, or hold one."""
+        if self.means(name):
+            return True
+        parts, patterns = name.split("/"), self.pattern.split("/")
+        if self.recursive:
+            return not parts[-1].startswith(".") or any(pattern.startswith(".") for pattern in patterns)
+        return len(parts) <= len(patterns) and all(map(matches, parts, patterns))
+
+    def log_at(self, path: str) -> LogConfig | None:
+        """The log in the folder ``path``, be it there or not; None where this entry does not mean it."""
+        name = os.path.relpath(os.path.abspath(path), os.path.abspath(self.dir))
+        if name.startswith("../") or name in (".", "..") or not self.means(name):
+            return None
+        try:
+            return self.named(name)
+        except ValueError:
+            return None
+
+    def replica_at(self, url: str) -> ReplicaConfig | None:
+        """The replica at ``url`` of a log that this entry means, be it there or not."""
+        for number, replica in enumerate(self.replicas):
+            name = find_name(replica.url, url)
+            if name is not None and self.means(name):
+                return self.named(name).replicas[number]
+        return None
+
+    def named(self, name: str) -> LogConfig:
+        """The log of that name. ValueError where its replicas cannot be named."""
+        replicas = tuple(replica.model_copy(update={"url": name_url(replica.url, name)}) for replica in self.replicas)
+        return LogConfig.model_construct(
+            path=os.path.join(self.dir, name),
+            format=self.format,
+            pattern=self.segment_pattern,
+            takeover=self.takeover,
+            poll_interval=self.poll_interval,
+            truncate=self.truncate,
+            replicas=replicas,
+        )
+
+
+def matches(part: str, pattern: str) -> bool:
+    """Whether a pattern means one part of a path."""
+    return fnmatchcase(part, pattern) and (pattern.startswith(".") or not part.startswith("."))

@@ -6,8 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, model_validator
 
-from litelog.config.fields import MODEL, read_bytes, read_seconds
-from litelog.config.values import Count  # noqa: TC001
+from litelog.config.values import (
+    MODEL,
+    Count,
+    read_bytes,
+    read_seconds,
+)
 from litelog.log.truncation import TruncationPolicy
 from litelog.retention.policy import RetentionPolicy
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from litelog.config.document import Document, Place, Problem, read_document
-from litelog.config.fields import FROM_DOCUMENT
 from litelog.config.models import Config, Location, known_keys, same_places, spell, written
+from litelog.config.values import FROM_DOCUMENT
 from litelog.errors import ConfigError, InvalidConfigError
 
 if TYPE_CHECKING:

@@ -17,22 +17,25 @@ from pydantic import (
     model_validator,
 )
 
-from litelog.config.archiving import SnapshotInterval, SnapshotMode, WalRetention  # noqa: TC001
-from litelog.config.entries import DEFAULTS, LogConfig, ReplicaConfig
-from litelog.config.fields import FROM_DOCUMENT, MODEL, kebab
-from litelog.config.folders import FolderConfig
+from litelog.config.entries import DEFAULTS, FolderConfig, LogConfig, ReplicaConfig
 from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.config.serving import MAX_LAG, Addr, HeartbeatInterval, HeartbeatUrl, HostName, MaxLag, TokenFile
 from litelog.config.values import (
+    FROM_DOCUMENT,
+    MODEL,
     SCRUB_RATE,
     Count,
     Interval,
     ScrubInterval,
     ScrubRate,
     SegmentBytes,
+    SnapshotInterval,
+    SnapshotMode,
     Text,
     Timeout,
+    WalRetention,
     at_least_one,
+    kebab,
 )
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 

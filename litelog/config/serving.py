@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
-from litelog.config.fields import read_seconds
+from litelog.config.values import read_seconds
 
 DEFAULT_ADDR = "127.0.0.1:9977"
 """Where the daemon listens if nobody says, and what it takes to listen is installed."""

@@ -1,16 +1,54 @@
-"""The types of the configuration's plain values, and their limits."""
+"""The types of the configuration's plain values, how they are read from YAML, and their limits."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo
 
 from litelog.config.document import Expanded
-from litelog.config.fields import read_bytes, read_seconds
 from litelog.objects.layout import Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
+from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.shipping.context import SnapshotPolicy
+from litelog.units import parse_duration, parse_size
+
+FROM_DOCUMENT = "document"
+"""The validation context's key that says: from YAML, where a number without a unit is no duration."""
+
+
+def read_seconds(value: Any, info: ValidationInfo) -> Any:
+    """A duration as people write it, in seconds; a number as it is, but for one in YAML."""
+    if isinstance(value, str):
+        return parse_duration(value)
+    if value is not None and (isinstance(value, bool) or (info.context and info.context.get(FROM_DOCUMENT))):
+        raise ValueError("must be a duration such as 10s, 1m30s or 500ms")
+    return value
+
+
+def read_bytes(value: Any) -> Any:
+    """A size as people write it, in bytes; a number as it is."""
+    if isinstance(value, bool):
+        raise ValueError("must be a size such as 16MiB, 64KiB or 512B")
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def kebab(name: str) -> str:
+    """A field's name as it is written in YAML."""
+    return name.replace("_", "-")
+
+
+MODEL = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    alias_generator=kebab,
+    validate_by_name=True,
+    validate_by_alias=True,
+    hide_input_in_errors=True,  # a value may be a secret
+)
+"""What all of the configuration's models have in common."""
+
 
 MIN_INTERVAL = 0.001
 """Seconds. Below a millisecond an interval is a busy loop."""
@@ -112,3 +150,33 @@ Count = Annotated[int, BeforeValidator(_count), Field(strict=True, ge=1)]
 OptionValue = Annotated[str | int | float | bool | dict[str, str], BeforeValidator(_option)]
 FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
+
+
+MIN_SNAPSHOT_INTERVAL = 1.0
+"""Seconds. A snapshot names every log segment anew."""
+
+MAX_DAYS = 36500
+"""More than that is a mistake in the unit."""
+
+
+def _snapshot_interval(seconds: float) -> float:
+    if not MIN_SNAPSHOT_INTERVAL <= seconds <= MAX_DAYS * 86400:
+        raise ValueError(f"must be from 1s to {MAX_DAYS}d")
+    return seconds
+
+
+def _wal_retention(seconds: float) -> float:
+    if not GRACE_SECONDS <= seconds <= MAX_DAYS * 86400:
+        raise ValueError(f"must be from 1h to {MAX_DAYS}d: readers and owners that were suspended rely on the hour")
+    return seconds
+
+
+def _policy(value: Any) -> Any:
+    if value in tuple(SnapshotPolicy):
+        return SnapshotPolicy(value)
+    raise ValueError(f"must be {' or '.join(SnapshotPolicy)}")
+
+
+SnapshotInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_snapshot_interval)]
+SnapshotMode = Annotated[SnapshotPolicy, BeforeValidator(_policy)]
+WalRetention = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_wal_retention)]

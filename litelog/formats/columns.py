@@ -1,4 +1,7 @@
-"""Decoded records as columns: places in one buffer, so that no loop runs per record until somebody asks for records."""
+"""Decoded records as columns that point into one buffer, and their conversion to Arrow.
+
+No loop runs per record until a caller asks for records. pyarrow is optional: it is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,187 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from litelog.formats import arrow_batch
+from litelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+NAMES = ["sequence", "timestamp", "key", "value"]
+
+MAX_ARROW_BYTES = (1 << 31) - 1  # offsets of Arrow's binary type are int32
+LONG_RUN_BYTES = 16 << 10
+"""From this mean length on, runs are copied one by one, and are worth a batch of their own; measured."""
+
+
+def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> Any:
+    """One pyarrow.RecordBatch that does not point into ``columns.data``: the columns in ``names``, in NAMES' order."""
+    pyarrow = _load_pyarrow()
+    arrays = _fixed_columns(pyarrow, columns)
+    if "key" in names:
+        arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
+        key = _key_lengths(columns)
+        if key is not None and columns.key_starts is not None:
+            held = np.maximum(key, 0)
+            breaks = _find_breaks(columns.key_starts, held)
+            arrays["key"] = _copy(pyarrow, columns.data, breaks, columns.key_starts, held, key)
+    if "value" in names:
+        arrays["value"] = _copy(pyarrow, columns.data, _find_runs(columns), columns.value_starts, columns.value_lengths)
+    return _batch(pyarrow, arrays, names)
+
+
+def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[Any]:
+    """pyarrow.RecordBatches that point into ``columns.data``, one per run; one copied where runs are short or keyed.
+
+    ``names`` as in ``copy_batch``: keys that are not asked for cost nothing.
+    """
+    pyarrow = _load_pyarrow()
+    if not len(columns):
+        return
+    starts, lengths = columns.value_starts, columns.value_lengths
+    breaks = _find_runs(columns)
+    end = int(starts[-1] + lengths[-1])
+    if len(breaks) == 1 and end <= MAX_ARROW_BYTES and (whole := _borrow_run(pyarrow, columns, names)) is not None:
+        yield whole
+        return
+    if (
+        ("key" in names and _key_lengths(columns) is not None)
+        or "value" not in names
+        or end - int(starts[0]) < LONG_RUN_BYTES * len(breaks)
+        or end > MAX_ARROW_BYTES
+    ):
+        yield copy_batch(columns, names)
+        return
+    # An array without a copy needs each run's end where the next run's start stands: so two arrays, used in turns.
+    stops = np.empty_like(breaks)
+    stops[:-1] = breaks[1:]
+    stops[-1] = len(columns)
+    even = np.empty(len(columns) + 1, np.int32)
+    even[:-1] = starts
+    even[-1] = end
+    odd = even.copy()
+    ends = starts[stops - 1] + lengths[stops - 1]
+    even[stops[::2]], odd[stops[1::2]] = ends[::2], ends[1::2]
+    others = {**_fixed_columns(pyarrow, columns), "key": pyarrow.nulls(len(columns), pyarrow.binary())}
+    data = pyarrow.py_buffer(columns.data)
+    turns = [
+        _batch(pyarrow, {**others, "value": _binary(pyarrow, None, offsets, data)}, names) for offsets in (even, odd)
+    ]
+    for run, (first, stop) in enumerate(zip(breaks.tolist(), stops.tolist(), strict=True)):
+        yield turns[run & 1].slice(first, stop - first)
+
+
+def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
+    """The batch of one run of values; None where its keys do not lie back to back."""
+    data = pyarrow.py_buffer(columns.data)
+    arrays = _fixed_columns(pyarrow, columns)
+    if "value" in names:
+        arrays["value"] = _binary(pyarrow, None, _ends(columns.value_starts, columns.value_lengths), data)
+    if "key" in names:
+        arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
+        key = _key_lengths(columns)
+        if key is not None and columns.key_starts is not None:
+            held, valid = key, None
+            if int(key.min()) < 0:
+                held = np.maximum(key, 0)
+                valid = pyarrow.py_buffer(np.packbits(key >= 0, bitorder="little"))
+            if not np.array_equal(columns.key_starts[1:], columns.key_starts[:-1] + held[:-1]):
+                return None
+            arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, held), data)
+    return _batch(pyarrow, arrays, names)
+
+
+def _ends(starts: Int64s, lengths: Int64s) -> npt.NDArray[np.int32]:
+    """The offsets of entries that lie back to back: where each starts, and where the last one ends."""
+    offsets = np.empty(len(starts) + 1, np.int32)
+    offsets[:-1] = starts
+    offsets[-1] = starts[-1] + lengths[-1]
+    return offsets
+
+
+def _load_pyarrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415  # an extra: only those who ask for batches need it
+    except ImportError as error:
+        raise ConfigError("Arrow record batches need pyarrow; run: pip install 'litelog[arrow]'") from error
+    return pyarrow
+
+
+def _key_lengths(columns: Columns) -> Int64s | None:
+    lengths = columns.key_lengths
+    return lengths if lengths is not None and len(lengths) and int(lengths.max()) >= 0 else None
+
+
+def _batch(pyarrow: Any, arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The batch of those arrays that are in ``names``, in NAMES' order."""
+    wanted = [name for name in NAMES if name in names]
+    return pyarrow.RecordBatch.from_arrays([arrays[name] for name in wanted], names=wanted)
+
+
+def _fixed_columns(pyarrow: Any, columns: Columns) -> dict[str, Any]:
+    """The arrays of sequences and timestamps."""
+    timestamp, count, buffer = pyarrow.timestamp("us", tz="UTC"), len(columns), pyarrow.py_buffer
+    sequences = pyarrow.Array.from_buffers(pyarrow.int64(), count, [None, buffer(columns.sequences)], null_count=0)
+    if columns.timestamps is None:
+        return {"sequence": sequences, "timestamp": pyarrow.nulls(count, timestamp)}
+    stamps = pyarrow.Array.from_buffers(timestamp, count, [None, buffer(columns.timestamps)], null_count=0)
+    return {"sequence": sequences, "timestamp": stamps}
+
+
+def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any) -> Any:
+    buffers = [valid, pyarrow.py_buffer(offsets), data]
+    return pyarrow.Array.from_buffers(pyarrow.binary(), len(offsets) - 1, buffers)
+
+
+def _copy(
+    pyarrow: Any, data: memoryview, runs: Int64s, starts: Int64s, lengths: Int64s, nulls: Int64s | None = None
+) -> Any:
+    """A binary array of the entries at ``starts``; null where ``nulls`` is negative."""
+    total = int(lengths.sum())
+    if total > MAX_ARROW_BYTES:
+        raise ValueError(f"{total} bytes of values do not fit into one record batch; slice the columns")
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    valid = None if nulls is None else pyarrow.py_buffer(np.packbits(nulls >= 0, bitorder="little"))
+    if not total:
+        return _binary(pyarrow, valid, offsets, pyarrow.py_buffer(b""))
+    last = np.append(runs[1:], len(starts)) - 1
+    return _binary(pyarrow, valid, offsets, _compact(pyarrow, data, starts[runs], starts[last] + lengths[last], total))
+
+
+def _compact(pyarrow: Any, data: memoryview, begins: Int64s, ends: Int64s, total: int) -> Any:
+    """A buffer of Arrow's own with the runs from ``begins`` to ``ends`` back to back."""
+    if total >= LONG_RUN_BYTES * len(begins):
+        array = np.frombuffer(data, np.uint8)
+        buffer = pyarrow.allocate_buffer(total)
+        runs = [array[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        np.concatenate(runs, out=np.frombuffer(buffer, np.uint8))
+        return buffer
+    # Runs and the gaps between them are an array of 2n - 1 entries without a copy; Arrow takes every other one.
+    bounds = np.stack([begins, ends], axis=1).ravel()
+    origin = int(bounds[0])
+    data = data[origin : int(bounds[-1])]
+    if len(data) > MAX_ARROW_BYTES:
+        raise ValueError(f"{len(data)} bytes do not fit into one record batch; slice the columns")
+    spans = _binary(pyarrow, None, (bounds - origin).astype(np.int32), pyarrow.py_buffer(data))
+    return spans.take(pyarrow.array(np.arange(0, len(spans), 2))).buffers()[2]
+
+
+def _find_runs(columns: Columns) -> Int64s:
+    """The first record of each run whose values lie back to back."""
+    return _find_breaks(columns.value_starts, columns.value_lengths) if columns.runs is None else columns.runs
+
+
+def _find_breaks(starts: Int64s, lengths: Int64s) -> Int64s:
+    """The first entry of each run of entries that lie back to back."""
+    if not len(starts):
+        return np.empty(0, np.int64)
+    inner = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
+    return np.concatenate([np.zeros(1, np.int64), inner])
+
 
 RECORDS_AT_A_TIME = 4096  # places that are turned into Python numbers at once, so that iteration takes little memory
 
@@ -84,18 +262,18 @@ class Columns:
             values = [bytes(data[at : at + length]) for at, length in places]
             yield from map(Record, part.sequences.tolist(), stamps, keys, values)
 
-    def to_arrow(self, names: Sequence[str] = arrow_batch.NAMES) -> Any:
+    def to_arrow(self, names: Sequence[str] = NAMES) -> Any:
         """All records as one pyarrow.RecordBatch with memory of its own: ``data`` may be reused afterwards.
 
         Columns, of which ``names`` says the wanted ones, in this order: sequence int64, timestamp timestamp[us, UTC]
         (null where the format has none), key binary, value binary. ConfigError if pyarrow is not installed; ValueError
         if the values are 2 GiB or more.
         """
-        return arrow_batch.copy_batch(self, names)
+        return copy_batch(self, names)
 
-    def to_arrow_batches(self, names: Sequence[str] = arrow_batch.NAMES) -> Iterator[Any]:
+    def to_arrow_batches(self, names: Sequence[str] = NAMES) -> Iterator[Any]:
         """The same records as pyarrow.RecordBatches whose values and keys are not copied: ``data`` must not change.
 
         One batch for each run of values that lie back to back, where these runs are long; else as ``to_arrow``.
         """
-        return arrow_batch.borrow_batches(self, names)
+        return borrow_batches(self, names)

@@ -1,10 +1,15 @@
-"""What the formats share whose log segments are the files that match a pattern, and whose bytes name no log."""
+"""Formats whose log segments are all files that match a pattern: their names, order and rotation.
+
+The bytes of these files do not identify the log.
+"""
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from litelog.formats.file_names import natural_order, refuse_rotation
+from litelog.errors import ConfigError
 from litelog.formats.log_format import FinishedTail
 
 if TYPE_CHECKING:
@@ -30,3 +35,42 @@ class PatternFormat:
 
     def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # such bytes have none
         return None
+
+
+NEVER_SEGMENTS = (".index", ".timeindex", ".ofs", ".tmp")
+"""Indexes are rewritten in place and can be rebuilt; temporary files are renamed."""
+
+_NUMBERS = re.compile(r"([0-9]+)")
+_COMPRESSED = r"(?:\.(?:gz|bz2|xz|zst|lz4|Z))?"
+_SHIFTED = re.compile(r"(?P<base>.+)\.[0-9]+" + _COMPRESSED, re.DOTALL)
+_DATED = re.compile(r"(?P<base>.+)-[0-9]{8,}" + _COMPRESSED, re.DOTALL)
+
+
+def natural_order(name: str, pattern: str) -> tuple[object, ...] | None:
+    """What to sort ``name`` by, its numbers compared as numbers; None if the pattern does not mean it."""
+    if name.startswith(".") or name.endswith(NEVER_SEGMENTS) or not fnmatchcase(name, pattern):
+        return None
+    parts = _NUMBERS.split(name)
+    # Text and numbers take turns, so like is compared with like. The name itself tells a1 from a01.
+    return (tuple(int(part) if place & 1 else part for place, part in enumerate(parts)), name)
+
+
+def refuse_rotation(names: list[str], pattern: str) -> None:
+    """ConfigError where a log segment is renamed when it is full, so that its name comes to mean another file."""
+    segments = {name for name in names if natural_order(name, pattern) is not None}
+    for name in sorted(names):
+        shifted, dated = _SHIFTED.fullmatch(name), _DATED.fullmatch(name)
+        if shifted and shifted["base"] in segments:
+            base = shifted["base"]
+            raise ConfigError(
+                f"{base} beside {name}: rotation by renaming gives a name to another file each time, so that names do "
+                f"not tell what was replicated; let finished files keep a name (logrotate: dateext) and replicate "
+                f"those with the pattern '{base}-*'"
+            )
+        if dated and dated["base"] in segments:
+            base = dated["base"]
+            raise ConfigError(
+                f"{base} beside {name}: {base} is renamed when it is full, so its name comes to mean another file; "
+                f"replicate the finished files alone with the pattern '{base}-*', or let the program write into dated "
+                "files from the start"
+            )

@@ -12,8 +12,7 @@ import numpy as np
 from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
-from litelog.log.cursor import LogCursor
-from litelog.log.piece import LARGE_PIECE_BYTES, PIECE_BYTES
+from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.sequence_base import Numbering

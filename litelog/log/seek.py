@@ -10,14 +10,14 @@ from litelog.errors import CorruptCommitError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, sequence_of
 from litelog.formats.raw import RawFormat
-from litelog.log.piece import read_piece
+from litelog.log.cursor import read_piece
 from litelog.log.sparse_index import IndexReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import Commit, LogFormat
-    from litelog.log.piece import Piece
+    from litelog.log.cursor import Piece
     from litelog.log.sequence_base import Numbering
     from litelog.log.source import OpenSegment, SegmentNames
     from litelog.log.sparse_index import IndexEntry

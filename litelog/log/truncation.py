@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
-from litelog.log.sequence_base import Numbering, describe_beginning, tombstone_folder
+from litelog.log.sequence_base import Numbering, describe_beginning, read_tombstone, tombstone_folder, write_tombstone
 from litelog.log.source import INDEX_SUFFIXES, SegmentNames
-from litelog.log.tombstone import read_tombstone, write_tombstone
 from litelog.system.files import OPEN_FOLDER
 
 if TYPE_CHECKING:

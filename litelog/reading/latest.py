@@ -12,10 +12,9 @@ from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, wal_key
 from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.reading.beginning import never_began
-from litelog.reading.contents import LISTINGS, PAGE, list_generation, read_base
+from litelog.reading.contents import LISTINGS, PAGE, list_generation, list_pieces, read_base
 from litelog.reading.generations import read_claim
 from litelog.reading.index_mapping import SegmentNames, check_mapping
-from litelog.reading.pieces import list_pieces
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Listing
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Listing, Pieces
     from litelog.stores.replica_client import ReplicaClient
 
 

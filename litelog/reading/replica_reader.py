@@ -21,11 +21,10 @@ from litelog.formats.columns import Columns
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position, generation
+from litelog.reading.contents import list_pieces
+from litelog.reading.fetch import AHEAD_JOBS
 from litelog.reading.latest import find_claim, find_latest, open_latest
-from litelog.reading.pieces import list_pieces
-from litelog.reading.prefetch import AHEAD_JOBS
-from litelog.reading.sealed_history import read_history
-from litelog.reading.sealed_reader import SealedStart
+from litelog.reading.sealed_reader import SealedStart, read_history
 from litelog.reading.search import read_header
 from litelog.reading.start_search import StartFilter, Wanted, find_start
 from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Pieces
     from litelog.stores.replica_client import ReplicaClient
 
 POLLS_PER_LOOK = 30

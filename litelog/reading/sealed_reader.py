@@ -1,19 +1,37 @@
-"""The records of sealed segments, one log segment after the other: by ranged GETs, decompressed ahead in threads."""
+"""Reads the records of sealed segments, one log segment after the other, by ranged GETs that are decompressed ahead.
+
+If a sealed segment is damaged, or was removed meanwhile, its WAL segments are read instead, as far as they are there.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NotFoundError
+from litelog.codec.checksum import combine
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    NotFoundError,
+    PrunedError,
+    ReplicaGapError,
+    UnknownVersionError,
+)
+from litelog.events import fields
 from litelog.formats import Expectation
-from litelog.objects.position import generation
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position, generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_segment import decode_footer, read_footer
 from litelog.objects.snapshot_entries import check_entry
-from litelog.reading.fetch import read_checked
-from litelog.reading.prefetch import ahead
+from litelog.reading.contents import list_pieces
+from litelog.reading.fetch import ahead, read_checked
+from litelog.reading.wal_chain import check_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +42,8 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_decoding import SealedRun
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.reading.contents import Base
     from litelog.stores.replica_client import ReplicaClient
 
 WHOLE_BYTES = 1 << 20
@@ -97,7 +117,7 @@ def read_sealed(
     """The records of sealed segments, in order, a run of frames at a time; from ``start`` on in the first one.
 
     Every promise of the footer is checked, and that it is the one which the snapshot names: BrokenEntryError, with what
-    is wrong, once all before it was given. Memory: AHEAD_BYTES of ``prefetch``, and as much compressed.
+    is wrong, once all before it was given. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
     """
     opened = ahead(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
     for fetched in ahead(executor, _fetches(client, opened, log_format)):
@@ -201,3 +221,128 @@ def _records(
             raise CorruptObjectError(entry.key, "end of the commit to go on behind", start, scan.end)
         data, offset, expect = data[start - offset :], start, scan.expectation
     return log_format.decode(footer.path, data, offset, expect)
+
+
+_logger = logging.getLogger(__name__)
+
+
+def read_history(
+    client: ReplicaClient,
+    executor: Executor,
+    base: Base,
+    number: int,
+    start: SealedStart,
+    log_format: LogFormat,
+) -> Iterator[SealedBatch]:
+    """The records of ``base.entries`` from the one of that number on, ``start`` in it: as ``read_sealed`` gives them.
+
+    A damaged one is read from its WAL segments, where they are still there; one that is gone, from where the newest
+    snapshot says that it is. What was given is not given again. PrunedError where retention removed it, the damage
+    where nothing else has its bytes, ReplicaGapError where it is missing.
+    """
+    entries, stop = base.entries, base.start.index
+    while number < len(entries):
+        at = start.offset
+        try:
+            for batch in read_sealed(client, executor, entries[number:], log_format, start):
+                number, at = batch.entry.index - base.first.index, batch.end
+                yield batch
+            return
+        except BrokenEntryError as error:
+            if isinstance(error.cause, UnknownVersionError):
+                raise error.cause from None
+            broken = error.entry.index - base.first.index
+            number, at = broken, at if broken == number else 0
+            damage: LitelogError = error.cause
+        if isinstance(damage, NotFoundError):
+            index, key = entries[number].index, entries[number].key
+            base = _look_again(client, base, index, at)
+            number, damage = index - base.first.index, ReplicaGapError(key)
+            entries = base.entries[: stop - base.first.index]
+            if entries[number].key != key:
+                start = SealedStart(at)
+                continue
+        extra = fields("sealed-segment-damaged", replica=client.url)
+        _logger.warning("%s: %s; reading its WAL segments", client.url, damage, extra=extra)
+        yield from _read_unsealed(client, entries[number], at, log_format, damage)
+        number, start = number + 1, SealedStart()
+
+
+def _read_unsealed(
+    client: ReplicaClient, entry: SnapshotEntry, offset: int, log_format: LogFormat, damage: LitelogError
+) -> Iterator[SealedBatch]:
+    try:
+        yield from read_unsealed(client, entry, offset, log_format)
+    except CorruptionError:
+        raise damage from None
+
+
+def _look_again(client: ReplicaClient, base: Base, index: int, offset: int) -> Base:
+    """The base as it is now, for a log segment whose sealed segment is gone. PrunedError where it names none any more;
+    the base as it was where the newest snapshot cannot be read."""
+    newest = list_pieces(client, base.claim).base
+    if newest.first.index > index:
+        raise PrunedError(str(Position(newest.start.generation, index, offset)))
+    return newest if newest.start.index > index else base
+
+
+def read_unsealed(
+    client: ReplicaClient, entry: SnapshotEntry, offset: int, log_format: LogFormat
+) -> Iterator[SealedBatch]:
+    """The records of the log segment that ``entry`` names from byte ``offset`` on, where a commit starts.
+
+    A listing, and a GET for each WAL segment. What they hold must come to the length and the CRC-32C that the entry
+    states; they are checked against each other on the way. ReplicaGapError, CorruptObjectError.
+    """
+    place = Position(generation(entry.generation), entry.sealed_index, 0)
+    listed = client.wal_segments(place.generation, place)
+    positions = [info.position for info in takewhile(lambda info: info.position.index == place.index, listed)]
+    begin = max((number for number, at in enumerate(positions) if at.offset <= offset), default=None)
+    if begin is None:
+        raise ReplicaGapError(str(place), str(positions[0]) if positions else None)
+    before: WalSegment | None = None
+    for position in positions[begin:]:
+        segment = _read(client, position)
+        _check(entry, segment, before)
+        before = segment
+        if segment.header.end > offset:
+            yield _decode(entry, segment, offset, log_format)
+    assert before is not None
+    last = before.header
+    if (last.final, last.end, last.crc_total) != (True, entry.length, entry.crc):
+        raise ReplicaGapError(str(Position(place.generation, place.index, last.end)))
+
+
+def _read(client: ReplicaClient, position: Position) -> WalSegment:
+    decode = partial(wal_segment.decode_checked, wal_key(position))
+    try:
+        return read_checked(partial(client.read_wal_segment, position), decode)
+    except NotFoundError as error:
+        raise ReplicaGapError(str(position)) from error
+
+
+def _check(entry: SnapshotEntry, segment: WalSegment, before: WalSegment | None) -> None:
+    header = segment.header
+    facts: list[tuple[str, object, object]] = [("file", entry.file, header.file)]
+    if before is not None:
+        facts.append(("offset", before.header.end, header.offset))
+        facts.append(("SHA-256 of the object before it", before.digest, header.previous))
+    if before is not None or header.offset == 0:
+        total = combine(before.header.crc_total if before is not None else 0, header.crc, header.length)
+        facts.append(("CRC-32C up to its end", total, header.crc_total))
+    for what, expected, actual in facts:
+        if expected != actual:
+            raise CorruptObjectError(segment.key, what, expected, actual)
+
+
+def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: LogFormat) -> SealedBatch:
+    header = segment.header
+    data, start, expect = memoryview(segment.data()), header.offset, Expectation(header.first)
+    check_run(header, segment.key, log_format.scan(header.path, data, start, expect), log_format)
+    if start < offset:
+        scan = log_format.scan(header.path, data[: offset - start], start, expect)
+        if scan.end != offset:
+            raise CorruptObjectError(segment.key, "end of the commit to go on behind", offset, scan.end)
+        data, start, expect = data[offset - start :], offset, scan.expectation
+    columns = log_format.decode(header.path, data, start, expect)
+    return SealedBatch(entry, start, header.end, columns, header.shipped)

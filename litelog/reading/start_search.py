@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Pieces
     from litelog.stores.replica_client import ReplicaClient
 
 PARALLELISM = 8

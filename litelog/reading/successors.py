@@ -19,8 +19,8 @@ from litelog.reading.search import read_header
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.contents import Pieces
     from litelog.reading.latest import Extent
-    from litelog.reading.pieces import Pieces
     from litelog.stores.replica_client import ReplicaClient
 
 

@@ -11,8 +11,7 @@ from litelog.objects.layout import sealed_key, wal_key
 from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.fetch import read_checked
-from litelog.reading.prefetch import ahead
+from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
 

@@ -1,8 +1,18 @@
-"""What a wait for durability came to."""
+"""Waits until what the logs held at one moment is durable in their replicas, and reports the outcome."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.replicator.task import OVER, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.replicator.run_state import Course
+    from litelog.replicator.scheduler import Turns
+    from litelog.replicator.task import ReplicaTask
 
 OPENING = "opening"
 """In the place of a phase: logs were still being opened, or opened again, when the time was over."""
@@ -36,3 +46,39 @@ class Barrier:
     def reached(self) -> bool:
         """Whether all that the logs held at the call is durable in all of the replicas."""
         return not self.unreached
+
+
+def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:
+    """Wait until whoever opens and closes is done, and say how much of ``timeout`` is left; None where it was too
+    short. Called under the course's lock, which it releases while it waits."""
+    begun = course.clock.monotonic()
+    course.progress.wait_for(lambda: is_settled() or course.stopping or course.bug is not None, timeout)
+    if not is_settled():
+        return None
+    return max(0.0, timeout - (course.clock.monotonic() - begun))
+
+
+def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout: float) -> Barrier:
+    """Wait, for ``timeout`` seconds at most, until a sync or a look has begun since now, and has found nothing left,
+    for each task. Called under the course's lock, which it releases while it waits."""
+    now = course.clock.monotonic()
+    for task in tasks:
+        if task.phase is Phase.IDLE:
+            turns.hasten(task)
+        elif task.phase is Phase.SPACING and task.replica is not None:
+            turns.look(task)  # it may have nothing left to ship
+        elif task.phase is Phase.SYNCING:
+            task.woken = True  # what it has looked at may have been before now
+    waited_for = list(tasks)
+
+    def is_settled() -> bool:
+        while waited_for and (waited_for[-1].caught_up >= now or waited_for[-1].phase in OVER):
+            waited_for.pop()
+        return not waited_for or course.bug is not None
+
+    course.progress.wait_for(is_settled, timeout)
+    return Barrier(len(tasks), tuple(_describe(task) for task in tasks if task.caught_up < now))
+
+
+def _describe(task: ReplicaTask) -> Unreached:
+    return Unreached(task.log, task.url, task.phase.value, None if task.error is None else str(task.error))

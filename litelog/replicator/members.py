@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError, SourceMissingError
 from litelog.events import fields
 from litelog.log.replica_registry import log_state_folder
-from litelog.replicator.archives import FINISH_LOOK_SECONDS, archive_of
-from litelog.replicator.descriptors import DescriptorWatch
-from litelog.replicator.finders import Failures, Finders
+from litelog.replicator.background import FINISH_LOOK_SECONDS, archive_of
+from litelog.replicator.discovery import Failures, Finders
 from litelog.replicator.status import NotReplicated
 from litelog.replicator.task import OVER, Phase
+from litelog.replicator.thread_pools import DescriptorWatch
 from litelog.replicator.wiring import Tools, open_log
 from litelog.stores.registry import redact
 
@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.replicator.archives import Archives
+    from litelog.replicator.background import Archives, Scrubs, Truncations
     from litelog.replicator.run_state import Course
     from litelog.replicator.scheduler import Turns
-    from litelog.replicator.scrubs import Scrubs
     from litelog.replicator.task import ReplicaTask
-    from litelog.replicator.truncations import Truncations
     from litelog.replicator.wiring import Opened
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.inotify import Watcher

@@ -9,18 +9,14 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
-from litelog.replicator.archives import Archives, SnapshotRequests
-from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached
-from litelog.replicator.descriptors import raise_limit
+from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, Truncations
+from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
 from litelog.replicator.members import Roster, Workshop
 from litelog.replicator.run_state import Course
 from litelog.replicator.scheduler import Turns
-from litelog.replicator.scrubs import Scrubs
 from litelog.replicator.status import ReplicaStatus, measure, status_of
 from litelog.replicator.task import LASTING, OVER, Phase, ReplicaTask
-from litelog.replicator.thread_pools import DestinationThreads
-from litelog.replicator.truncations import Truncations
-from litelog.replicator.waiting import wait_for, wait_until_settled
+from litelog.replicator.thread_pools import DestinationThreads, raise_limit
 from litelog.replicator.wiring import Tools, check_openable
 from litelog.stores.registry import redact
 from litelog.stores.trial import StoreTrials

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
-from litelog.replicator.schedule import Schedule
+from litelog.replicator.run_state import Schedule
 from litelog.replicator.task import BUSY, OVER, Phase, ReplicaTask
 from litelog.shipping.backoff import describe_wait, is_worth_saying, needs_help
 

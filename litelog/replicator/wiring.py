@@ -19,12 +19,11 @@ from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
 from litelog.shipping.backlog import FirstContact
 from litelog.shipping.claiming import ReplicaUnavailableError
-from litelog.shipping.context import Source, Workers
+from litelog.shipping.context import Settings, Source, Workers
 from litelog.shipping.counters import Tallies
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
-from litelog.shipping.settings import Settings
 from litelog.shipping.source_truncation import LogTruncator
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, check_replica
 from litelog.shipping.state import StateFolder

@@ -22,9 +22,8 @@ from litelog.errors import (
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.pruned import explain
 from litelog.restore.history_plan import find_generation, plan_history
-from litelog.restore.repair.agreement import Verdict, agreed_place
-from litelog.restore.repair.donors import Donors, readable_claims, same_log
 from litelog.restore.repair.generation_bytes import History, Place
+from litelog.restore.repair.sources import Donors, Verdict, agreed_place, readable_claims, same_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

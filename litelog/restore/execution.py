@@ -1,10 +1,11 @@
-"""Restores a log from a replica: its planned objects side by side, every promise of their writer checked."""
+"""Executes a restore: fetches the planned objects side by side, in index order, and checks all of them."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,28 +14,28 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key, wal_key
+from litelog.reading.fetch import ahead
 from litelog.reading.wal_chain import Link
-from litelog.restore.delta import keep_whole, locked_copy
-from litelog.restore.kept import KeptSegments
-from litelog.restore.output import OutputError, OutputFolder
-from litelog.restore.repair.repair import UNKNOWN, Mended
-from litelog.restore.repair.sealed_mending import SealedMender
-from litelog.restore.repair.substitutes import Substitutes
-from litelog.restore.schedule import Schedule
+from litelog.restore.commit_writer import SegmentFiles
+from litelog.restore.journal import KeptSegments
+from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
+from litelog.restore.repair.repair import UNKNOWN, Mended, SealedMender
+from litelog.restore.repair.sources import Substitutes
 from litelog.restore.sealed_restore import SealedReader
-from litelog.restore.segment_files import SegmentFiles
-from litelog.restore.wal_restore import PieceWriter, StoppedError
+from litelog.restore.wal_restore import PieceWriter, Step, StoppedError
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
     from litelog.restore.commit_writer import Part
     from litelog.restore.plan import RestorePlan
-    from litelog.restore.repair.donors import Donors
+    from litelog.restore.repair.sources import Donors
+    from litelog.restore.sealed_restore import Broken, Opened
     from litelog.restore.wal_restore import Piece
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -258,3 +259,72 @@ class _Run:
 def _check_stop(stopped: threading.Event) -> None:
     if stopped.is_set():
         raise StoppedError("the restore was stopped")
+
+
+QUEUED_PER_WORKER = 4
+"""Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but bound how
+many log segments are open at a time."""
+
+_UNBOUNDED = 1 << 62
+
+_Job = tuple[int, "Callable[[], Piece]"]
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Hands out a plan's work to threads, and gives what became of each piece in order."""
+
+    plan: RestorePlan
+    writer: PieceWriter
+    reader: SealedReader
+    pool: Executor
+    parallelism: int
+    first: Link | None
+    """What the first WAL segment continues; None where none is read."""
+    next: int | None = None
+    """The sequence that must follow what is restored before, where that is known."""
+    _last: Future[Step] | None = None
+
+    @property
+    def link(self) -> Link | None:
+        """Where the chain stands at the end, once all is done."""
+        return self.first if self._last is None else self._last.result().link
+
+    def run(self) -> Iterator[Piece]:
+        """All pieces, done, in order; raises the error of the first that has one."""
+        return ahead(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
+
+    def _jobs(self) -> Iterator[_Job]:
+        wal = self._wal_jobs()
+        indexes = deque(piece.position.index for piece in self.plan.pieces)
+        for opened in ahead(self.pool, self._openings(), _UNBOUNDED, self.parallelism):
+            while indexes and indexes[0] <= opened.piece.entry.index:
+                indexes.popleft()
+                yield next(wal)
+            yield from self._sealed_jobs(opened)
+        yield from wal
+
+    def _wal_jobs(self) -> Iterator[_Job]:
+        if self.first is None:
+            return
+        settled: Future[str] = Future()
+        settled.set_result(self.first.digest)
+        before: Future[Step] = Future()
+        before.set_result(Step(self.first, None, settled))
+        for number in range(len(self.plan.pieces)):
+            self._last = Future()
+            yield 0, partial(self.writer.write, number, before, self._last, Future())
+            before = self._last
+
+    def _openings(self) -> Iterator[tuple[int, Callable[[], Opened | Broken]]]:
+        for before, piece in zip((None, *self.plan.sealed), self.plan.sealed, strict=False):
+            next_before = None
+            if piece.entry.index == self.plan.files[0].index:
+                next_before = self.next
+            elif before is not None and before.entry.index == piece.entry.index - 1:
+                next_before = before.entry.next
+            yield 0, partial(self.reader.open, piece, next_before)
+
+    def _sealed_jobs(self, opened: Opened | Broken) -> Iterator[_Job]:
+        for number in range(len(opened.groups)):
+            yield 0, partial(self.reader.write, opened, number)

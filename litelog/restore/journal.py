@@ -1,9 +1,8 @@
-"""What a restore has verified so far, kept beside the files that it writes: a killed one need not fetch it again.
+"""The journal of a restore: what it has verified, so that a later run need not fetch it again after a kill.
 
-A line for each range of a log segment, or for each WAL segment: JSON, which begins with the CRC-32C of what follows it.
-It promises nothing: bytes are reused only if they still have the checksums that the sealed segment states, or the WAL
-segment's header, whatever else the journal says. So it does not matter which of the two came to the disk first, nor
-whether the plan is still the same.
+Each line is JSON about a range of a log segment or about a WAL segment, after a CRC-32C of it. The journal promises
+nothing: bytes are reused only if they have the checksums that the sealed segment or the WAL segment's header states.
+So the order in which the two reach the disk does not matter, nor does a plan that has changed.
 """
 
 from __future__ import annotations
@@ -12,15 +11,23 @@ import json
 import logging
 import os
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, is_spelled, parse_json
+from litelog.codec.lz4_frames import skippable_frame
+from litelog.errors import CorruptObjectError
 from litelog.events import fields
+from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import WalSegment, decode_header
 from litelog.system.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from litelog.objects.position import Position
+    from litelog.restore.commit_writer import SegmentFiles
 
 JOURNAL_NAME = ".litelog-restore-journal"
 """Beside the log segments, as long as the folder has its temporary name."""
@@ -172,3 +179,59 @@ def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
     if not all(is_spelled(value) for value in values if isinstance(value, str)):
         raise ValueError("a line is not Unicode")
     return VerifiedWal(*values) if wal else Verified(*values)
+
+
+_CHUNK_BYTES = 1 << 20
+_FRAME_HEAD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSegment(WalSegment):
+    """A WAL segment without its object: its bytes are in the log segment that is restored."""
+
+    open_file: Callable[[], int]
+    """The log segment's descriptor."""
+
+    def pieces(self) -> Iterator[memoryview]:
+        """As the object's; CorruptObjectError where they are not there any more, or others are."""
+        header, file = self.header, self.open_file()
+        at, crc = header.offset, 0
+        while at < header.end and (data := os.pread(file, min(_CHUNK_BYTES, header.end - at), at)):
+            crc = crc32c(data, crc)
+            at += len(data)
+            yield memoryview(data)
+        if at != header.end or crc != header.crc:
+            raise CorruptObjectError(self.key, "CRC-32C of what an earlier restore left of it is another one")
+
+
+class KeptSegments:
+    """What a restore that was killed has left of WAL segments, and what this one leaves to the next."""
+
+    def __init__(self, journal: Journal, files: SegmentFiles) -> None:
+        self._journal = journal
+        self._files = files
+
+    def find(self, position: Position) -> KeptSegment | None:
+        """The WAL segment at ``position``, if its bytes may be there: ``pieces`` tells.
+
+        What the journal says of its digest is proved by the object behind it, as if it had been read.
+        """
+        key = wal_key(position)
+        kept = self._journal.wal(key)
+        if kept is None:
+            return None
+        try:
+            header = decode_header(key, skippable_frame(kept.header.encode()))
+        except CorruptObjectError:
+            return None
+        return KeptSegment(
+            header, kept.object_digest, memoryview(b""), lambda: self._files.open(header.index, header.file)
+        )
+
+    def note(self, segment: WalSegment) -> None:
+        """Remember a WAL segment whose bytes were written and checked."""
+        if isinstance(segment, KeptSegment):
+            return
+        size = int.from_bytes(segment.body[4:_FRAME_HEAD_BYTES], "little")
+        text = bytes(segment.body[_FRAME_HEAD_BYTES : _FRAME_HEAD_BYTES + size]).decode()
+        self._journal.add_wal(VerifiedWal(segment.key, segment.header.file, segment.digest, text))

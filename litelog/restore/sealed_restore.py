@@ -4,7 +4,7 @@ What is checked: the footer against what names the sealed segment, its SHA-256 i
 by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of what it holds; the commits'
 checksums and sequences, and what the footer says of them. So no bytes pass but those that were sealed under that
 SHA-256, and frames are read in any order, of log segments that are restored whole or in part. What is damaged is taken
-from elsewhere (``sealed_mending``).
+from elsewhere (``repair``).
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat, Scan
     from litelog.objects.sealed_segment import SealedFooter
+    from litelog.restore.commit_writer import SegmentFiles
     from litelog.restore.journal import Journal
     from litelog.restore.plan import SealedPiece
-    from litelog.restore.repair.repair import Mended
-    from litelog.restore.repair.sealed_mending import SealedMender
-    from litelog.restore.segment_files import SegmentFiles
+    from litelog.restore.repair.repair import Mended, SealedMender
     from litelog.stores.replica_client import ReplicaClient
 
 GROUP_BYTES = 4 << 20

@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
-    from litelog.restore.commit_writer import Part
-    from litelog.restore.kept import KeptSegments
+    from litelog.restore.commit_writer import Part, SegmentFiles
+    from litelog.restore.journal import KeptSegments
     from litelog.restore.plan import RestorePlan
-    from litelog.restore.repair.donors import Donors
-    from litelog.restore.segment_files import SegmentFiles
+    from litelog.restore.repair.sources import Donors
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)

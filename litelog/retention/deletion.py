@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.retention.removal import Kind
+from litelog.retention.facts import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from litelog.objects.position import Generation
-    from litelog.retention.removal import Removal
+    from litelog.retention.facts import Removal
     from litelog.stores.replica_client import ReplicaClient
 
 AT_ONCE = 100

@@ -1,16 +1,27 @@
-"""What a retention plan is made from: a replica's listing, what its snapshots name, and what the source has dropped."""
+"""The facts for a retention plan: claims, listings, what each snapshot names, and what the source dropped."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 
-from litelog.objects.position import generation
+from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
+from litelog.objects import snapshot as snapshots
+from litelog.objects.claim import Relation
+from litelog.objects.layout import sealed_key, snapshot_key, wal_key
+from litelog.objects.position import Position, generation
+from litelog.reading.fetch import read_checked
+from litelog.reading.latest import find_latest, read_claims
+from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
-    from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,3 +102,132 @@ def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> Snapsh
         else:
             runs.append(SealedRun(generation(entry.generation), entry.sealed_index, entry.sealed_index + 1))
     return SnapshotFacts(name, snapshot.next, size, snapshot.first, max(shipped, snapshot.created), tuple(runs))
+
+
+class Kind(StrEnum):
+    """What an object is."""
+
+    SNAPSHOT = "snapshot"
+    SEALED = "sealed segment"
+    WAL = "WAL segment"
+
+
+class Why(StrEnum):
+    """Why an object stays."""
+
+    NEWEST = "the newest snapshot, or named by it"
+    WINDOW = "a point that is kept needs it"
+    LAST = "the last WAL segment of its generation, or the one that ended it"
+    UNKNOWN = "a snapshot that cannot be read may name it"
+    OTHERS = "another isolated owner's snapshot names it, or may"
+
+
+class Removal(NamedTuple):
+    """An object that goes. ``number`` is its index, ``position`` a WAL segment's."""
+
+    kind: Kind
+    size: int
+    generation: Generation
+    number: int
+    position: Position | None = None
+
+    @property
+    def key(self) -> str:
+        """The object's."""
+        if self.position is not None:
+            return wal_key(self.position)
+        return (snapshot_key if self.kind is Kind.SNAPSHOT else sealed_key)(self.generation, self.number)
+
+
+class Gathering:
+    """Gathers the facts of one replica, again and again: what never changes is read once. For one thread at a time."""
+
+    def __init__(self, client: ReplicaClient) -> None:
+        self._client = client
+        self._described: dict[tuple[Generation, int, int], SnapshotFacts] = {}
+        self._predecessor_ends: dict[Generation, str] = {}
+        self._ended: dict[Position, int] = {}
+
+    def gather(
+        self, drops: Sequence[Drop] = (), upto: int | None = None, mine: Claim | None = None
+    ) -> ReplicaFacts | None:
+        """The facts as they are now, with what the source dropped; None where there is nothing to restore.
+
+        ``mine`` is the claim of whoever wants to delete, by default the latest generation's. If it is isolated, what
+        may go is of its owner's generations alone: nothing keeps the others' owners from writing on.
+
+        A listing of each kind for each generation, and a GET for each claim, and for each snapshot that is new.
+        Raises StoreError, ReplicaGapError for a claim that is missing, and UnknownVersionError for a snapshot that only
+        a newer litelog reads.
+        """
+        claims = {generation(name): claim for name, claim in read_claims(self._client).items()}
+        try:
+            latest = find_latest(self._client)
+        except NothingToRestoreError:
+            return None
+        mine = mine or latest
+        names = sorted({*claims, *self._client.generations()})
+        foreign = {name for name in names if mine.is_isolated and _owner(claims.get(name)) != mine.owner}
+        own = [name for name in names if name not in foreign]
+        # The claims before the snapshots: whoever claims later names nothing that is not named or newer now.
+        others = tuple(facts for name in sorted(foreign) for facts in self._gather_other(name))
+        gathered = tuple(self._gather(name, claims.get(name), is_newest=name == own[-1]) for name in own)
+        there = {_place(one) for one in (*others, *(one for held in gathered for one in held.snapshots))}
+        self._described = {place: facts for place, facts in self._described.items() if place in there}
+        return ReplicaFacts(gathered, generation(latest.generation), tuple(drops), upto, others)
+
+    def _gather_other(self, name: Generation) -> tuple[SnapshotFacts, ...]:
+        """What another owner's generation names."""
+        described = tuple(self._describe(info) for info in self._client.snapshots(name))
+        return described or (SnapshotFacts(name, 0, 0, names=None),)
+
+    def _gather(self, name: Generation, claim: Claim | None, *, is_newest: bool) -> GenerationFacts:
+        # In this order: what is sealed, and then named, between two listings only gives reasons to stay.
+        wal = tuple(self._client.wal_segments(name))
+        sealed = tuple(self._client.sealed_segments(name))
+        described = tuple(self._describe(info) for info in self._client.snapshots(name))
+        ended = 0 if is_newest else max(self._last_shipped(wal), 0 if claim is None else claim.time)
+        first = 0 if claim is None else claim.first
+        return GenerationFacts(name, described, sealed, wal, ended, self._caught_up(name, claim), first)
+
+    def _describe(self, info: IndexedInfo) -> SnapshotFacts:
+        place = (info.generation, info.index, info.size)
+        if place not in self._described:
+            try:
+                read = self._read(info)
+            except UnknownVersionError:
+                raise
+            except CorruptObjectError:
+                return SnapshotFacts(info.generation, info.index, info.size, names=None)  # it is read again next time
+            if read.predecessor_end is not None:
+                self._predecessor_ends[info.generation] = read.predecessor_end
+            self._described[place] = describe_snapshot(read, info.generation, info.size)
+        return self._described[place]
+
+    def _read(self, info: IndexedInfo) -> Snapshot:
+        key = snapshot_key(info.generation, info.index)
+        return read_checked(
+            lambda: self._client.read_snapshot(info.generation, info.index), lambda body: snapshots.decode(key, body)
+        )
+
+    def _last_shipped(self, wal: Sequence[WalSegmentInfo]) -> int:
+        if not wal:
+            return 0
+        last = wal[-1].position
+        if last not in self._ended:
+            self._ended[last] = read_header(self._client, last).shipped
+        return self._ended[last]
+
+    def _caught_up(self, name: Generation, claim: Claim | None) -> int:
+        if claim is None or claim.relation is not Relation.CONTINUES:
+            return 0
+        ends = [Position.parse(text) for text in (claim.predecessor_end, self._predecessor_ends.get(name)) if text]
+        return max((end.index + claim.shift + (end.offset > 0) for end in ends), default=0)
+
+
+def _owner(claim: Claim | None) -> str | None:
+    return None if claim is None else claim.owner
+
+
+def _place(snapshot: SnapshotFacts) -> tuple[Generation, int, int]:
+    return snapshot.generation, snapshot.next, snapshot.size

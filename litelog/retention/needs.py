@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import LASTING_SEGMENTS
-from litelog.retention.removal import Kind, Removal, Why
+from litelog.retention.facts import Kind, Removal, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

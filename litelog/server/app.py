@@ -1,8 +1,10 @@
-"""The routes: what is asked for, and what is answered."""
+"""The routes of the HTTP API. Each wait of ``POST /sync`` has a thread of its own, and their number is limited."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,6 @@ from starlette.routing import Route
 
 from litelog.errors import ConfigError
 from litelog.server.auth import BARE, Guard
-from litelog.server.barriers import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS, Barriers, TooManyWaitingError
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.make_report import make_report
 from litelog.server.metrics import make_registry
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from litelog.server.daemon import Daemon
-    from litelog.server.daemon_view import Board, Snapshot
+    from litelog.replicator.barrier import Barrier
+    from litelog.server.daemon_view import Board, Daemon, Snapshot
     from litelog.server.heartbeat import Heartbeat
     from litelog.server.report import Reason, Report
     from litelog.server.token_file import TokenFile
@@ -158,3 +159,49 @@ def _verdict(request: Request, reasons: list[Reason]) -> Response:
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse({"error": escape(message)}, status, {**_NO_STORE, **(headers or {})})
+
+
+MAX_WAITING = 16
+MAX_WAIT_SECONDS = 600.0
+DEFAULT_WAIT_SECONDS = 30.0
+
+
+class TooManyWaitingError(Exception):
+    """MAX_WAITING others wait already."""
+
+
+class Barriers:
+    """Waits for a daemon. Used by one event loop."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._waiting = 0
+
+    async def wait(self, log: str | None, replica: str | None, seconds: float) -> Barrier:
+        """As ``Daemon.barrier``; TooManyWaitingError. A client that goes leaves its thread behind until then."""
+        if self._waiting >= MAX_WAITING:
+            raise TooManyWaitingError
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Barrier] = loop.create_future()
+
+        def tell(barrier: Barrier | None, error: BaseException | None) -> None:
+            self._waiting -= 1
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            elif barrier is not None:
+                answer.set_result(barrier)
+
+        def work() -> None:
+            barrier, failure = None, None
+            try:
+                barrier = self._daemon.barrier(log, replica, seconds)
+            except BaseException as error:  # noqa: BLE001 - told in the loop
+                failure = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, barrier, failure)
+
+        self._waiting += 1
+        threading.Thread(target=work, name="barrier", daemon=True).start()
+        return await answer

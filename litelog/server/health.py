@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.replicator.status import NotReplicated, ReplicaStatus
-    from litelog.server.daemon import Rules
-    from litelog.server.daemon_view import Snapshot
+    from litelog.server.daemon_view import Rules, Snapshot
 
 NOT_REPLICATED = "not_replicated"
 """The kind of a reason: a log that the configuration means cannot be opened, or a folder of logs not looked into."""

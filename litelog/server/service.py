@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from litelog.config.serving import DEFAULT_ADDR, OFF
 from litelog.errors import ConfigError
 from litelog.events import fields
-from litelog.server.daemon import Rules
-from litelog.server.daemon_view import Board
+from litelog.server.daemon_view import Board, Rules
 from litelog.server.heartbeat import Heartbeat
 from litelog.server.listener import Address, ListenError, listen
 from litelog.server.token_file import TokenFile
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import socket
     from types import TracebackType
 
-    from litelog.server.daemon import Daemon
+    from litelog.server.daemon_view import Daemon
 
 STOP_SECONDS = 0.5
 """How long answers that are under way are waited for at the end."""
@@ -156,8 +155,10 @@ class Service:
         import uvicorn  # noqa: PLC0415
 
         from litelog.server.app import make_app  # noqa: PLC0415
-        from litelog.server.connection import patient_for  # noqa: PLC0415
-        from litelog.server.http_server import QuietServer  # noqa: PLC0415
+        from litelog.server.http_server import (  # noqa: PLC0415
+            QuietServer,
+            patient_for,
+        )
 
         assert self._address is not None
         assert self._listener is not None

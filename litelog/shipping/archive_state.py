@@ -1,24 +1,29 @@
-"""What a daemon remembers of a generation's sealed segments and snapshots: values, and their text in its state."""
+"""What a daemon remembers of a generation's sealed segments and snapshots, and when bytes were shipped.
+
+The first part is saved as text in the daemon's state. The times are kept in memory, a few bytes for each WAL segment.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from array import array
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import parse_json
 from litelog.codec.typed_fields import build
 from litelog.events import fields as event_fields
+from litelog.objects.frame_table import Marks
 from litelog.objects.position import generation
 from litelog.objects.snapshot_entries import SnapshotEntry  # noqa: TC001
 from litelog.retention.facts import Drop  # noqa: TC001 - ``build`` looks for both
 from litelog.system.private_files import LIMITS
 
-_logger = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalHeader
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +160,33 @@ def _parse(fields: object) -> ArchiveState:
     for covered in state.covered:
         generation(covered.generation)
     return state
+
+
+NO_MARKS = Marks((), (), exact=False)
+
+
+class MarkLog:
+    """The marks of the log segments that are not sealed yet."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[array[int], array[int], bool]] = {}
+
+    def add(self, header: WalHeader) -> None:
+        """Take note of a WAL segment that is durable. Those before the first that is told of an index are lost."""
+        if header.offset == 0 or header.index not in self._kept:
+            self._kept[header.index] = (array("q"), array("q"), header.offset == 0)
+        offsets, times, _ = self._kept[header.index]
+        if header.length:
+            offsets.append(header.end)
+            times.append(header.shipped)
+
+    def of(self, index: int) -> Marks:
+        """The marks of an index."""
+        if index not in self._kept:
+            return NO_MARKS
+        offsets, times, exact = self._kept[index]
+        return Marks(tuple(offsets), tuple(times), exact)
+
+    def drop(self, index: int) -> None:
+        """Forget those of an index, which is sealed."""
+        self._kept.pop(index, None)

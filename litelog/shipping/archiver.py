@@ -17,16 +17,14 @@ from litelog.errors import FencedError, LitelogError, SourceError, StoreError, r
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
-from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, finished_by
+from litelog.shipping.archive_state import ArchiveState, Covered, MarkLog, Opening, ShippedSegment, finished_by
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
 from litelog.shipping.cleanup import Clearing
 from litelog.shipping.events import Sealed, Snapped
-from litelog.shipping.marks import MarkLog
 from litelog.shipping.proof import describe_lost
-from litelog.shipping.sealer import Sealer, TakenError
+from litelog.shipping.sealer import Sealer, TakenError, find_finished
 from litelog.shipping.snapshots import LostSnapshotError, Snapshots, find_snapshot
-from litelog.shipping.wal_bytes import find_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,32 +1,36 @@
-"""What one generation lets go: the WAL segments that its snapshots cover, and what retention frees.
+"""Deletes what a generation no longer needs: WAL segments that its snapshots cover, and what retention frees.
 
-Only while a put has just proved whose generation it is, and judged by the snapshots that were durable before it.
+It deletes only while a recent PUT proves that the generation is still the owner's, and judges by the snapshots that
+were durable before that PUT. Covered WAL segments are deleted one by one, oldest first: an owner that was suspended
+then finds that its last WAL segment is gone, or that the slot after it is taken.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.errors import SourceError, StoreError
 from litelog.events import fields
+from litelog.objects.position import Position, generation
 from litelog.retention.facts import Drop
-from litelog.retention.trimming import first_kept, note_drop
+from litelog.retention.policy import first_kept, note_drop
 from litelog.shipping.backoff import needs_help
 from litelog.shipping.claiming import GRACE_SECONDS
-from litelog.shipping.covered import delete_covered
 from litelog.shipping.pruner import Pruner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ArchiveState, Covered
     from litelog.shipping.context import Pair
+    from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
 
@@ -150,3 +154,34 @@ class Clearing:
 
     def _fields(self, event: str, objects: int | None = None) -> dict[str, object]:
         return fields(event, log=self._pair.source.folder, replica=self._pair.client.url, objects=objects)
+
+
+def delete_covered(client: ReplicaClient, covered: Covered, may_go_on: Callable[[], bool]) -> tuple[int, bool]:
+    """Delete WAL segments below ``covered.next``; how many, and whether that was all. Ends early once ``may_go_on()``
+    is false.
+
+    The generation's last WAL segment stays, and the terminal behind it. StoreError.
+    """
+    deleted = 0
+    for position in _deletable(client, covered):
+        if not may_go_on():
+            return deleted, False
+        client.delete_wal_segments([position])
+        deleted += 1
+    return deleted, True
+
+
+def _deletable(client: ReplicaClient, covered: Covered) -> Iterator[Position]:
+    """Each once two more are seen behind it: the last one, and a terminal, are never among them."""
+    behind: deque[Position] = deque()
+    for info in client.wal_segments(generation(covered.generation)):
+        behind.append(info.position)
+        if len(behind) > KEPT:
+            position = behind.popleft()
+            if position.index >= covered.next:
+                return
+            yield position
+
+
+KEPT = 2
+"""A generation's last WAL segment and the terminal that may lie behind it."""

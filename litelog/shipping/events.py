@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.verify.anomaly import Anomaly
+    from litelog.verify.findings import Anomaly
     from litelog.verify.scrub import Verified
 
 

@@ -1,25 +1,36 @@
-"""Deletes what retention lets go of a replica, as its owner: judged by a plan, in steps, while ownership is proved."""
+"""Deletes what retention frees in a replica, step by step, while ownership is proved.
+
+The owner prunes in its daemon. Without a daemon, the owner that the state folder names prunes under its lock.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, StoreError
+from litelog.errors import FencedError, LitelogError, StoreError
 from litelog.events import fields
+from litelog.objects import claim as claims
+from litelog.objects.position import Position
 from litelog.retention.deletion import delete_planned
-from litelog.retention.gathering import Gathering
-from litelog.retention.plan import plan_retention
+from litelog.retention.facts import Gathering
+from litelog.retention.plan import RetentionPlan, plan_retention
+from litelog.shipping.archive_state import read_state as read_archive
 from litelog.shipping.backoff import needs_help
+from litelog.shipping.claiming import prove_ownership
+from litelog.shipping.state import StateFolder, read_state
 from litelog.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.retention.facts import Drop
+    from litelog.retention.facts import Drop, Removal
     from litelog.retention.policy import RetentionPolicy
-    from litelog.retention.removal import Removal
+    from litelog.shipping.archive_state import ArchiveState
+    from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -118,3 +129,100 @@ class Pruner:
                 said = "%s: retention deleted %d objects, %s"
                 extra = fields("pruned", replica=self._client.url, objects=deleted, bytes=freed)
                 _logger.info(said, self._client.url, deleted, format_size(freed), extra=extra)
+
+
+PROOF_SECONDS = 30.0
+"""How long a proof of ownership is relied on."""
+
+
+class NotOwnerError(FencedError):
+    """There is no owner's state here to prune with."""
+
+    def __init__(self, replica: str, reason: str) -> None:
+        super().__init__(f"{replica}: {reason}; only its owner deletes: run this where its daemon keeps its state")
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was planned, and how much of it was done."""
+
+    plan: RetentionPlan
+    deleted: int = 0
+    freed: int = 0
+
+
+class PruningSession:
+    """Plans what retention lets go of one replica, and deletes it if asked to."""
+
+    def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock, folder: str | None) -> None:
+        """``folder``: the state folder of the replica's owner, if it is known; without it there is only a plan."""
+        self._client = client
+        self._policy = policy
+        self._clock = clock
+        self._folder = folder
+
+    def plan(self) -> RetentionPlan | None:
+        """What would go; None where there is nothing to restore. Changes nothing."""
+        return self._plan(read_state(self._folder) if self._folder is not None else None)
+
+    def prune(
+        self,
+        told: Callable[[RetentionPlan], None] = lambda _: None,
+        progress: Callable[[int, int], None] = lambda _done, _whole: None,
+    ) -> Pruned | None:
+        """Delete what may go, after ``told`` has seen it; None where there is nothing to restore. ``progress`` is told
+        of the bytes that are gone, and of those that go.
+
+        LockedError while a daemon has the replica, FencedError where this is not its owner (any more).
+        """
+        if self._folder is None or not os.path.isdir(self._folder):
+            raise NotOwnerError(self._client.url, "no owner's state for it is kept here")
+        with StateFolder(self._folder, f"pruning {self._client.url}: its state") as folder:
+            state = folder.load()
+            proof = self._prove(state)
+            plan = self._plan(state)
+            if plan is None:
+                return None
+            told(plan)
+            deleted = freed = 0
+            for step in delete_planned(self._client, plan.removals, proof):
+                deleted += len(step)
+                freed += sum(removal.size for removal in step)
+                progress(freed, plan.freed)
+            return Pruned(plan, deleted, freed)
+
+    def _plan(self, state: ReplicaState | None) -> RetentionPlan | None:
+        archive = _archive_of(state)
+        facts = Gathering(self._client).gather(() if archive is None else archive.drops, mine=_claim_of(state))
+        return None if facts is None else plan_retention(facts, self._policy, self._clock.now())
+
+    def _prove(self, state: ReplicaState | None) -> Callable[[], bool]:
+        """Prove ownership now, and again from time to time when what this returns is called."""
+        claim = _claim_of(state)
+        if state is None or claim is None or not state.closed:
+            raise NotOwnerError(self._client.url, "the state kept here is of no generation that was begun")
+        last = Position.parse(state.last) if state.last else None
+        proved_at: float | None = None
+
+        def proof() -> bool:
+            nonlocal proved_at
+            now = self._clock.monotonic()
+            if proved_at is None or now - proved_at > PROOF_SECONDS:
+                if not prove_ownership(self._client, claim, last, state.digest):
+                    raise NotOwnerError(
+                        self._client.url, "it does not hold the last WAL segment that is remembered here"
+                    )
+                proved_at = now
+            return True
+
+        proof()
+        return proof
+
+
+def _claim_of(state: ReplicaState | None) -> Claim | None:
+    return claims.parse(state.claim) if state is not None and state.claim is not None else None
+
+
+def _archive_of(state: ReplicaState | None) -> ArchiveState | None:
+    claim = _claim_of(state)
+    return None if state is None or claim is None else read_archive(state.archive, claim.generation, "", 0.0)

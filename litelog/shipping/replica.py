@@ -21,16 +21,14 @@ from litelog.objects.position import Position, generation
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archive
 from litelog.shipping.background_job import UnderWayError
-from litelog.shipping.context import Pair
+from litelog.shipping.context import Pair, Settings
 from litelog.shipping.events import Snapped
 from litelog.shipping.proof import describe_lost
-from litelog.shipping.put_checks import LostObjectsError, LostSegmentError, PutChecks
-from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import LostSnapshotError
 from litelog.shipping.source_truncation import ReplicatedNotes
 from litelog.shipping.standing_check import Expected, find_needed
 from litelog.shipping.state_keeper import StateKeeper
-from litelog.shipping.wal_shipper import WalWriter
+from litelog.shipping.wal_shipper import LostObjectsError, LostSegmentError, PutChecks, WalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

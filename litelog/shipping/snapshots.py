@@ -13,7 +13,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
 from litelog.reading.fetch import read_checked
-from litelog.shipping.settings import SnapshotPolicy
+from litelog.shipping.context import SnapshotPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

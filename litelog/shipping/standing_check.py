@@ -18,12 +18,10 @@ from litelog.reading.fetch import read_checked
 from litelog.shipping.claiming import require_claim
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.tally import IndexTally
-from litelog.verify.anomaly import Anomalies, Kind, anomaly_of
-from litelog.verify.findings import Formats, VerifyStoppedError
+from litelog.verify.findings import Anomalies, Formats, Kind, Scope, VerifyStoppedError, anomaly_of
 from litelog.verify.inventory import ordered, read_whole
-from litelog.verify.scope import Scope
 from litelog.verify.scrub import Found
-from litelog.verify.sealed_read import SealedReader
+from litelog.verify.sealed import SealedReader
 from litelog.verify.wal import WalReader
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from litelog.shipping.state import ReplicaState
     from litelog.stores.object_store import ObjectInfo, ObjectStore
     from litelog.stores.replica_client import ReplicaClient
-    from litelog.verify.anomaly import Anomaly
+    from litelog.verify.findings import Anomaly
 
 ROUNDS = 30
 """A check reads one object in thirty, other ones each time: all within a month of daily checks."""

@@ -1,22 +1,32 @@
-"""Writes one generation's WAL segments, each to the one next slot: made in order, put one at a time, adopted where they
-are there already."""
+"""Ships one generation's WAL segments, one PUT at a time, each into the one next slot.
+
+Before a PUT it checks what the owner must still hold. A refused PUT is resolved by the object in the slot: the owner
+adopts its own object, and is fenced by another owner's.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from concurrent.futures import wait
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
-from litelog.errors import CorruptObjectError, ExistsError, LitelogError
+from litelog.errors import CorruptObjectError, DivergedError, ExistsError, FencedError, LitelogError
 from litelog.log.follower import Follower
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
+from litelog.reading.fetch import read_checked
 from litelog.reading.segment_feed import SegmentFeed
-from litelog.shipping.absence import Absence
+from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.background_job import UnderWayError
+from litelog.shipping.backlog import Absence
+from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.events import Shipped
-from litelog.shipping.finished_segments import FinishedFiles
-from litelog.shipping.refusal import adopt_own
+from litelog.shipping.finished_segments import FinishedFiles, UnfitError, holds
+from litelog.shipping.proof import describe_lost
 from litelog.shipping.tally import add_to_tallies
 from litelog.shipping.wal_encoder import Preparation
 from litelog.stores.replica_client import WalSegmentInfo
@@ -28,13 +38,15 @@ if TYPE_CHECKING:
     from litelog.log.source_position import Place
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.objects.wal_segment import WalHeader
+    from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.shipping.archiver import Archive
     from litelog.shipping.backlog import FirstContact
     from litelog.shipping.context import Pair
-    from litelog.shipping.put_checks import PutChecks
+    from litelog.shipping.ownership import Owner
     from litelog.shipping.state_keeper import StateKeeper
     from litelog.shipping.wal_encoder import Prepared
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _AHEAD = 3
 """Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""
@@ -243,3 +255,161 @@ def _was_refused(put: Future[None]) -> bool:
     except ExistsError:
         return True
     return False
+
+
+LOOK_SECONDS = 60.0
+"""How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""
+
+
+class LostSegmentError(DivergedError):
+    """It is the replica that lacks something, and not the log: a new generation may continue this one."""
+
+
+class LostObjectsError(LostSegmentError):
+    """The replica lost what was acknowledged."""
+
+
+class PutChecks:
+    """One generation's. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        folder: str,
+        claim: Claim,
+        owner: Owner,
+        keeper: StateKeeper,
+        clock: Clock,
+        client: ReplicaClient,
+        newest_snapshot: Callable[[], int | None],
+    ) -> None:
+        """``folder``: the log's; the generation has just been begun or proved to be ours. ``newest_snapshot``: its
+        index, None where it is not known."""
+        self._folder = folder
+        self._claim = claim
+        self._owner = owner
+        self._keeper = keeper
+        self._clock = clock
+        self._client = client
+        self._newest_snapshot = newest_snapshot
+        self._proved_at = self._looked_at = clock.monotonic()
+        self._in_doubt = False
+
+    def check(self, prepared: Prepared) -> None:
+        """Before ``prepared`` is put. FencedError, DivergedError, StoreError."""
+        self._prove_if_due()
+        self._look_if_due()
+        self._keep_promise(prepared)
+
+    def doubt(self) -> None:
+        """A request failed, or the process stood still: have what was acknowledged proved before the next put. From any
+        thread."""
+        self._in_doubt = True
+
+    def succeeded(self) -> None:
+        """A put has succeeded, which proves whose generation it is."""
+        self._proved_at = self._clock.monotonic()
+
+    def prove(self) -> None:
+        """Prove at once that the replica holds what was acknowledged. FencedError, DivergedError, StoreError."""
+        self._in_doubt = True
+        self._prove_if_due()
+
+    def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
+        """The next slot holds an object that cannot be read, which this owner put before its state was saved, or a
+        successor. FencedError for a newer claim, else LostObjectsError: nobody can continue this generation."""
+        state = self._keeper.state
+        assert state is not None
+        self._owner.look_for_newer(state)
+        reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
+        raise LostObjectsError(self._folder, reason)
+
+    def _prove_if_due(self) -> None:
+        if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
+            return
+        state = self._keeper.state
+        assert state is not None
+        self._in_doubt = False  # a failure meanwhile raises a new one
+        try:
+            lost = self._owner.prove(state, self._newest_snapshot(), self._client)
+        except LitelogError:
+            self._in_doubt = True
+            raise
+        if lost:
+            raise LostObjectsError(self._folder, describe_lost(lost))
+        self._proved_at = self._clock.monotonic()
+
+    def _look_if_due(self) -> None:
+        if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
+            state = self._keeper.state
+            assert state is not None
+            self._owner.look_for_newer(state)
+            self._looked_at = self._clock.monotonic()
+
+    def _keep_promise(self, prepared: Prepared) -> None:
+        """Before a generation comes to where its predecessor ended, see that the log still holds that.
+
+        It may have been rewound since the claim. Until then readers stay with the predecessor.
+        """
+        state = self._keeper.state
+        assert state is not None
+        promised, header = state.promised, prepared.header
+        if promised is None:
+            return
+        index = promised.index + self._claim.shift
+        missed = header.file == promised.file and header.index != index
+        if (header.index, prepared.end) < (index, promised.end) and not missed:
+            return
+        if missed or not self._owner.keeps(state):
+            path = os.path.join(self._folder, promised.file)
+            raise DivergedError(path, "was rewound before all was shipped that it continues")
+        self._keeper.state = replace(state, promised=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A WAL segment of our own that is in its slot already."""
+
+    there: WalSegment
+    after: Place
+    """Where the log is read on behind it."""
+    sealed: SnapshotEntry | None
+    """The sealed segment that it stands for, if it does."""
+
+
+def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, prepared: Prepared) -> Adopted:
+    """What is in the slot of ``prepared``, if it is our own and the log still holds it. It may stand for a sealed
+    segment where ``prepared`` does not, and the other way round: an earlier run put it.
+
+    FencedError for a terminal or another owner's; DivergedError where the log holds other bytes; SourceMissingError
+    where there is no log any more.
+    """
+    key = wal_key(prepared.header.position)
+    there = read_checked(
+        lambda: client.read_wal_segment(prepared.header.position), partial(wal_segment.decode_checked, key)
+    )
+    header = there.header
+    if header.successor is not None or header.owner != prepared.header.owner:
+        by = f"ended by {header.successor}" if header.successor is not None else f"written by owner {header.owner}"
+        raise FencedError(f"{client.url}: generation {header.generation} was {by}; this daemon stops here")
+    if header.previous != prepared.header.previous:
+        raise DivergedError(key, "the replica holds another chain under this owner's name")
+    if header.file != prepared.header.file:
+        raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
+    if header.sealed is not None:
+        entry = describe_sealed(client, header)
+        return Adopted(there, _place_behind(files, follower, entry, key), entry)
+    run = follower.read_again(prepared.start, header.length, final=header.final)
+    if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
+        raise DivergedError(key, "the replica holds other bytes under this owner's name")
+    return Adopted(there, run.after, None)
+
+
+def _place_behind(files: FinishedFiles, follower: Follower, entry: SnapshotEntry, key: str) -> Place:
+    """Where a log is read on behind a log segment whose sealed segment is there. Errors as ``adopt_own`` has them."""
+    try:
+        with files.open(entry.file) as opened:
+            if holds(opened, entry.length, entry.digest):
+                return files.place_behind(entry)
+    except (FileNotFoundError, UnfitError):
+        follower.require_segment(entry.file)
+    raise DivergedError(key, "the replica holds other bytes under this owner's name")

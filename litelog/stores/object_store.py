@@ -1,7 +1,8 @@
-"""ObjectStore: the five methods that a backend is, and the one ReplicaClient over them."""
+"""ObjectStore, the seam that every backend implements, and the ReplicaClient over it."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections import deque
 from dataclasses import dataclass
@@ -336,3 +337,20 @@ def _ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
             raise StoreError("list", info.key, f"the store lists it behind {previous}: its listing is not in order")
         previous = info.key
         yield info
+
+
+class ByteStream(io.RawIOBase):
+    """To be inherited, as ``io`` has no protocol for streams: ``read(size)`` gives ``size`` bytes, or all that are left
+    where they are fewer or ``size`` is None or negative."""
+
+    def readall(self) -> bytes:
+        return self.read() or b""
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        piece = self.read(len(view)) or b""
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def readable(self) -> bool:
+        return True

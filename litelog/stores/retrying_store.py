@@ -12,8 +12,7 @@ from tenacity import RetryCallState, Retrying
 
 from litelog.errors import StoreError, release
 from litelog.events import fields
-from litelog.stores.byte_stream import ByteStream
-from litelog.stores.object_store import ByteRange, ObjectInfo
+from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, cast
 
-from litelog.stores.byte_stream import ByteStream
+from litelog.stores.object_store import ByteStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,7 +12,7 @@ from litelog.errors import StoreError
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.reading.beginning import never_began
-from litelog.verify.anomaly import Kind
+from litelog.verify.findings import Kind
 from litelog.verify.inventory import wal_between
 from litelog.verify.wal_checks import State, WalChecks
 

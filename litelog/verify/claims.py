@@ -11,7 +11,7 @@ from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.reading.fetch import READS
-from litelog.verify.anomaly import Kind
+from litelog.verify.findings import Kind
 from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:

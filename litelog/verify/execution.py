@@ -16,20 +16,16 @@ from litelog.objects.layout import snapshot_prefix, wal_key, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import latest as reading
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import OrderedPool, read_checked
 from litelog.reading.latest import latest
 from litelog.system.clock import SystemClock
-from litelog.verify.anomaly import Anomalies, Kind, anomaly_of
 from litelog.verify.chain import Chain, Extent
 from litelog.verify.claims import ClaimReader
-from litelog.verify.findings import Findings, Formats, Watch
+from litelog.verify.findings import Anomalies, Findings, Formats, Kind, Scope, Watch, anomaly_of
 from litelog.verify.inventory import Held, read_whole, survey, survey_generation, wal_between
 from litelog.verify.local_compare import Comparer, HeldSegment, LocalLog
-from litelog.verify.pool import OrderedPool
 from litelog.verify.report import GenerationReport, Report
-from litelog.verify.scope import Scope
-from litelog.verify.sealed import SealedJudge
-from litelog.verify.sealed_read import SealedReader
+from litelog.verify.sealed import SealedJudge, SealedReader
 from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.wal import WalReader
 from litelog.verify.wal_checks import Subject, Tools
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.verify.chain import ShippedSegment
     from litelog.verify.claims import Claims
     from litelog.verify.local_compare import Comparison
-    from litelog.verify.sealed_read import SealedRead
+    from litelog.verify.sealed import SealedRead
     from litelog.verify.snapshots import Base
 
 PARALLELISM = 4

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from litelog.errors import StoreError
 from litelog.objects import layout
 from litelog.stores.object_store import MAX_OBJECT_BYTES, READ_BYTES
-from litelog.verify.anomaly import Kind
+from litelog.verify.findings import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.objects.position import Generation, Position
     from litelog.stores.object_store import ObjectInfo, ObjectStore
-    from litelog.verify.anomaly import Anomalies
+    from litelog.verify.findings import Anomalies
 
 
 @dataclass(slots=True)

@@ -9,12 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.verify.anomaly import Anomaly
     from litelog.verify.chain import Extent
-    from litelog.verify.findings import Findings
+    from litelog.verify.findings import Anomaly, Findings, Scope
     from litelog.verify.inventory import Held
     from litelog.verify.local_compare import Comparison
-    from litelog.verify.scope import Scope
     from litelog.verify.snapshots import Base
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.stores.object_store import ObjectStore
     from litelog.system.clock import Clock
-    from litelog.verify.anomaly import Anomaly
     from litelog.verify.execution import Acknowledged
+    from litelog.verify.findings import Anomaly
 
 _logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.reading.fetch import READS, read_checked
-from litelog.verify.anomaly import Kind, anomaly_of
+from litelog.verify.findings import Kind, anomaly_of
 from litelog.verify.inventory import Held, read_whole, snapshots_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,11 @@
-"""One WAL segment: read, and judged by itself. What it says of the ones around it is judged in order, by ``chain``."""
+"""Verifies one WAL segment by itself, and the ship times in sealed footers against the WAL segments beside them.
+
+``chain`` checks what a WAL segment says of its neighbours.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,21 +14,25 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, S
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
+from litelog.objects.position import generation
 from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.reading.fetch import READS, read_checked
 from litelog.reading.wal_chain import check_run
 from litelog.stores.object_store import ByteRange
-from litelog.verify.anomaly import Anomaly, Kind, anomaly_of
+from litelog.verify.findings import Anomaly, Kind, anomaly_of
 from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import LogFormat, Scan
-    from litelog.objects.position import Position
+    from litelog.objects.frame_table import Marks
+    from litelog.objects.position import Generation, Position
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.scope import Scope
+    from litelog.verify.findings import Scope
+    from litelog.verify.sealed import SealedReader
 
 PROBE_BYTES = 4 << 10
 """What is read for a header, where the contents are not; a longer one costs a second request."""
@@ -211,3 +219,54 @@ def _joined(one: Scan, two: Scan) -> Scan:
         lowest=min(lows, default=None),
         highest=max(highs, default=None),
     )
+
+
+class MarkChecks:
+    """Judges the marks of one generation's sealed segments by its WAL segments, which come in order."""
+
+    def __init__(
+        self,
+        name: Generation,
+        known: Callable[[int], SnapshotEntry | None],
+        reader: SealedReader,
+        against: Callable[[SnapshotEntry, str], None],
+    ) -> None:
+        """``known``: what is sealed of a log segment, by its index. ``against`` is told of what does not fit."""
+        self._name = name
+        self._known = known
+        self._reader = reader
+        self._against = against
+        self._index = -1
+        self._entry: SnapshotEntry | None = None
+        self._marks: Marks | None = None
+
+    def judge(self, key: str, header: WalHeader) -> None:
+        """Compare a WAL segment's time with the mark for its bytes, where they are sealed, too.
+
+        Exact marks have one for each WAL segment. Others may only say that bytes were shipped later than they were:
+        a restore to a time would else bring bytes that were not shipped by then.
+        """
+        if not header.length:
+            return
+        if header.index != self._index:
+            self._open(header.index)
+        if self._marks is None or self._entry is None:
+            return
+        at = bisect_right(self._marks.offsets, header.offset)
+        if at == len(self._marks.offsets):
+            return  # behind its end: the last one's length tells
+        end, time = self._marks.offsets[at], self._marks.times[at]
+        if (self._marks.exact and (end, time) != (header.end, header.shipped)) or time < header.shipped:
+            what = f"marks bytes {header.offset} to {end} as shipped at {time}; {key} holds those to {header.end}"
+            self._against(self._entry, f"{what}, shipped at {header.shipped}")
+
+    def _open(self, index: int) -> None:
+        """Read the marks of an index; one footer is held at a time. What cannot be read is named by who judges that."""
+        self._index, self._marks = index, None
+        self._entry = entry = self._known(index)
+        if entry is None or (entry.generation, entry.sealed_index) != (self._name, index):
+            return
+        try:
+            self._marks = self._reader.footer(generation(entry.generation), index).marks
+        except (CorruptionError, StoreError):
+            return

@@ -10,8 +10,8 @@ from litelog.objects.layout import parse_claim, sealed_key, snapshot_key
 from litelog.objects.position import Position, epoch_of
 from litelog.reading.beginning import never_began
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
-from litelog.verify.anomaly import Kind
-from litelog.verify.marks import MarkChecks
+from litelog.verify.findings import Kind
+from litelog.verify.wal import MarkChecks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.claims import ClaimReader
     from litelog.verify.findings import Findings, Formats
-    from litelog.verify.sealed_read import SealedReader
+    from litelog.verify.sealed import SealedReader
     from litelog.verify.snapshots import Base
     from litelog.verify.wal import WalRead, WalReader
 

@@ -1,7 +1,7 @@
 """The fsspec store: objects on whatever fsspec knows how to reach (gs, az, sftp, hf, webdav, ...).
 
 How a key is written once depends on the file system, for fsspec has no call for it that they all honour. Those that are
-known to refuse a second writer (``fsspec_creation``) fence; on others a put looks first and then writes, and ``fences``
+known to refuse a second writer (``creation``) fence; on others a put looks first and then writes, and ``fences``
 is False: two writers at once are kept apart by nothing. How durable a put is, is the file system's own matter; what is
 put locally is synced.
 
@@ -23,11 +23,18 @@ from typing import TYPE_CHECKING, Any, cast
 from fsspec.registry import get_filesystem_class
 
 from litelog.errors import ConfigError, ExistsError, LitelogError, NotFoundError, StoreError, UnknownSchemeError
-from litelog.stores.byte_stream import ByteStream
-from litelog.stores.object_store import ByteRange, ObjectInfo, require_key, require_prefix
+from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo, require_key, require_prefix
 from litelog.stores.registry import redact, schemes
-from replica_clients.fsspec.buckets import bucket_in, is_missing, may_lack_a_bucket
-from replica_clients.fsspec.connections import Connections, is_misconfigured, is_refusal, is_shared, protocols_of
+from replica_clients.fsspec.connections import (
+    Connections,
+    bucket_in,
+    is_misconfigured,
+    is_missing,
+    is_refusal,
+    is_shared,
+    may_lack_a_bucket,
+    protocols_of,
+)
 from replica_clients.fsspec.creation import TEMPORARY, Creation, choose_creation
 from replica_clients.fsspec.kinds import defaults_of, end_retries, find_kind
 from replica_clients.fsspec.options import TAKEN, plain, require_usable, secrets_in

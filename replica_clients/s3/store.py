@@ -6,7 +6,7 @@ own (``checksum``: crc32c by default, which costs next to nothing; md5 for store
 ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds that out. One that answers it with 501
 says so at once. Either can be used with ``fencing: isolated``.
 
-Which options there are: ``s3_settings``. Credentials are found as every AWS program finds them, unless given.
+Which options there are: ``settings``. Credentials are found as every AWS program finds them, unless given.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import StoreError
-from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
-from replica_clients.s3.connection import S3Connection
+from litelog.stores.object_store import ByteRange, ByteStream, NotOfferedError, ObjectInfo, require_key, require_prefix
+from replica_clients.s3.clients import S3Connection
 from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
-from replica_clients.s3.reader import S3Reader
 from replica_clients.s3.settings import S3Settings, read_settings
 from replica_clients.s3.upload import PART_BYTES, SINGLE_BYTES, S3Upload
 
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from typing_extensions import Buffer
+
+    from replica_clients.s3.errors import S3Failures
 
 MAX_BATCH_KEYS = 1000
 """Keys that S3 deletes in one request, and objects that it lists in one."""
@@ -215,3 +216,40 @@ def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int
     if (first, last + 1) != (start, end) or sent != end - start:
         return None
     return sent if length is None else min(sent, length)
+
+
+class S3Reader(ByteStream):
+    """``length`` bytes of a response's body, which it closes. A body that ends early raises a StoreError that may pass.
+
+    ``body`` is botocore's StreamingBody.
+    """
+
+    def __init__(self, key: str, body: Any, length: int, failures: S3Failures) -> None:
+        self._key = key
+        self._body = body
+        self._left = length
+        self._failures = failures
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """``size`` bytes, or all that are left where they are fewer or ``size`` is negative."""
+        want = self._left if size is None or size < 0 else min(size, self._left)
+        pieces: list[bytes] = []
+        while want:
+            try:
+                piece: bytes = self._body.read(want)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  of botocore, urllib3, http.client and ssl
+                failure = self._failures.explain("read", self._key, error)
+                raise failure from self._failures.cause(error, self._key)
+            if not piece:
+                raise StoreError("read", self._key, f"the answer ends {self._left} bytes early")
+            pieces.append(piece)
+            self._left -= len(piece)
+            want -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._body.close()

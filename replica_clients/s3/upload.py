@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import ObjectStore
-    from replica_clients.s3.connection import S3Connection
+    from replica_clients.s3.clients import S3Connection
     from replica_clients.s3.settings import S3Settings
     from replica_clients.s3.upload_parts import Part, PartBudget
 

@@ -21,7 +21,7 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
-from litelog.log.piece import LARGE_PIECE_BYTES
+from litelog.log.cursor import LARGE_PIECE_BYTES
 from litelog.log.reader import LogReader
 
 if TYPE_CHECKING:

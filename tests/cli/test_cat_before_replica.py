@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog_cli.arguments import PLACE_POLL_SECONDS, wait_for_place
+from litelog_cli.arguments import PLACE_POLL_SECONDS, Kind, Start, wait_for_place
 from litelog_cli.configured import Replica
 from litelog_cli.inputs import replica_batches
-from litelog_cli.start import Kind, Start
 from litelog_cli.verbs.cat import start_once_there
 from replica_clients.file import FileStore
 from tests.unit.replica_builder import ReplicaBuilder, make_segment

@@ -11,8 +11,8 @@ import yaml
 
 from litelog.config import Config, load_config
 from litelog.errors import ConfigError, ExitCode
+from litelog_cli.config_file import Variables
 from litelog_cli.config_values import written
-from litelog_cli.environment import Variables
 
 if TYPE_CHECKING:
     from pathlib import Path

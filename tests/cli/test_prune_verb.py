@@ -12,7 +12,7 @@ import pytest
 from litelog.errors import ExitCode
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.replicator.wiring import state_folder_of
-from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.state import StateFolder
 from replica_clients.file import FileStore
 from tests.manual_clock import ManualClock

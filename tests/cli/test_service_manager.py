@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog_cli.service_manager import ServiceManager
+from litelog_cli.process import ServiceManager
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.errors import ConfigError
-from litelog_cli.start import Kind, Start, parse_start
+from litelog_cli.arguments import Kind, Start, parse_start
 
 NOW = datetime(2026, 3, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 

@@ -14,13 +14,13 @@ import pytest
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
-from litelog.log.tombstone import read_tombstone
+from litelog.log.sequence_base import read_tombstone
 from litelog.log.writer import LogWriter
 from litelog.objects.position import generation
+from litelog.reading.contents import list_pieces
 from litelog.reading.latest import find_latest
-from litelog.reading.pieces import list_pieces
 from litelog.replicator.wiring import state_folder_of
-from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report
@@ -51,7 +51,7 @@ import sys
 from litelog.system.clock import SystemClock
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.pruning_session import PruningSession
+from litelog.shipping.pruner import PruningSession
 from replica_clients.file import FileStore
 
 replica, state = sys.argv[1:]

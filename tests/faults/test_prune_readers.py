@@ -14,7 +14,7 @@ from litelog.restore.execution import restore
 from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.faults.figures import report

@@ -49,7 +49,7 @@ from litelog.shipping.context import Source, Workers
 from litelog.stores.registry import open_client, open_format
 from litelog.shipping.replica import Replica
 from litelog.shipping.state import StateFolder
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 
 class Teller:
     def began(self, log, replica, claim): pass

@@ -16,7 +16,7 @@ from litelog.reading.latest import find_extent, read_claims
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.shipping.events import Shipped
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.anomaly import Anomaly
+    from litelog.verify.findings import Anomaly
     from tests.simulation.scheduler import Process
     from tests.simulation.world import Run, Slot, World
 

@@ -15,7 +15,7 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import sealed_key, wal_key
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore

@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 from litelog.errors import NothingToRestoreError
 from litelog.spark import write
-from litelog.spark.java import java_home
 from litelog.spark.jobs import export, exported
+from litelog.spark.session import java_home
 from litelog.stores.registry import open_format, open_store
-from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
+from litelog.verify.findings import Kind
 from litelog_cli.verbs.spark import spark as group
 from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
 from tests.unit.spark_reading import table_sequences

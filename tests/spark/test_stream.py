@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.log.writer import LogWriter
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore

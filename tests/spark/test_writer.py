@@ -16,8 +16,8 @@ from litelog.spark import write
 from litelog.spark.sink.writer import make_writer
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_format, open_store
-from litelog.verify.anomaly import Kind
 from litelog.verify.execution import verify
+from litelog.verify.findings import Kind
 from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.backlog import FirstContact
-from litelog.shipping.context import Source, Workers
+from litelog.shipping.context import Settings, Source, Workers
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
-from litelog.shipping.settings import Settings
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover

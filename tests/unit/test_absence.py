@@ -17,7 +17,7 @@ from litelog.reading.latest import find_latest
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.shipping.snapshots import find_snapshot
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog_cli.segment_listing import replica_segments

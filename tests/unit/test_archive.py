@@ -13,8 +13,8 @@ from litelog.errors import FencedError, StoreError
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
+from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.sealer import read_sealed_footer
-from litelog.shipping.settings import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import read_snapshot
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.config import Config, FolderConfig, ReplicaConfig, load_config
-from litelog.config.folders import find_name, name_url, spell_name
+from litelog.config.entries import find_name, name_url, spell_name
 from litelog.errors import InvalidConfigError
 
 NAMES = st.lists(

@@ -12,8 +12,8 @@ import pytest
 from litelog.errors import StoreError
 from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
 from litelog.shipping.archive_state import Covered
-from litelog.shipping.covered import delete_covered
-from litelog.shipping.settings import Settings
+from litelog.shipping.cleanup import delete_covered
+from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.sampling import times

@@ -12,7 +12,7 @@ from litelog.errors import CorruptionError, FencedError, StoreError
 from litelog.objects.layout import parse_sealed, parse_wal
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica

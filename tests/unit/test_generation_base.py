@@ -10,10 +10,9 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGap
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key, wal_key
 from litelog.objects.position import Position
-from litelog.reading.contents import PAGE, list_generation, read_base
+from litelog.reading.contents import PAGE, list_generation, list_pieces, read_base
 from litelog.reading.generations import find_tip
 from litelog.reading.latest import find_extent, find_latest, open_latest
-from litelog.reading.pieces import list_pieces
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.independent_reader import read_replica
 from tests.sampling import examples

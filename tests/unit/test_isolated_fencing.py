@@ -16,7 +16,7 @@ from litelog.reading.latest import find_claim, find_latest
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.claiming import NotCreateOnlyError, SucceededError
-from litelog.shipping.put_checks import LOOK_SECONDS
+from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore

@@ -13,10 +13,10 @@ from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.pruning_session import PruningSession
-from litelog.shipping.put_checks import LOOK_SECONDS
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
+from litelog.shipping.pruner import PruningSession
 from litelog.shipping.snapshots import find_snapshot
+from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock

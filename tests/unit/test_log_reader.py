@@ -26,8 +26,7 @@ from litelog.formats import Expectation, Tail
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
-from litelog.log.cursor import LogCursor
-from litelog.log.piece import LARGE_PIECE_BYTES
+from litelog.log.cursor import LARGE_PIECE_BYTES, LogCursor
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.source import SegmentNames

@@ -17,7 +17,7 @@ from litelog.objects.layout import parse_snapshot, parse_wal, wal_key
 from litelog.replicator import Replicator
 from litelog.replicator.replicator import PAUSE_SECONDS, TURN_SECONDS
 from litelog.shipping.claiming import ReplicaUnavailableError
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import objects, read_replica

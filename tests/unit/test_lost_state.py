@@ -15,7 +15,7 @@ import pytest
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import ForeignClaimError, LitelogError
-from litelog.log import tombstone
+from litelog.log import sequence_base
 from litelog.log.replica_registry import (
     ReplicaSet,
     ReplicatedSegment,
@@ -249,12 +249,12 @@ def test_a_tombstone_of_any_shape_is_one_or_none(tmp_path: Path) -> None:
     good = {"file": "a.log", "first": 3, "head_length": 10, "head_crc": 7}
     for changed in variants(good):
         crc = crc32c(json.dumps(changed, sort_keys=True).encode())
-        (tmp_path / tombstone.NAME).write_text(json.dumps({"version": 1, **changed, "crc": crc}))
-        found = tombstone.read_tombstone(str(tmp_path))
-        assert found is None or 0 <= found.head_length <= tombstone.MAX_HEAD_BYTES
+        (tmp_path / sequence_base.TOMBSTONE_NAME).write_text(json.dumps({"version": 1, **changed, "crc": crc}))
+        found = sequence_base.read_tombstone(str(tmp_path))
+        assert found is None or 0 <= found.head_length <= sequence_base.MAX_HEAD_BYTES
     for content in (*NOT_STATE, *map(str.encode, NESTED)):
-        (tmp_path / tombstone.NAME).write_bytes(content)
-        assert tombstone.read_tombstone(str(tmp_path)) is None
+        (tmp_path / sequence_base.TOMBSTONE_NAME).write_bytes(content)
+        assert sequence_base.read_tombstone(str(tmp_path)) is None
 
 
 def test_what_verification_kept_of_any_shape_is_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -319,7 +319,7 @@ def test_all_that_is_kept_is_private_whatever_the_umask(tmp_path: Path, log: Log
         while daemon.sync():
             pass
         save_replicated(daemon.state, "0" * 16, ())
-        tombstone.write_tombstone(str(root / "log"), tombstone.Tombstone("a", 1), tombstone_disk())
+        sequence_base.write_tombstone(str(root / "log"), sequence_base.Tombstone("a", 1), tombstone_disk())
         scrub = _scrub(Path(daemon.state))
         scrub.last = scrubbing.Verified(1, 2, 3, 4, 5, 6.0)
         scrub._save()

@@ -10,7 +10,7 @@ import pytest
 from litelog.objects.layout import parse_sealed, parse_snapshot, snapshot_key
 from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import find_snapshot
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify

@@ -19,16 +19,16 @@ from litelog.errors import ConfigError, LitelogError, SourceError
 from litelog.log.disk import LocalDisk
 from litelog.log.recovery import recover
 from litelog.log.replica_registry import read_replicated
+from litelog.log.sequence_base import read_tombstone, write_tombstone
 from litelog.log.sparse_index import IndexReader, IndexWriter
-from litelog.log.tombstone import read_tombstone, write_tombstone
 from litelog.log.writer import LogWriter
 from litelog.replicator.snapshot_requests import Requests
 from litelog.server.token_file import TokenFile
 from litelog.shipping.state import StateError, StateFolder, read_state
 from litelog.system.regular_files import NotRegularError, TooLargeError, open_regular, read_regular
-from litelog.verify.local_check import check_log
+from litelog.verify.local_compare import check_log
+from litelog_cli.config_file import CREDENTIALS, Variables
 from litelog_cli.daemon_client import DaemonAnswerError, DaemonClient
-from litelog_cli.environment import CREDENTIALS, Variables
 from replica_clients.memory import MemoryStore
 from replica_clients.s3.settings import read_settings
 from tests.unit.daemon_builder import Daemon
@@ -201,7 +201,7 @@ def test_a_pipe_in_the_place_of_a_log_s_small_files_is_refused(log: LogBuilder, 
 
 
 def _tombstone() -> Any:
-    from litelog.log.tombstone import Tombstone
+    from litelog.log.sequence_base import Tombstone
 
     return Tombstone("a", 0)
 
@@ -277,7 +277,7 @@ KNOWN = {
     "litelog/system/regular_files.py": "the helper itself",
     "litelog/system/clock.py": "a file of the kernel's",
     "litelog/config/loading.py": "the file that a person names, which may be a pipe",
-    "litelog/spark/java.py": "the user's own cache",
+    "litelog/spark/session.py": "the user's own cache",
     "litelog/spark/jobs/export_task.py": "a file that this process made in a private folder",
     "cmd/litelog_cli/main.py": "the standard streams",
     "cmd/litelog_cli/event_lines.py": "the standard streams",

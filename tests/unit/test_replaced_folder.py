@@ -10,7 +10,7 @@ import pytest
 
 from litelog.errors import SourceMissingError
 from litelog.objects.claim import Relation
-from litelog.shipping.settings import Settings, SnapshotPolicy
+from litelog.shipping.context import Settings, SnapshotPolicy
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore

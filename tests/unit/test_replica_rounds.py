@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.shipping.standing_check import check_replica
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore

@@ -13,8 +13,8 @@ from litelog.errors import ConfigError, CorruptObjectError, ExitCode, NothingToR
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
 from litelog.objects.position import Position, generation
+from litelog.reading.contents import missing_piece
 from litelog.reading.latest import Extent, find_latest, latest
-from litelog.reading.pieces import missing_piece
 from litelog.reading.search import first_reaching
 from litelog.restore.history_plan import Target, find_plan, plan_generation
 from litelog.stores.replica_client import WalSegmentInfo

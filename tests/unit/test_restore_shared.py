@@ -18,8 +18,15 @@ import pytest
 from litelog.codec.checksum import crc32c
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.restore.journal import JOURNAL_NAME, Journal, Verified, VerifiedWal, encode_line, read_journal
-from litelog.restore.kept import KeptSegments
+from litelog.restore.journal import (
+    JOURNAL_NAME,
+    Journal,
+    KeptSegments,
+    Verified,
+    VerifiedWal,
+    encode_line,
+    read_journal,
+)
 from litelog.restore.output import ForeignOutputError, OutputError, OutputFolder
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.waiting import WAIT_SECONDS

@@ -12,12 +12,11 @@ from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import StoreError, UnknownVersionError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
+from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip
 from litelog.reading.latest import find_latest
-from litelog.reading.pieces import list_pieces
 from litelog.retention.deletion import delete_planned
-from litelog.retention.facts import SealedRun
-from litelog.retention.gathering import Gathering
+from litelog.retention.facts import Gathering, SealedRun
 from litelog.retention.plan import plan_retention
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.pruner import PRUNE_SECONDS, CautiousTime, Pruner

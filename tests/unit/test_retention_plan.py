@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Position, generation, new_generation
-from litelog.retention.cut import Cause
-from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts
-from litelog.retention.plan import plan_retention
-from litelog.retention.policy import RetentionPolicy
-from litelog.retention.removal import Why
-from litelog.retention.trimming import note_drop
+from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts, Why
+from litelog.retention.plan import Cause, plan_retention
+from litelog.retention.policy import RetentionPolicy, note_drop
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 from tests.sampling import examples
 from tests.unit.retention_model import HOUR, SECOND, Model, Point

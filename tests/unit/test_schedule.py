@@ -8,7 +8,7 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.replicator.schedule import MAX_STALE, Schedule
+from litelog.replicator.run_state import MAX_STALE, Schedule
 
 TIMES = st.integers(0, 20).map(float)
 STEPS = st.lists(

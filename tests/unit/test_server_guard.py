@@ -18,7 +18,7 @@ pytest.importorskip("prometheus_client")
 
 from litelog.errors import ConfigError
 from litelog.server.auth import MAX_BODY_BYTES
-from litelog.server.connection import MAX_CLIENTS, LimitedProtocol
+from litelog.server.http_server import MAX_CLIENTS, LimitedProtocol
 from litelog.server.listener import Address, ListenError, listen
 from litelog.server.service import MAX_HEAD_BYTES, Service, ServiceSettings
 from litelog.server.token_file import read_token

@@ -20,8 +20,7 @@ from litelog.errors import ConfigError
 from litelog.replicator.barrier import Barrier
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.app import make_app
-from litelog.server.daemon import Rules
-from litelog.server.daemon_view import Board
+from litelog.server.daemon_view import Board, Rules
 from litelog.server.token_file import TokenFile
 from litelog.system.clock import SystemClock
 from tests.unit.server_builder import TOKEN

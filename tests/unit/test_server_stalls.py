@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.replicator.status import NotReplicated, ReplicaStatus
-from litelog.server.daemon import Rules
-from litelog.server.daemon_view import Board
+from litelog.server.daemon_view import Board, Rules
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.system.clock import SystemClock
 from tests.waiting import WAIT_SECONDS

@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow")
 
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
 from litelog.stores.registry import open_store

@@ -26,8 +26,8 @@ from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing, wal_key
 from litelog.spark.scan.inputs import Place, full_name
 from litelog.spark.stream.follower import DISCOVERY_SECONDS
-from litelog.spark.stream.offsets import decode, encode
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
+from litelog.spark.stream.steps import decode, encode
 from litelog.spark.stream.tail import HEADERS_IN_A_ROW, LOOK_SECONDS, POLLS_PER_LOOK
 from replica_clients.file import FileStore
 from tests.unit.daemon_builder import Daemon

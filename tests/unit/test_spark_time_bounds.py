@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import compute
 
 from litelog.spark.options import Range
-from litelog.spark.query.time_bounds import HIGHEST, time_bounds
+from litelog.spark.query.filters import HIGHEST, time_bounds
 from tests.sampling import examples
 
 STAMP = pa.timestamp("us", tz="UTC")

@@ -10,7 +10,7 @@ import pytest
 
 from litelog.errors import FencedError
 from litelog.objects.layout import parse_wal
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock
 from tests.stores import CountingStore

@@ -12,7 +12,7 @@ from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal
 from litelog.replicator import Replicator
 from litelog.replicator.task import Phase
 from litelog.shipping.claiming import ReplicaUnavailableError
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, ROUNDS, check_replica
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store

@@ -21,14 +21,13 @@ from litelog.log.replica_registry import (
     read_replicated,
     save_replicated,
 )
+from litelog.log.sequence_base import read_tombstone
 from litelog.log.sparse_index import index_path
-from litelog.log.tombstone import read_tombstone
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, plan_truncation
 from litelog.log.writer import LogWriter
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.shipping.context import Source
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings, Source
 from litelog.shipping.source_truncation import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
 from replica_clients.memory import MemoryStore
 from tests.manual_clock import ManualClock

@@ -12,11 +12,10 @@ from litelog.config import make_config
 from litelog.log.replica_registry import ReplicaSet, log_state_folder, read_replicated
 from litelog.log.truncation import LocalSegment, TruncationPolicy, when_older
 from litelog.replicator import Replicator
+from litelog.replicator.background import Truncations
 from litelog.replicator.run_state import Course
 from litelog.replicator.task import ReplicaTask
-from litelog.replicator.truncations import Truncations
-from litelog.shipping.context import Source
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings, Source
 from litelog.shipping.source_truncation import LogTruncator
 from replica_clients.memory import MemoryStore
 from tests.independent_reader import read_replica

@@ -12,16 +12,14 @@ from litelog.errors import SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
-from litelog.log.sequence_base import Numbering
+from litelog.log.sequence_base import Numbering, read_tombstone
 from litelog.log.source import SegmentNames
-from litelog.log.tombstone import read_tombstone
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
 from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.context import Source
-from litelog.shipping.settings import Settings
+from litelog.shipping.context import Settings, Source
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.source_truncation import LogTruncator
 from litelog.stores.object_store import ObjectReplicaClient

@@ -11,9 +11,9 @@ from litelog.errors import DivergedError, NothingToRestoreError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
 from litelog.objects.position import generation
+from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip
 from litelog.reading.latest import find_extent, find_latest, open_latest
-from litelog.reading.pieces import list_pieces
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.reading.successors import find_begun, find_shift, find_successor
 from litelog.restore.execution import restore

@@ -21,7 +21,7 @@ from tests.stores import WAIT_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from replica_clients.s3.connection import S3Connection
+    from replica_clients.s3.clients import S3Connection
 
 PART_BYTES = 1 << 20
 BUFFER_BYTES = PART_BYTES // 16

@@ -36,12 +36,10 @@ from litelog.objects.layout import (
 from litelog.objects.position import Position
 from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
-from litelog.verify.anomaly import MAX_KEPT, Kind
 from litelog.verify.execution import Acknowledged
-from litelog.verify.findings import VerifyStoppedError, Watch
-from litelog.verify.local_check import check_log, compare_logs
-from litelog.verify.scope import Scope
-from litelog.verify.sealed_read import SealedReader
+from litelog.verify.findings import MAX_KEPT, Kind, Scope, VerifyStoppedError, Watch
+from litelog.verify.local_compare import check_log, compare_logs
+from litelog.verify.sealed import SealedReader
 from tests.sampling import examples
 from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.unit.sealed_builder import make_sealed

@@ -19,8 +19,8 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal, sealed_key
 from litelog.objects.sealed_decoding import decode_frame
 from litelog.objects.sealed_segment import read_footer
-from litelog.verify.anomaly import Kind
 from litelog.verify.execution import Acknowledged
+from litelog.verify.findings import Kind
 from tests.sampling import NIGHTLY, sampled
 from tests.unit.replica_builder import ReplicaBuilder, make_log
 from tests.unit.verify_helper import LOG, everything, found, verified

@@ -10,7 +10,7 @@ import pytest
 from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.restore.history_plan import Target, find_plan
-from litelog.verify.scope import Scope
+from litelog.verify.findings import Scope
 from tests.unit.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log
 from tests.unit.sealed_builder import make_sealed
 from tests.unit.verify_helper import found, verified

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog_cli.arguments import GENERATION, PLACE, is_replica, wait_for_place
+from litelog_cli.arguments import GENERATION, PLACE, Kind, Start, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import DEFAULT_FORMAT, LocalLog, choose_format, log_batches, replica_batches
 from litelog_cli.listed import place_config_option
 from litelog_cli.output import format_time, json_bytes, json_line
-from litelog_cli.start import Kind, Start, parse_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

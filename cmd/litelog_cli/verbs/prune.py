@@ -140,7 +140,7 @@ def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
 def _prune(
     replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: bool, as_json: bool, quiet: bool
 ) -> None:
-    from litelog.shipping.pruning_session import PruningSession
+    from litelog.shipping.pruner import PruningSession
     from litelog.system.clock import SystemClock
 
     if confirm:

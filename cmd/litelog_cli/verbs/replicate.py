@@ -20,11 +20,8 @@ from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir, config_path, read_config, telling_lines
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
-from litelog_cli.process import FORWARDED, Child
-from litelog_cli.progress import quiet_option, watching_progress
-from litelog_cli.reloading import Reloader
-from litelog_cli.service_manager import ServiceManager
-from litelog_cli.shipping_progress import ShippingProgress
+from litelog_cli.process import FORWARDED, Child, Reloader, ServiceManager
+from litelog_cli.progress import ShippingProgress, quiet_option, watching_progress
 from litelog_cli.signals import STOPPING, HeldSignals, acting_on_signals
 
 if TYPE_CHECKING:

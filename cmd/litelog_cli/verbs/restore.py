@@ -16,13 +16,12 @@ import click
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.stores.registry import open_stored_format
 from litelog.units import format_duration, format_size
-from litelog_cli.arguments import GENERATION, PLACE, opened_replica
+from litelog_cli.arguments import GENERATION, PLACE, make_target, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, print_json
 from litelog_cli.progress import quiet_option, showing_progress, watching_progress
 from litelog_cli.signals import acting_on_signals
-from litelog_cli.target import make_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

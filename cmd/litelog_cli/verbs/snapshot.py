@@ -14,8 +14,7 @@ from litelog.errors import LitelogError
 from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir
 from litelog_cli.output import echo, print_json
-from litelog_cli.progress import quiet_option, watching_progress
-from litelog_cli.shipping_progress import ShippingProgress
+from litelog_cli.progress import ShippingProgress, quiet_option, watching_progress
 from litelog_cli.verbs.replicate import config_of
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.stores.object_store import ObjectReplicaClient
+    from litelog.verify.findings import Scope
     from litelog.verify.local_compare import Comparison
     from litelog.verify.report import Report
-    from litelog.verify.scope import Scope
     from litelog_cli.drill import DrillResult
 
 DEFAULT_PARALLELISM = 4
@@ -114,8 +114,7 @@ def verify(
 
     from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.verify.execution import verify as verify_replica
-    from litelog.verify.findings import Watch
-    from litelog.verify.scope import Scope
+    from litelog.verify.findings import Scope, Watch
 
     _require_folders(against, state_dir, temp_dir, restore_drill=restore_drill)
     keep_freed_memory()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from litelog.errors import CorruptCommitError
-from litelog.formats.arrow_batch import MAX_ARROW_BYTES
+from litelog.formats.columns import MAX_ARROW_BYTES
 from litelog.formats.litelog.commit_columns import Bodies
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 

@@ -14,8 +14,8 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
+from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import read_checked
-from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HEADERS_AT_ONCE, HeaderReader
 from litelog.reading.wal_cursor import describe_sealed

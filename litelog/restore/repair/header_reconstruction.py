@@ -9,7 +9,7 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError
 from litelog.formats import Expectation
 from litelog.objects.wal_segment import WalHeader
-from litelog.restore.repair.donors import NoDonorError
+from litelog.restore.repair.sources import NoDonorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.restore.repair.donors import Donors
     from litelog.restore.repair.object_lookup import Lookup
+    from litelog.restore.repair.sources import Donors
     from litelog.stores.replica_client import WalSegmentInfo
 
 

@@ -16,8 +16,7 @@ from litelog.reading.fetch import read_checked
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.restore.repair.donors import NoDonorError
-from litelog.restore.repair.substitutes import Substitutes
+from litelog.restore.repair.sources import NoDonorError, Substitutes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.repair.donors import Donors
+    from litelog.restore.repair.sources import Donors
     from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8

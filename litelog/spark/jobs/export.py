@@ -261,7 +261,7 @@ class _Job:
             yield from (ExportedFile(**fields) for fields in json.loads(found[number]))
 
     def _has_timestamps(self, held: Held) -> bool:
-        from litelog.spark.scan.formats import open_log_format  # noqa: PLC0415
+        from litelog.spark.scan.task import open_log_format  # noqa: PLC0415
 
         return open_log_format(held.claim.format, self._reading.pattern).has_timestamps
 

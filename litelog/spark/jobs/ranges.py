@@ -18,7 +18,7 @@ from litelog.spark.options import Range
 from litelog.spark.scan.inputs import find_places
 from litelog.spark.scan.packing import SealedItem, WalItem, pack
 from litelog.spark.scan.planning import find_pieces, replica_items
-from litelog.spark.scan.stores import open_client
+from litelog.spark.scan.task import open_client
 
 if TYPE_CHECKING:
     import threading

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.spark.jobs.options import store_options
 from litelog.spark.jobs.progress import watching
-from litelog.spark.scan.formats import open_log_format
+from litelog.spark.scan.task import open_log_format
 from litelog.spark.store_options import replica_url
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from litelog.stores.retrying_store import RetryingStore
 from litelog.verify.execution import verify as verify_replica
+from litelog.verify.findings import Scope
 from litelog.verify.inventory import sealed_of
-from litelog.verify.scope import Scope
-from litelog.verify.sealed_read import SealedRead, SealedReader
+from litelog.verify.sealed import SealedRead, SealedReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ from litelog.reading.wal_cursor import describe
 from litelog.spark.options import Mode
 from litelog.spark.scan.partitions import SealedPiece, WalPiece
 from litelog.spark.scan.planning import plan
-from litelog.spark.scan.stores import open_client
+from litelog.spark.scan.task import open_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

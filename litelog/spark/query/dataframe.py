@@ -56,7 +56,7 @@ def read(
         counted = _count(spark, parsed, aggregates)
         if counted is not None:
             return counted
-    from litelog.spark.query.time_bounds import time_bounds  # noqa: PLC0415
+    from litelog.spark.query.filters import time_bounds  # noqa: PLC0415
     from litelog.spark.scan.inputs import find_places  # noqa: PLC0415
     from litelog.spark.scan.planning import has_timestamps, plan  # noqa: PLC0415
 

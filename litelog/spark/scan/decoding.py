@@ -14,13 +14,11 @@ from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.spark.options import Mode
 from litelog.spark.scan.batches import BatchBuilder
-from litelog.spark.scan.formats import open_log_format
-from litelog.spark.scan.local_reading import read_local
 from litelog.spark.scan.partitions import LocalPiece, SealedPiece, WalPiece
+from litelog.spark.scan.planning import read_local
 from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_sequences, cut_times
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
-from litelog.spark.scan.stores import open_client
-from litelog.spark.scan.task import JOBS, Task
+from litelog.spark.scan.task import JOBS, Task, open_client, open_log_format
 from litelog.spark.scan.wal_reading import read_wal_piece
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentNames
 from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.spark.options import Mode, is_pattern
-from litelog.spark.scan.formats import open_log_format
-from litelog.spark.scan.stores import kept_store
+from litelog.spark.scan.task import kept_store, open_log_format
 from litelog.stores.registry import local_folder, redact, scheme_of
 from litelog.stores.retrying_store import RetryingStore
 from litelog.system.clock import SystemClock

@@ -1,29 +1,34 @@
-"""Planning a batch, in the driver: which pieces of which logs each task reads. No object of the log itself is read.
+"""Plans a batch in the driver: which pieces of which logs each task reads. Log records are not read.
 
-A replica costs four requests: its claims and its names are listed, the newest claim and the newest snapshot are read.
+A replica costs four requests: list the claims, list the names, read the newest claim and the newest snapshot. The log
+segments of a log in a local folder are split where their names say what they hold.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.events import fields
+from litelog.formats.litelog import LitelogFormat, sequence_of
+from litelog.log.reader import LogReader
+from litelog.log.source import SegmentNames
 from litelog.objects.claim import open_claimed_format
+from litelog.reading.contents import list_pieces
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_claim, open_latest
-from litelog.reading.pieces import list_pieces
-from litelog.spark.scan.formats import open_log_format
 from litelog.spark.scan.inputs import find_places, log_format_of
-from litelog.spark.scan.local_planning import local_items
-from litelog.spark.scan.packing import Item, SealedItem, WalItem, pack
-from litelog.spark.scan.partitions import Plan, PlannedLog, SealedPiece
-from litelog.spark.scan.stores import open_client
+from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
+from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
+from litelog.spark.scan.record_runs import Run
+from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,9 +36,10 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Pieces
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.inputs import Place
+    from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
@@ -203,3 +209,54 @@ def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
             f"leave out format={place.format}"
         )
     return open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))
+
+
+def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Item]:
+    """The log segments that hold any of what is wanted, up to the log's end as it is now.
+
+    One item for all of them where names do not tell their sequences: those are counted from the first one on.
+    """
+    if log.range.has_times and not log_format.has_timestamps:
+        raise ConfigError(f"{folder}: the format {log_format.name} has no timestamps to start or end at")
+    names = SegmentNames(folder, log_format, SystemClock(), reports=False).all()
+    sizes = {name: _size(os.path.join(folder, name)) for name in names}
+    wanted = log.range
+    if not isinstance(log_format, LitelogFormat):
+        return [LocalItem(log, LocalPiece(wanted.first, wanted.stop), sum(sizes.values()))] if names else []
+    end = _find_end(folder, log_format)
+    if end is None:
+        return []
+    firsts = [sequence_of(name) or 0 for name in names]
+    items: list[Item] = []
+    if wanted.start is not None and wanted.start < firsts[0] and log.fail_on_data_loss:
+        raise TruncatedError(wanted.start, firsts[0])
+    for name, first, behind in zip(names, firsts, [*firsts[1:], end], strict=True):
+        piece = LocalPiece(max(first, wanted.first or 0), min(behind, end if wanted.stop is None else wanted.stop, end))
+        if piece.first < piece.stop:  # type: ignore[operator]
+            items.append(LocalItem(log, piece, sizes[name]))
+    return items
+
+
+def _find_end(folder: str, log_format: LogFormat) -> int | None:
+    """The sequence behind the last record; None if there is none."""
+    with LogReader(folder, log_format, start="end") as reader:
+        while reader.read() is not None:
+            pass  # appended since
+        return reader.next_sequence
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def read_local(task: Task, piece: LocalPiece) -> Iterator[Run]:
+    """The records of a piece, checked as LogReader checks them, which raises what is wrong with them."""
+    folder = task.log.folder
+    assert folder is not None
+    start = "earliest" if piece.first is None else piece.first
+    with LogReader(folder, task.format, start=start, end=piece.stop) as reader:  # type: ignore[arg-type]
+        for columns in reader.batches():
+            yield Run(columns, None, reader.read_from)

@@ -24,15 +24,11 @@ from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import check_scan, decode_frames
-from litelog.reading.fetch import read_checked
-from litelog.reading.prefetch import ahead
+from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
-from litelog.spark.scan.damaged import read_substitute
-from litelog.spark.scan.formats import scan_columns
-from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_offsets, join
-from litelog.spark.scan.salvage import salvage
-from litelog.spark.scan.shipped_runs import row_starts, shipped_parts
-from litelog.spark.scan.task import AHEAD_BYTES, JOBS
+from litelog.spark.scan.damaged import read_substitute, salvage
+from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_offsets, join, row_starts, shipped_parts
+from litelog.spark.scan.task import AHEAD_BYTES, JOBS, scan_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

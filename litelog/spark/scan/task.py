@@ -1,22 +1,34 @@
-"""What the readers of a task share."""
+"""What the readers of a task share: its stores, which are opened once in a worker, and the log's format.
+
+Retries of a store end when the task does.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
 from litelog.events import fields
+from litelog.formats.litelog import LitelogFormat
 from litelog.formats.raw import RawFormat
 from litelog.spark.options import Mode
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store, open_stored_format, scheme_of
+from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Executor
 
     from litelog.errors import LitelogError
-    from litelog.formats import LogFormat
+    from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.formats.columns import Columns
     from litelog.spark.scan.partitions import PlannedLog
+    from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
 
 AHEAD_BYTES = 64 << 20
@@ -57,3 +69,48 @@ class Task:
             raise error
         said = "%s: %s; read without it, as failOnDataLoss=false says"
         _logger.warning(said, self.log.name, error, extra=fields("data-lost", log=self.log.name))
+
+
+MAX_OPEN = 32
+"""Stores that a worker keeps: making a client costs more than a request."""
+
+_open: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
+_opening = threading.Lock()
+
+
+def open_client(url: str, options: Mapping[str, str], stop: threading.Event) -> ObjectReplicaClient:
+    """A client of the replica at ``url``. Its store is kept for the next one: do not close it.
+
+    ``stop``: once it is set, failed requests are not tried again.
+    """
+    return ObjectReplicaClient(RetryingStore(kept_store(url, options), stop))
+
+
+def kept_store(url: str, options: Mapping[str, str]) -> ObjectStore:
+    """The store at ``url``, the same one as long as it is asked for."""
+    if scheme_of(url) in ("file", "memory"):
+        options = {}  # those of the stores that are read beside them
+    key = (url, tuple(sorted(options.items())))
+    with _opening:
+        store = _open.pop(key, None)
+        if store is None:
+            store = open_store(url, options)
+        _open[key] = store
+        while len(_open) > MAX_OPEN:
+            del _open[next(iter(_open))]
+    return store
+
+
+@cache
+def open_log_format(name: str, pattern: str | None) -> LogFormat:
+    """As ``open_stored_format``; the same one each time: which formats are installed is looked up once in a worker."""
+    return open_stored_format(name, pattern)
+
+
+def scan_columns(
+    log_format: LogFormat, name: str, data: memoryview, offset: int, expect: Expectation
+) -> tuple[Scan, Columns]:
+    """The scan of a run of commits and its records; our own format tells both by one look at the bytes."""
+    if isinstance(log_format, LitelogFormat):
+        return log_format.scan_columns(name, data, offset, expect)
+    return log_format.scan(name, data, offset, expect), log_format.decode(name, data, offset, expect)

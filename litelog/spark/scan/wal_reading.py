@@ -20,18 +20,16 @@ from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_OFFSET
-from litelog.reading.fetch import read_checked
-from litelog.reading.pieces import list_pieces
-from litelog.reading.prefetch import ahead
+from litelog.reading.contents import list_pieces
+from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.spark.scan.formats import scan_columns
+from litelog.spark.scan.damaged import salvage
 from litelog.spark.scan.partitions import SealedPiece
 from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_offsets
-from litelog.spark.scan.salvage import salvage
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
-from litelog.spark.scan.task import AHEAD_BYTES, JOBS
+from litelog.spark.scan.task import AHEAD_BYTES, JOBS, scan_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

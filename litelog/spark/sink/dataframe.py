@@ -30,7 +30,7 @@ def write(
     Raises what the data source's writer raises: nothing is readable of a write that failed. ConfigError, before
     anything is computed or claimed, for a column of another name or type.
     """
-    from litelog.spark.sink.record_encoding import check_columns  # noqa: PLC0415
+    from litelog.spark.sink.segments import check_columns  # noqa: PLC0415
 
     given = spell_options(options)
     check_columns(frame.schema)
@@ -51,7 +51,7 @@ def count_partitions(frame: Any) -> list[int]:
         import pyarrow  # noqa: PLC0415 - in the worker
         from pyspark import TaskContext  # noqa: PLC0415 - in the worker
 
-        from litelog.spark.sink.record_encoding import check_values  # noqa: PLC0415 - in the worker
+        from litelog.spark.sink.segments import check_values  # noqa: PLC0415 - in the worker
 
         context, rows = TaskContext.get(), 0
         for batch in batches:

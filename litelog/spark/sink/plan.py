@@ -29,12 +29,12 @@ from litelog.objects.claim import Claim, Relation, spark_owner
 from litelog.objects.layout import Fencing
 from litelog.objects.position import generation, new_generation
 from litelog.objects.sealed_decoding import decode_run
+from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip, newest_claims, read_claim
 from litelog.reading.latest import find_latest
-from litelog.reading.pieces import list_pieces
 from litelog.reading.sealed_reader import open_sealed
 from litelog.shipping.claiming import LostRaceError, close_below, create_claim, require_fencing
-from litelog.shipping.wal_bytes import read_segment
+from litelog.shipping.sealer import read_segment
 from litelog.spark.sink.segments import Carrier
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import local_folder, open_store

@@ -1,4 +1,7 @@
-"""What tasks write: log segments of one partition, sealed, under keys that no other attempt of any task has."""
+"""Arrow record batches as commits of litelog's own format, and these as sealed segments that a task writes.
+
+No loop runs per record. Each attempt of a task writes under keys that no other attempt has.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import numpy as np
+
 from litelog.codec.checksum import crc32c
-from litelog.errors import ExistsError
-from litelog.formats import Expectation
+from litelog.errors import ConfigError, ExistsError
+from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name
-from litelog.formats.litelog.encoding import CHECKSUM_BYTES
+from litelog.formats.litelog.encoding import CHECKSUM_BYTES, MAX_RECORDS, encode_columns
 from litelog.objects.position import generation
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.spark.sink.record_encoding import COMMIT_BYTES, encode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
 
     from litelog.stores.replica_client import ReplicaClient
@@ -138,3 +142,114 @@ def renumbered(name: str, data: bytes, first: int) -> bytes:
             checksum = crc32c(view[commit.start : commit.end - CHECKSUM_BYTES])
         moved[commit.end - CHECKSUM_BYTES : commit.end] = checksum.to_bytes(CHECKSUM_BYTES, "little")
     return bytes(moved)
+
+
+COMMIT_BYTES = 2 << 20
+"""How much one commit holds at most, and a frame of a sealed segment: a batch of Spark's (10,000 rows) of up to 200
+bytes a row is one commit, and is read again without a copy."""
+
+TYPES = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string", "void"),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+}
+"""What a record is made of, and the types of it as Spark spells them; ``value`` must be there."""
+
+
+def check_columns(schema: Any) -> None:
+    """ConfigError where a DataFrame of this schema (a StructType) is no log."""
+    kinds = {str(field.name): str(field.dataType.simpleString()) for field in schema.fields}
+    names = [str(field.name) for field in schema.fields]
+    if "value" not in names:
+        raise ConfigError("a log needs a column named value (binary or string), and may have key and timestamp")
+    if foreign := [name for name in names if name not in TYPES]:
+        what = "sequences are given anew: drop it" if foreign[0] == "sequence" else "drop it, or put it into value"
+        raise ConfigError(f"column {foreign[0]}: a record has value, key and timestamp; {what}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"column {twice[0]} is there twice, as after a join: drop one of them")
+    for name, kind in kinds.items():
+        fit = TYPES[name]
+        if kind.partition(" ")[0] not in fit:  # "string collate NAME" is one, too
+            like = f"{fit[0].upper()} or {fit[1].upper()}"
+            raise ConfigError(f"column {name} is {kind.upper()}, and not {like}: cast it in Spark")
+
+
+def check_values(column: Any) -> None:
+    """ValueError where a value is null."""
+    if column.null_count:
+        raise ValueError("a value is null: a record without a value cannot be written; fill it, or drop the row")
+
+
+def encode_batch(
+    batch: Any, first: int, epoch: int, now: int, commit_bytes: int = COMMIT_BYTES
+) -> Iterator[tuple[bytearray, int]]:
+    """(commit, records in it) for all records of a pyarrow.RecordBatch, numbered from ``first`` on.
+
+    A commit holds about ``commit_bytes``, and one record at least. ``now``, microseconds since 1970, for records
+    without a timestamp. ValueError for a null or an oversized value.
+    """
+    import pyarrow  # noqa: PLC0415 - an extra
+
+    named = dict(zip(batch.schema.names, batch.columns, strict=True))
+    value_lengths, value_data = _binary(pyarrow, named["value"])
+    check_values(named["value"])
+    key_lengths, key_data = _binary(pyarrow, named["key"]) if "key" in named else (None, memoryview(b""))
+    stamps = _stamps(pyarrow, named.get("timestamp"), now, len(batch))
+    value_ends = np.concatenate([[0], np.cumsum(value_lengths)])
+    key_ends = np.zeros_like(value_ends)
+    if key_lengths is not None:
+        np.cumsum(np.maximum(key_lengths, 0), out=key_ends[1:])
+    start = 0
+    for stop in _cuts(value_ends + key_ends, commit_bytes):
+        part = slice(start, stop)
+        keyed = key_lengths is not None and int(key_lengths[part].max()) >= 0
+        try:
+            commit = encode_columns(
+                first + start,
+                epoch,
+                stamps[part],
+                value_lengths[part],
+                value_data[value_ends[start] : value_ends[stop]],
+                key_lengths[part] if keyed and key_lengths is not None else None,
+                key_data[key_ends[start] : key_ends[stop]] if keyed else b"",
+            )
+        except ValueError as error:
+            raise ValueError(f"a record cannot be written: {error} (a commit holds up to {MAX_COMMIT_BYTES})") from None
+        yield commit, stop - start
+        start = stop
+
+
+def _cuts(ends: Any, commit_bytes: int) -> Iterator[int]:
+    """Behind which records a commit ends."""
+    start, count = 0, len(ends) - 1
+    while start < count:
+        wanted = int(np.searchsorted(ends, ends[start] + commit_bytes, side="right")) - 1
+        start = min(max(wanted, start + 1), start + MAX_RECORDS, count)
+        yield start
+
+
+def _binary(pyarrow: Any, column: Any) -> tuple[Any, memoryview]:
+    """(lengths, -1 where null; bytes back to back) of a column of binary or text."""
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    column = column.cast(pyarrow.binary())
+    nulls = None
+    if column.null_count:
+        nulls = compute.is_null(column).to_numpy(zero_copy_only=False)
+        column = compute.fill_null(column, b"")
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    lengths = np.diff(ends)
+    if nulls is not None:
+        lengths[nulls] = -1
+    held = memoryview(b"") if data is None else memoryview(data).cast("B")
+    return lengths, held[int(ends[0]) : int(ends[-1])] if len(column) else memoryview(b"")
+
+
+def _stamps(pyarrow: Any, column: Any, now: int, count: int) -> Any:
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    if column is None:
+        return np.full(count, now, np.int64)
+    found = column.cast(pyarrow.timestamp("us", column.type.tz)).cast(pyarrow.int64())
+    return compute.fill_null(found, now).to_numpy(zero_copy_only=False)

@@ -15,8 +15,7 @@ from litelog.events import fields
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import WritePlan, open_client, plan_write
 from litelog.spark.sink.publish import discard, publish
-from litelog.spark.sink.record_encoding import check_columns
-from litelog.spark.sink.segments import SegmentWriter
+from litelog.spark.sink.segments import SegmentWriter, check_columns
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from litelog.events import fields
 from litelog.spark.options import is_pattern
 from litelog.spark.scan.inputs import find_places, full_name
 from litelog.spark.scan.packing import pack
-from litelog.spark.scan.stores import open_client
-from litelog.spark.stream.offsets import LogOffset, decode, encode
+from litelog.spark.scan.task import open_client
 from litelog.spark.stream.plan import step_items, until
 from litelog.spark.stream.start import find_begin, find_end
-from litelog.spark.stream.steps import Budget, choose
+from litelog.spark.stream.steps import Budget, LogOffset, choose, decode, encode
 from litelog.spark.stream.tail import Tail
 from litelog.system.clock import SystemClock
 
@@ -81,7 +80,7 @@ class _Log:
 
 
 class StreamFollower:
-    """What Spark asks a stream's driver for. Offsets as ``stream_offsets`` spells them. One thread."""
+    """What Spark asks a stream's driver for. Offsets as ``steps`` spells them. One thread."""
 
     def __init__(
         self,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.claim import open_claimed_format
 from litelog.spark.options import Range
-from litelog.spark.scan.formats import open_log_format
 from litelog.spark.scan.packing import Item, SealedItem, WalItem
 from litelog.spark.scan.partitions import PlannedLog, SealedPiece
+from litelog.spark.scan.task import open_log_format
 from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.inputs import Place
-    from litelog.spark.stream.offsets import LogOffset
-    from litelog.spark.stream.steps import Step
+    from litelog.spark.stream.steps import LogOffset, Step
 
 
 def step_items(

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from litelog.errors import NothingToRestoreError, TruncatedError
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position, generation
+from litelog.reading.contents import list_pieces
 from litelog.reading.latest import open_latest
-from litelog.reading.pieces import list_pieces
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.reading.search import read_header
 from litelog.reading.start_search import Wanted, find_start
-from litelog.spark.scan.formats import open_log_format
-from litelog.spark.stream.offsets import LogOffset
+from litelog.spark.scan.task import open_log_format
+from litelog.spark.stream.steps import LogOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.errors import LitelogError
     from litelog.objects.claim import Claim
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Pieces
     from litelog.spark.stream.options import StreamStart
     from litelog.stores.replica_client import ReplicaClient
 

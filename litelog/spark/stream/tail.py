@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.events import fields
 from litelog.objects.position import ClaimName, Position, epoch_of, generation
+from litelog.reading.contents import list_pieces
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_latest
-from litelog.reading.pieces import list_pieces
 from litelog.reading.search import read_header
 from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import describe_sealed
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Base
-    from litelog.reading.pieces import Pieces
+    from litelog.reading.contents import Base, Pieces
     from litelog.reading.wal_chain import Link
-    from litelog.spark.stream.offsets import LogOffset
+    from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 _logger = logging.getLogger(__name__)

@@ -1,0 +1,292 @@
+"""Background duties of a replicator: archives, scrubs, and truncations of sources by age.
+
+Each duty serves all replicas or logs, and says when it is due next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.events import fields
+from litelog.replicator.run_state import Schedule
+from litelog.replicator.snapshot_requests import Answer, Requests
+from litelog.replicator.task import OVER, Phase, ReplicaTask
+from litelog.shipping.events import Scrubbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from litelog.replicator.run_state import Course
+    from litelog.replicator.snapshot_requests import Request
+    from litelog.replicator.thread_pools import DestinationThreads
+    from litelog.shipping.archiver import Archive
+    from litelog.shipping.events import Listener
+    from litelog.shipping.source_truncation import LogTruncator
+    from litelog.system.inotify import Watcher
+    from litelog.verify.findings import Anomaly
+    from litelog.verify.scrub import Scrub, Verified
+
+STOP_SECONDS = 1.0
+"""How long requests of archives are waited for that are under way when all else has ended."""
+
+FINISH_LOOK_SECONDS = 0.1
+"""How often it is looked whether the last snapshots are written."""
+
+REQUEST_SECONDS = 1.0
+"""How often it is looked for requests where no file-system event tells of them."""
+
+REQUEST_SPACING = 0.1
+"""How often it is looked for requests at most."""
+
+NEVER_SECONDS = 3600.0
+
+
+def archive_of(task: ReplicaTask) -> Archive | None:
+    """A task's archive; None before its first sync."""
+    return task.replica.archive if task.replica is not None else None
+
+
+class Archives:
+    """Called under the course's lock, but for ``finish`` and ``stop``."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._schedule: Schedule[ReplicaTask] = Schedule()
+
+    def note(self, task: ReplicaTask) -> None:
+        """Look when a task's archive has something to do next."""
+        archive = archive_of(task)
+        due = archive.due if archive is not None else None
+        if due is None:
+            self._schedule.drop(task)
+        else:
+            self._schedule.set(task, due)
+            self._course.call_by(due)
+
+    def changed(self, task: ReplicaTask) -> None:
+        """The same, from any thread; a last snapshot may be written."""
+        with self._course.changed:
+            self.note(task)
+            if task.leaving or self._course.final:
+                self._course.call()
+
+    def remove(self, task: ReplicaTask) -> None:
+        """Forget a task."""
+        self._schedule.drop(task)
+
+    def serve(self, now: float) -> float:
+        """Have those work that are due; when the next one is."""
+        for task in self._schedule.take(now):  # until it tells of a change
+            archive = archive_of(task)
+            if archive is not None:
+                archive.poke()
+        return self._schedule.next
+
+    def finish(self, tasks: Iterable[ReplicaTask]) -> None:
+        """Seal what is finished and write the last snapshots, as far as there is time: the WAL segments hold it all."""
+        course = self._course
+        archives = [archive for task in tasks if task.phase is Phase.DONE and (archive := archive_of(task)) is not None]
+        for archive in archives:
+            archive.finish()
+        busy = [archive for archive in archives if archive.busy]
+        with course.changed:
+            while course.bug is None and course.may_go_on() and busy:
+                course.changed.wait(FINISH_LOOK_SECONDS)
+                for archive in busy:
+                    archive.poke()
+                busy = [archive for archive in busy if archive.busy]
+
+    def stop(self, tasks: Iterable[ReplicaTask]) -> bool:
+        """Have them begin nothing more; whether one of them is still waiting for its store."""
+        replicas = [task.replica for task in tasks if task.replica is not None]
+        for replica in replicas:
+            replica.stop()
+        until = self._course.clock.monotonic() + STOP_SECONDS
+        return not all(replica.wait(max(0.0, until - self._course.clock.monotonic())) for replica in replicas)
+
+
+class SnapshotRequests:
+    """Has snapshots written that other processes ask for. Called under the course's lock."""
+
+    def __init__(self, course: Course, watcher: Watcher, state_dir: str) -> None:
+        self._course = course
+        self._watcher = watcher
+        self._requests = Requests(state_dir)
+        self._looked_at = 0.0
+
+    def prepare(self) -> None:
+        """Have the folder there; needs no lock."""
+        self._requests.prepare()
+
+    def serve(self, now: float, tasks: Iterable[ReplicaTask]) -> float:
+        """Serve those that are there; when to look again."""
+        if self._course.final:
+            return now + NEVER_SECONDS
+        watched = self._watcher.arm(self._requests.folder, self._look_again)
+        if now >= self._looked_at + REQUEST_SPACING:
+            self._looked_at = now
+            for request in self._requests.take():
+                self._serve(request, tasks)
+        elif watched:
+            return self._looked_at + REQUEST_SPACING
+        return now + (NEVER_SECONDS if watched else REQUEST_SECONDS)
+
+    def _look_again(self) -> None:
+        with self._course.changed:
+            self._course.call()
+
+    def _serve(self, request: Request, tasks: Iterable[ReplicaTask]) -> None:
+        task = next((task for task in tasks if task.state_folder == request.folder), None)
+        archive = archive_of(task) if task is not None else None
+        if archive is None or task is None or task.phase in OVER:
+            reason = "it is not replicated here" if task is None else f"it is not shipped now ({task.phase.value})"
+            self._requests.answer(request, Answer(None, reason))
+            return
+        requests = self._requests
+        archive.ask(lambda status: requests.answer(request, Answer(status.snapshot, status.error)))
+
+
+_logger = logging.getLogger(__name__)
+
+
+class Scrubs:
+    """All but ``wait`` is called under the replicator's lock; a scrub itself runs without it."""
+
+    def __init__(
+        self,
+        threads: DestinationThreads,
+        listener: Listener,
+        stop: threading.Event,
+        guard: Callable[[Callable[[], None]], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """``stop``: set once nothing more is to be read. ``wake``: has the replicator look when the next one is due."""
+        self._threads = threads
+        self._listener = listener
+        self._stop = stop
+        self._guard = guard
+        self._wake = wake
+        self._tasks: dict[ReplicaTask, Scrub] = {}
+        self._stops: dict[ReplicaTask, threading.Event] = {}
+        self._idle = threading.Condition()
+        self._running = 0
+
+    def add(self, task: ReplicaTask) -> None:
+        """Take a task in, if its replica is to be scrubbed."""
+        if task.scrub is not None:
+            self._tasks[task] = task.scrub
+
+    def remove(self, task: ReplicaTask) -> None:
+        """Forget a task; what runs goes on until ``halt``."""
+        self._tasks.pop(task, None)
+
+    def halt(self, task: ReplicaTask) -> None:
+        """Have a task's scrub end that is under way."""
+        stop = self._stops.get(task)
+        if stop is not None:
+            stop.set()
+
+    def halt_all(self) -> None:
+        """Have all of them end."""
+        for stop in self._stops.values():
+            stop.set()
+
+    def serve(self, now: float, next_due: float) -> float:
+        """Begin those that are due; when the next one is, or ``next_due``."""
+        for task, scrub in self._tasks.items():
+            if scrub.running or task.phase in OVER or task.leaving or self._stop.is_set():
+                continue
+            if scrub.due > now:
+                next_due = min(next_due, scrub.due)
+                continue
+            scrub.running = True
+            self._count(1)
+            stop = self._stops[task] = threading.Event()
+            self._threads.scrubbing(task.url).submit(self._guard, partial(self._run, task, scrub, stop))
+        return next_due
+
+    def wait(self) -> bool:
+        """Whether all have ended, within a second of having been told to."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._running, STOP_SECONDS)
+
+    def _run(self, task: ReplicaTask, scrub: Scrub, stop: threading.Event) -> None:
+        try:
+            result = None if self._stop.is_set() or stop.is_set() else scrub.run(stop)
+            if result is not None:
+                self._tell(task, *result)
+        finally:
+            scrub.running = False
+            self._count(-1)
+            self._wake()
+
+    def _tell(self, task: ReplicaTask, verified: Verified, new: list[Anomaly]) -> None:
+        where = {"log": task.log, "replica": task.url}
+        for anomaly in new:
+            level = logging.ERROR if anomaly.harmful else logging.WARNING
+            said = "%s to %s: the replica is not as it should be: %s"
+            extra = fields("anomaly", **where, kind=str(anomaly.kind), key=anomaly.key)
+            _logger.log(level, said, task.log, task.url, anomaly, extra=extra)
+        if verified.error is not None:
+            extra = fields("verify-failed", **where)
+            _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error, extra=extra)
+        else:
+            said = "%s to %s: verified %d objects: %d anomalies"
+            extra = fields("verified", **where, objects=verified.objects, anomalies=verified.anomalies)
+            _logger.info(said, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
+        self._listener.scrubbed(Scrubbed(task.log, task.url, verified, tuple(new)))
+
+    def _count(self, change: int) -> None:
+        with self._idle:
+            self._running += change
+            self._idle.notify_all()
+
+
+class Truncations:
+    """Called under the course's lock, but for ``shutdown``. One log is truncated at a time: it takes no network."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._schedule: Schedule[LogTruncator] = Schedule()
+        self._of: dict[ReplicaTask, LogTruncator] = {}
+        self._pool = ThreadPoolExecutor(1, "truncate")
+
+    def add(self, task: ReplicaTask) -> None:
+        """Take in the log of a task."""
+        truncator = task.truncator
+        if truncator is not None and truncator.has_age:
+            self._of[task] = truncator
+            truncator.on_due = partial(self._changed, truncator)
+            self._note(truncator)
+
+    def remove(self, task: ReplicaTask) -> None:
+        """Forget the log of a task, if no other task is of it."""
+        truncator = self._of.pop(task, None)
+        if truncator is not None and truncator not in self._of.values():
+            self._schedule.drop(truncator)
+
+    def serve(self, now: float) -> float:
+        """Have those looked at that are due; when the next one is."""
+        for truncator in self._schedule.take(now):  # until it tells of a change
+            self._pool.submit(self._course.guard, truncator.run)
+        return self._schedule.next
+
+    def shutdown(self, *, wait: bool) -> None:
+        """Begin nothing more."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
+
+    def _changed(self, truncator: LogTruncator) -> None:
+        with self._course.changed:
+            if truncator in self._of.values():
+                self._note(truncator)
+
+    def _note(self, truncator: LogTruncator) -> None:
+        if truncator.due is None:
+            self._schedule.drop(truncator)
+        else:
+            self._schedule.set(truncator, truncator.due)
+            self._course.call_by(truncator.due)

@@ -1,0 +1,322 @@
+"""Where a restore takes bytes from that the chosen replica lost: its own WAL segments, and other replicas.
+
+Another replica is used only if it holds the same history: the end of the shorter one is looked for in the longer one.
+A CRC-32C cannot tell: over commits that end with their own it depends on their lengths alone. So bytes are compared,
+or the SHA-256 of the last commit's bytes if a header states it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from enum import Enum
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptionError, LitelogError, NotFoundError, StoreError
+from litelog.events import fields
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position, generation
+from litelog.reading.fetch import read_checked
+from litelog.reading.generations import read_claim
+from litelog.restore.repair.generation_bytes import Chunk, History, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.restore.repair.generation_bytes import HistoryFile
+    from litelog.stores.replica_client import ReplicaClient
+
+MOST_ENDS = 8
+"""How many objects at the end of a history are tried while damage keeps them from being compared."""
+
+
+class Verdict(Enum):
+    """What the comparison of two histories at one place came to."""
+
+    SAME = "same"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+    """One of them does not have the place (any more), or it is damaged there."""
+
+
+def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
+    """Whether two histories are one, and for SAME up to which place that is known."""
+    ends = _last_place(one), _last_place(two)
+    if ends[0] is None or ends[1] is None:
+        return Verdict.UNKNOWN, None
+    shorter, longer = (one, two) if ends[1].reaches(ends[0]) else (two, one)
+    tried = 0
+    for number in reversed(range(len(shorter.pieces))):
+        header = shorter.header(number)
+        if header is None or not header.length:
+            continue
+        verdict = _compare(shorter, number, header, longer)
+        if verdict is not Verdict.UNKNOWN:
+            return verdict, shorter.place_of(header) if verdict is Verdict.SAME else None
+        tried += 1
+        if tried == MOST_ENDS:
+            return Verdict.UNKNOWN, None
+    for entry in reversed(shorter.entries[tried - MOST_ENDS :]):
+        verdict = _compare_sealed(entry, longer)
+        if verdict is not Verdict.UNKNOWN:
+            return verdict, shorter.end_of(entry) if verdict is Verdict.SAME else None
+    return Verdict.UNKNOWN, None
+
+
+def _last_place(history: History) -> Place | None:
+    """Behind the last WAL segment whose header can be read and that holds any bytes, or the last sealed segment."""
+    for number in reversed(range(len(history.pieces))):
+        header = history.header(number)
+        if header is not None and header.length:
+            return history.place_of(header)
+    return history.end_of(history.entries[-1]) if history.entries else None
+
+
+def _compare(shorter: History, number: int, header: WalHeader, longer: History) -> Verdict:
+    file = longer.find(header.file)
+    if file is None:
+        return _judge_absence(header.file, longer)
+    at = longer.covering(file, header.end - 1)
+    there = None if at is None else longer.header(at)
+    if there is not None and there.end == header.end and _state_the_same(there, header):
+        return Verdict.SAME if _stated(there) == _stated(header) else Verdict.OTHER
+    size = longer.finished_size(file)
+    if size is not None and size < header.end:
+        return Verdict.OTHER
+    if file.entry is None and (there is None or there.end < header.end):
+        return Verdict.UNKNOWN
+    try:
+        return _compare_bytes(shorter, number, header, longer, file)
+    except CorruptionError:
+        return Verdict.UNKNOWN
+
+
+def _compare_sealed(entry: SnapshotEntry, longer: History) -> Verdict:
+    """As ``_compare``, for a whole log segment of the shorter history, whose digest is known."""
+    file = longer.find(entry.file)
+    if file is None:
+        return _judge_absence(entry.file, longer)
+    size = longer.finished_size(file)
+    if size is not None and size != entry.length:
+        return Verdict.OTHER
+    if file.entry is not None:
+        return Verdict.SAME if file.entry.digest == entry.digest else Verdict.OTHER
+    found = hashlib.sha256()
+    try:
+        for chunk in longer.chunks(file.name, 0, entry.length):
+            found.update(chunk.data)
+    except CorruptionError:
+        return Verdict.UNKNOWN
+    return Verdict.SAME if found.hexdigest() == entry.digest else Verdict.OTHER
+
+
+def _judge_absence(name: str, longer: History) -> Verdict:
+    """What it means that one lacks a log segment of the other: nothing, where it begins behind it or is damaged."""
+    names = [file.name for file in longer.files()]
+    if not names or "" in names:
+        return Verdict.UNKNOWN
+    first, order = longer.format.segment_order(names[0]), longer.format.segment_order(name)
+    return Verdict.UNKNOWN if first is None or order is None or order < first else Verdict.OTHER
+
+
+def _state_the_same(one: WalHeader, two: WalHeader) -> bool:
+    return one.check_digest is not None and two.check_digest is not None and one.check_start == two.check_start
+
+
+def _stated(header: WalHeader) -> tuple[int, str | None]:
+    return header.crc_total, header.check_digest
+
+
+def _compare_bytes(shorter: History, number: int, header: WalHeader, longer: History, file: HistoryFile) -> Verdict:
+    start, digest = header.check_start, header.check_digest
+    if start is None or digest is None:
+        start, digest = header.offset, hashlib.sha256(shorter.read(number).data()).hexdigest()
+    found = hashlib.sha256()
+    for chunk in longer.chunks(file.name, start, header.end):
+        found.update(chunk.data)
+    return Verdict.SAME if found.hexdigest() == digest else Verdict.OTHER
+
+
+_logger = logging.getLogger(__name__)
+
+
+class NoDonorError(LitelogError):
+    """No other replica has the bytes. Never the error that a restore ends with."""
+
+
+class Donors:
+    """The histories of other replicas, as far as they are the chosen one's. Shared by threads.
+
+    Nothing is asked of a replica before something is missing. One whose history is another one, or that cannot be
+    compared, gives nothing, however alike its bytes look.
+    """
+
+    def __init__(
+        self, chosen: History, others: Sequence[ReplicaClient], agreed: Sequence[tuple[History, Place]] = ()
+    ) -> None:
+        """``agreed``: histories of ``others`` that are known to agree, and up to where: the chosen replica need not be
+        there any more to use them."""
+        self._chosen = chosen
+        self._others = others
+        self._format: LogFormat = chosen.format
+        self._agreed = list(agreed)
+        self._known = {(id(history.client), history.claim.generation) for history, _ in agreed}
+        self._left = self._find()
+        self._lock = threading.Lock()
+
+    def chunks(self, name: str, start: int, stop: int, *, proven: bool = True) -> Iterator[Chunk]:
+        """Bytes [start, stop) of a log segment, without a hole. NoDonorError where nobody has them (any more).
+
+        ``proven``: only from where the histories are known to be one up to ``stop``. Else they may part before: for
+        callers who have a digest of what they look for.
+        """
+        order = self._format.segment_order(name)
+        wanted = None if order is None else Place(order, name, stop)
+        for history, agreed in self._each():
+            if start >= stop:
+                return
+            if wanted is None or (proven and not agreed.reaches(wanted)):
+                continue
+            try:
+                for chunk in history.chunks(name, start, stop):
+                    yield chunk
+                    start = chunk.end
+            except LitelogError as error:
+                extra = fields("donor-failed", replica=history.url, file=name)
+                _logger.warning("%s: cannot help out: %s", history.url, error, extra=extra)
+        if start < stop:
+            raise NoDonorError(f"{name}: no other replica has bytes {start} to {stop}")
+
+    def finished_size(self, name: str) -> int | None:
+        """The size of a log segment that is finished; None if nobody knows."""
+        order = self._format.segment_order(name)
+        for history, agreed in self._each():
+            file = history.find(name)
+            size = None if file is None else history.finished_size(file)
+            if order is not None and size is not None and agreed.reaches(Place(order, name, size)):
+                return size
+        return None
+
+    def name_beside(self, name: str, distance: int) -> str | None:
+        """The log segment so many after ``name`` (before it, if negative); None if nobody knows."""
+        for history, _ in self._each():
+            names = [file.name for file in history.files()]
+            at = names.index(name) + distance if name in names else -1
+            if 0 <= at < len(names) and names[at]:
+                return names[at]
+        return None
+
+    def _each(self) -> Iterator[tuple[History, Place]]:
+        """All that agree, each up to where; looked for as far as the caller goes."""
+        at = 0
+        while True:
+            with self._lock:
+                if at == len(self._agreed):
+                    found = next(self._left, None)
+                    if found is None:
+                        return
+                    self._agreed.append(found)
+                history = self._agreed[at]
+            yield history
+            at += 1
+
+    def _find(self) -> Iterator[tuple[History, Place]]:
+        for client in self._others:
+            try:
+                yield from self._agreeing(client)
+            except LitelogError as error:
+                extra = fields("donor-failed", replica=client.url)
+                _logger.warning("%s: cannot help out: %s", client.url, error, extra=extra)
+
+    def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, Place]]:
+        """The generations of a replica that hold the chosen history, newest first."""
+        for claim in readable_claims(client):
+            known = (id(client), claim.generation) in self._known
+            if not known and same_log(claim, self._chosen.claim, self._format):
+                history = History(client, claim, self._format)
+                verdict, place = agreed_place(self._chosen, history)
+                if verdict is Verdict.SAME and place is not None:
+                    yield history, place
+
+
+def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
+    """The claims that are whole, newest first; a GET for each, as they are taken."""
+    for name in reversed(client.claims()):
+        try:
+            yield read_claim(client, name)
+        except (CorruptionError, NotFoundError) as error:
+            extra = fields("claim-damaged", replica=client.url, claim=str(name))
+            _logger.warning("%s: %s", client.url, error, extra=extra)
+
+
+def same_log(one: Claim, two: Claim, log_format: LogFormat) -> bool:
+    """Whether two claims can be of one log. Where the format gives logs no id, each replica has made one up."""
+    return one.format == two.format and (one.log == two.log or not log_format.has_log_id)
+
+
+class Substitutes:
+    """What else has a log segment's bytes. Nothing is asked for before it is needed. Shared by threads."""
+
+    def __init__(self, client: ReplicaClient, donors: Donors | None) -> None:
+        self._client = client
+        self._donors = donors
+
+    def chunks(self, entry: SnapshotEntry, start: int, stop: int, *, proven: bool) -> Iterator[Chunk]:
+        """Bytes [start, stop) of the log segment that ``entry`` describes; NoDonorError where nobody has them.
+
+        They are what their own object says; whether they are the ones that were sealed is the caller's to check.
+        ``proven``: as in ``Donors.chunks``.
+        """
+        try:
+            for chunk in self._wal_chunks(entry, start, stop):
+                yield chunk
+                start = chunk.end
+        except (CorruptionError, StoreError) as error:
+            self._tell(entry, error)
+        if start < stop:
+            if self._donors is None:
+                raise NoDonorError(f"{entry.file}: nothing else has bytes {start} to {stop}")
+            yield from self._donors.chunks(entry.file, start, stop, proven=proven)
+
+    def wal_headers(self, entry: SnapshotEntry) -> Iterator[WalHeader]:
+        """The headers of its WAL segments that are still there and whole, in order."""
+        try:
+            for position in self._positions(entry):
+                yield self._read(position).header
+        except (CorruptionError, StoreError) as error:
+            self._tell(entry, error)
+
+    def _tell(self, entry: SnapshotEntry, error: CorruptionError | StoreError) -> None:
+        extra = fields("substitute-damaged", replica=self._client.url, file=entry.file)
+        _logger.warning("%s: %s", self._client.url, error, extra=extra)
+
+    def _wal_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[Chunk]:
+        positions = self._positions(entry)
+        begin = max((number for number, at in enumerate(positions) if at.offset <= start), default=len(positions))
+        for position in positions[begin:]:
+            segment = self._read(position)
+            header = segment.header
+            if start >= stop or header.file != entry.file or header.offset > start:
+                return
+            if header.end > start:
+                data = memoryview(segment.data())[start - header.offset : min(stop, header.end) - header.offset]
+                total = header.crc_total if header.end <= stop else None
+                yield Chunk(start, data, self._client.url, entry.generation, total)
+                start = min(stop, header.end)
+
+    def _positions(self, entry: SnapshotEntry) -> list[Position]:
+        place = Position(generation(entry.generation), entry.sealed_index, 0)
+        listed = self._client.wal_segments(place.generation, place)
+        return [info.position for info in takewhile(lambda info: info.position.index == place.index, listed)]
+
+    def _read(self, position: Position) -> WalSegment:
+        decode = partial(wal_segment.decode_checked, wal_key(position))
+        return read_checked(partial(self._client.read_wal_segment, position), decode)
