@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests start would compile everything, each time
 
@@ -66,8 +66,8 @@ MARKED = {
     "tests/faults/test_soak.py": "process",
     "tests/conformance/test_fsspec.py": "slow",
     "tests/conformance/test_s3": "slow",
-    "tests/unit/test_fault_proxy.py": "slow",
-    "tests/unit/test_s3_": "slow",
+    "tests/unit/builders/test_fault_proxy.py": "slow",
+    "tests/unit/replica_clients/test_s3_": "slow",
 }
 """Markers of folders and modules, by the beginning of their paths."""
 
@@ -140,7 +140,7 @@ def warm() -> Iterator[Warm]:
 def _s3() -> Iterator[S3Server]:
     pytest.importorskip("boto3")
     pytest.importorskip("moto.server")
-    from tests.servers import s3_server
+    from tests.builders.servers import s3_server
 
     with s3_server() as started:
         yield started

@@ -18,7 +18,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.spark import session
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
-from tests.unit.replica_builder import GenerationBuilder, ReplicaBuilder
+from tests.builders.replica_builder import GenerationBuilder, ReplicaBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from litelog_cli.configured import Replica
 from litelog_cli.inputs import replica_batches
 from litelog_cli.verbs.cat import start_once_there
 from replica_clients.file import FileStore
-from tests.unit.replica_builder import ReplicaBuilder, make_segment
+from tests.builders.replica_builder import ReplicaBuilder, make_segment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 from litelog.errors import ExitCode
 from litelog.objects.layout import sealed_key, snapshot_key
-from tests.unit.replica_builder import SECOND, ReplicaBuilder, make_log, make_segment
+from tests.builders.replica_builder import SECOND, ReplicaBuilder, make_log, make_segment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from conftest import Command
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 MIB = 1 << 20
 
@@ -115,7 +115,7 @@ SLOW_SECONDS = WORTH_SECONDS + 0.5
 
 @pytest.mark.parametrize("how", [[], ["--quiet"], ["--json"]])
 def test_a_slow_store_is_told_of_unless_it_is_to_be_quiet(litelog: Command, server: S3Server, how: list[str]) -> None:
-    from tests.servers import REGION, Request, ScriptedServer, forwarded
+    from tests.builders.servers import REGION, Request, ScriptedServer, forwarded
 
     bucket = server.make_bucket()
     url = f"s3://{bucket}/log"

@@ -15,9 +15,9 @@ from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.state import StateFolder
 from replica_clients.file import FileStore
-from tests.manual_clock import ManualClock
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import make_log
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import make_log
+from tests.builders.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from conftest import Command

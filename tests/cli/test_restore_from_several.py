@@ -10,14 +10,14 @@ import pytest
 
 from litelog.errors import ExitCode
 from replica_clients.s3 import open_store
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Command
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 DAMAGES = ("deleted", "cut", "header", "data")
 

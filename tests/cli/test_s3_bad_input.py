@@ -23,7 +23,7 @@ import trustme
 
 from litelog.errors import ExitCode
 from litelog.stores.trial import RACERS
-from tests.servers import (
+from tests.builders.servers import (
     CREDENTIALS,
     REGION,
     Answer,

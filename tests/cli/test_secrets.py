@@ -25,7 +25,7 @@ pytest.importorskip("fsspec")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
-from tests.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded
+from tests.builders.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded
 
 if TYPE_CHECKING:
     from conftest import Outcome

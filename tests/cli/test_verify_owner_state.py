@@ -12,14 +12,14 @@ from litelog.errors import ExitCode
 from litelog.objects.layout import parse_wal
 from litelog_cli.owner_state import normal_place
 from replica_clients.s3 import open_store
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Command
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 
 def ship_twice(litelog: Command, url: str, log: str = "log") -> None:

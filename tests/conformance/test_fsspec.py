@@ -13,7 +13,7 @@ from litelog.errors import StoreError
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.fsspec import FsspecStore, open_store
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
+from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 if TYPE_CHECKING:
     from pathlib import Path

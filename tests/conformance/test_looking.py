@@ -12,7 +12,7 @@ from litelog.stores.object_store import NotOfferedError, ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.conformance.checks import read
 from replica_clients.memory import MemoryStore
-from tests.stores import CarelessStore, CountingStore
+from tests.builders.stores import CarelessStore, CountingStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

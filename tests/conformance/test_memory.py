@@ -10,7 +10,7 @@ from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.retrying_store import RetryingStore
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.memory import MemoryStore
-from tests.stores import CountingStore, FaultyStore, PausingStore
+from tests.builders.stores import CountingStore, FaultyStore, PausingStore
 
 
 class TestMemoryStore(ObjectStoreConformance):

@@ -25,9 +25,9 @@ from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store
 from replica_clients.s3.settings import read_settings
+from tests.builders.real_servers import KINDS, RealServer, find_lacking, started
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, segments, shipped
-from tests.real_servers import KINDS, RealServer, find_lacking, started
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:

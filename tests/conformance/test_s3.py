@@ -17,7 +17,7 @@ from replica_clients.s3.settings import read_settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 
 class TestS3Store(ObjectStoreConformance):

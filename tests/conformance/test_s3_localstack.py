@@ -16,8 +16,8 @@ from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3.settings import CHECKSUMS, read_settings
-from tests.localstack import VARIABLE, find_python, localstack_server
-from tests.servers import Answer, Request, ScriptedServer, forwarded
+from tests.builders.localstack import VARIABLE, find_python, localstack_server
+from tests.builders.servers import Answer, Request, ScriptedServer, forwarded
 
 if find_python() is None:
     pytest.skip(f"LocalStack is not installed: {VARIABLE} names no Python that has it", allow_module_level=True)
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.stores.object_store import ObjectStore
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.builders.servers import S3Server
     from tests.faults.s3_replicas import Bench
-    from tests.servers import S3Server
 
 
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' credentials where daemons look for them."""
-    from tests.servers import ACCESS_KEY_ID, SECRET_ACCESS_KEY
+    from tests.builders.servers import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)

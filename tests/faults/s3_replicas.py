@@ -20,10 +20,10 @@ from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.s3 import open_store
-from tests.fault_proxy import fault_proxy
-from tests.manual_clock import ManualClock
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder
+from tests.builders.daemon_builder import Daemon
+from tests.builders.fault_proxy import fault_proxy
+from tests.builders.log_builder import LogBuilder
+from tests.builders.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.stores.replica_client import ReplicaClient
-    from tests.fault_proxy import FaultProxy
-    from tests.servers import S3Server
+    from tests.builders.fault_proxy import FaultProxy
+    from tests.builders.servers import S3Server
 
 HASTY = "250ms"
 """A read time-out for many hangs. On a busy machine it ends requests that do not hang: faults that nobody counts."""

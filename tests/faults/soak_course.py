@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.fault_proxy import FaultProxy
+    from tests.builders.fault_proxy import FaultProxy
+    from tests.builders.servers import S3Server
     from tests.faults.soak_processes import Gauge, Labels
-    from tests.servers import S3Server
 
 SEGMENT_BYTES = 8 << 10
 PAUSE = 0.2

@@ -16,15 +16,15 @@ from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from replica_clients.s3 import open_store
+from tests.builders.servers import REGION
 from tests.faults.processes import count_records, segments
-from tests.servers import REGION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
-    from tests.fault_proxy import FaultProxy
-    from tests.servers import S3Server
+    from tests.builders.fault_proxy import FaultProxy
+    from tests.builders.servers import S3Server
 
 MAX_LAG = "5s"
 KINDS = ("file", "s3")

@@ -23,10 +23,10 @@ from litelog.replicator.task import Phase
 from litelog.replicator.wiring import BEGINNING
 from litelog.stores.registry import open_store
 from litelog.system.clock import SystemClock
+from tests.builders.independent_reader import read_replica
+from tests.builders.log_builder import LogBuilder
+from tests.builders.servers import CREDENTIALS, REGION
 from tests.faults.figures import report
-from tests.independent_reader import read_replica
-from tests.servers import CREDENTIALS, REGION
-from tests.unit.log_builder import LogBuilder
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:

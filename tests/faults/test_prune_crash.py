@@ -23,13 +23,13 @@ from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.independent_reader import read_replica
+from tests.builders.log_builder import make_log
+from tests.builders.manual_clock import ManualClock
 from tests.faults.figures import report
 from tests.faults.tracing import count_calls, run_traced, why_not_traced
-from tests.independent_reader import read_replica
-from tests.manual_clock import ManualClock
 from tests.sampling import NIGHTLY, sampled
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -168,7 +168,7 @@ def test_a_prune_killed_at_any_call_leaves_all_that_is_kept_and_is_finished_by_t
 @pytest.fixture(scope="module")
 def log_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of five log segments, and a note that a replica holds all of it."""
-    from tests.unit.test_truncation import replica
+    from tests.unit.log.test_truncation import replica
 
     place = tmp_path_factory.mktemp("truncated") / "place"
     log, state = str(place / "log"), str(place / "state")

@@ -17,10 +17,10 @@ from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
 from tests.faults.figures import report
-from tests.manual_clock import ManualClock
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from litelog.formats.columns import Record
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 HALF_HOUR = 1800.0
 POLL_SECONDS = 0.01

@@ -13,11 +13,11 @@ from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.faults.figures import report
 from tests.faults.restore_walk import TEMPORARY, Walk
 from tests.faults.tracing import run_traced, why_not_traced
 from tests.sampling import NIGHTLY
-from tests.unit.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,11 +17,11 @@ from litelog.reading.replica_reader import ReplicaReader
 from litelog.replicator import Replicator
 from litelog.replicator.task import Phase, lasting_phase
 from litelog.shipping.claiming import LostRaceError, NotCreateOnlyError
-from tests.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
+from tests.builders.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
+from tests.builders.independent_reader import read_replica
+from tests.builders.servers import REGION
 from tests.faults.figures import report
 from tests.faults.s3_replicas import HASTY, LONG, Bench
-from tests.independent_reader import read_replica
-from tests.servers import REGION
 
 ROUNDS = 60
 """Appends, each followed by a sync."""

@@ -14,11 +14,11 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
+from tests.builders.independent_reader import read_replica
+from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, segments, shipped
 from tests.faults.s3_replicas import Bench, s3_bench
-from tests.independent_reader import read_replica
-from tests.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:

@@ -20,18 +20,18 @@ from litelog.replicator.task import MAX_DELAY_SECONDS, Phase
 from litelog.replicator.wiring import BEGINNING
 from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.context import Workers
-from tests.fault_proxy import Fault
+from tests.builders.fault_proxy import Fault
+from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
 from tests.faults.s3_replicas import Bench, s3_bench
-from tests.independent_reader import read_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.replicator.task import ReplicaTask
-    from tests.servers import S3Server
-    from tests.unit.daemon_builder import Daemon
+    from tests.builders.daemon_builder import Daemon
+    from tests.builders.servers import S3Server
 
 LIMIT_BYTES = 64 << 10
 """Bytes of the log in one WAL segment here, so that an outage leaves many of them to be shipped."""

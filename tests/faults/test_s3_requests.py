@@ -19,9 +19,9 @@ from litelog.replicator import Replicator
 from litelog.replicator.task import Phase
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.trial import RACERS, ROUNDS
+from tests.builders.servers import REGION
 from tests.faults.figures import report
 from tests.faults.s3_replicas import SYNC_SECONDS
-from tests.servers import REGION
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:

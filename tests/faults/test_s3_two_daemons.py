@@ -16,11 +16,11 @@ pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
 from litelog.objects.position import Position
+from tests.builders.independent_reader import Generation, read_replica
+from tests.builders.servers import REGION
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, anything, shipped
-from tests.independent_reader import Generation, read_replica
 from tests.sampling import sampled_cases, times
-from tests.servers import REGION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

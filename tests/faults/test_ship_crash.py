@@ -16,10 +16,10 @@ from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.registry import open_client, open_format
 from replica_clients.file import FileStore
+from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
 from tests.faults.tracing import count_calls, run_traced, why_not_traced
-from tests.independent_reader import read_replica
 from tests.sampling import NIGHTLY, sampled
 
 if TYPE_CHECKING:

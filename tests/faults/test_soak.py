@@ -21,7 +21,7 @@ pytest.importorskip("prometheus_client")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from tests.fault_proxy import Fault, When, fault_proxy
+from tests.builders.fault_proxy import Fault, When, fault_proxy
 from tests.faults.figures import report
 from tests.faults.soak_complaints import check_logged
 from tests.faults.soak_course import Soak
@@ -31,7 +31,7 @@ from tests.sampling import times
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 SECONDS = float(os.environ.get("LITELOG_SOAK_SECONDS", times("30", at_night="60")))
 """How long at least, but for the end."""

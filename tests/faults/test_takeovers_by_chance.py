@@ -20,12 +20,12 @@ from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.independent_reader import objects
+from tests.builders.log_builder import make_log
+from tests.builders.stores import Fault, FaultyStore
 from tests.faults.test_two_owners import Turns, TurnStore
-from tests.independent_reader import objects
 from tests.sampling import NIGHTLY, sampled
-from tests.stores import Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

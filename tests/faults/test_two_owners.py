@@ -14,10 +14,10 @@ import pytest
 from litelog.errors import DivergedError, FencedError, StoreError
 from litelog.objects.layout import Fencing
 from replica_clients.memory import MemoryStore
-from tests.independent_reader import Generation, objects, read_replica
-from tests.stores import WAIT_SECONDS, CarelessStore, Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
+from tests.builders.daemon_builder import Daemon
+from tests.builders.independent_reader import Generation, objects, read_replica
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.stores import WAIT_SECONDS, CarelessStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

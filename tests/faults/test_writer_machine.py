@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from litelog.errors import DivergedError, FencedError, SourceMissingError, StoreError
 from replica_clients.memory import MemoryStore
-from tests.independent_reader import Generation, objects, read_replica
-from tests.manual_clock import ManualClock
+from tests.builders.daemon_builder import Daemon
+from tests.builders.independent_reader import Generation, objects, read_replica
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
+from tests.builders.stores import Fault, FaultyStore
 from tests.sampling import examples
-from tests.stores import Fault, FaultyStore
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

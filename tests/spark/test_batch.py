@@ -19,16 +19,16 @@ from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
-from tests.independent_reader import read_replica
-from tests.servers import ACCESS_KEY_ID, CREDENTIALS, REGION, SECRET_ACCESS_KEY
+from tests.builders.daemon_builder import Daemon
+from tests.builders.independent_reader import read_replica
+from tests.builders.log_builder import make_log
+from tests.builders.servers import ACCESS_KEY_ID, CREDENTIALS, REGION, SECRET_ACCESS_KEY
 from tests.spark.independent_records import Row, decode
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

@@ -12,8 +12,8 @@ from litelog.errors import ConfigError
 from litelog.spark import read, write
 from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
+from tests.builders.log_builder import make_log
 from tests.spark.test_writer import START, expected, rows
-from tests.unit.log_builder import make_log
 
 if TYPE_CHECKING:
     from pathlib import Path

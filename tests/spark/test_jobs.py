@@ -21,11 +21,11 @@ from litelog.spark.jobs.export_task import ExportSettings
 from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
 from litelog.stores.registry import open_store
+from tests.builders.replica_builder import make_log
+from tests.builders.spark_reading import table_sequences
 from tests.spark.conftest import JVM
 from tests.spark.test_writer import expected, rows
-from tests.unit.replica_builder import make_log
-from tests.unit.spark_reading import table_sequences
-from tests.unit.test_spark_jobs import Replica
+from tests.unit.spark.test_jobs import Replica
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:

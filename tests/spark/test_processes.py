@@ -24,8 +24,8 @@ from litelog.stores.registry import open_format, open_store
 from litelog.verify.execution import verify
 from litelog.verify.findings import Kind
 from litelog_cli.verbs.spark import spark as group
+from tests.builders.spark_reading import table_sequences
 from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
-from tests.unit.spark_reading import table_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

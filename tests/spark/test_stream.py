@@ -18,20 +18,20 @@ from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
-from tests.fault_proxy import Fault, When, fault_proxy
+from tests.builders.daemon_builder import Daemon
+from tests.builders.fault_proxy import Fault, When, fault_proxy
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.replica_builder import ReplicaBuilder
+from tests.builders.replica_builder import make_log as make_segments
+from tests.builders.servers import REGION
 from tests.sampling import times
-from tests.servers import REGION
 from tests.spark.test_batch import _iso, _micros, _shipping, _value, read
-from tests.unit.daemon_builder import Daemon
-from tests.unit.log_builder import LogBuilder, make_log
-from tests.unit.replica_builder import ReplicaBuilder
-from tests.unit.replica_builder import make_log as make_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.fault_proxy import FaultProxy
-    from tests.servers import S3Server
+    from tests.builders.fault_proxy import FaultProxy
+    from tests.builders.servers import S3Server
 
 RECORDS = 120
 QUICK = {"pollInterval": "50ms"}

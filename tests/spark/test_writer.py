@@ -18,13 +18,13 @@ from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_format, open_store
 from litelog.verify.execution import verify
 from litelog.verify.findings import Kind
-from tests.unit.log_builder import make_log
+from tests.builders.log_builder import make_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.formats.columns import Record
-    from tests.servers import S3Server
+    from tests.builders.servers import S3Server
 
 START = 1_700_000_000_000_000
 

@@ -12,9 +12,9 @@ import pytest
 from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.replicator import Replicator
 from replica_clients.memory import MemoryStore
-from tests.manual_clock import ManualClock
-from tests.unit.log_builder import LogBuilder, make_log
-from tests.unit.replicator_builder import Lowest, Progress, install_stores
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
+from tests.builders.replicator_builder import Lowest, Progress, install_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

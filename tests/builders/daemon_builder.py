@@ -1,0 +1,208 @@
+"""One log and one replica as a daemon has them, without its threads: to be synced, crashed and started again."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import Executor, Future
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from litelog.formats.litelog import LitelogFormat
+from litelog.objects.layout import Fencing
+from litelog.objects.position import generation
+from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan
+from litelog.shipping.backlog import FirstContact
+from litelog.shipping.context import Settings, Source, Workers
+from litelog.shipping.ownership import Owner
+from litelog.shipping.replica import Replica
+from litelog.shipping.snapshots import find_snapshot
+from litelog.shipping.state import StateFolder
+from litelog.shipping.takeover import Takeover
+from litelog.stores.checking_store import LookingStore
+from litelog.stores.object_store import ObjectReplicaClient, PartsAndPages, Rooted
+from tests.builders.independent_reader import read_replica
+from tests.builders.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot import Snapshot
+    from litelog.shipping.events import Sealed, Shipped, Snapped
+    from litelog.stores.object_store import ObjectStore
+    from litelog.stores.trial import StoreTrials
+    from tests.builders.log_builder import LogBuilder
+
+
+class Inline(Executor):
+    """Does everything at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - handed on, as an executor does
+            future.set_exception(error)
+        return future
+
+
+INLINE = Workers(Inline(), Inline())
+
+
+def find_rooted(store: object) -> Rooted | None:
+    """What is inside a test's wrappers, if that has a root that may go away."""
+    while not isinstance(store, Rooted) and hasattr(store, "inner"):
+        store = store.inner
+    return store if isinstance(store, Rooted) else None
+
+
+class Daemon:
+    """A listener, too: ``acknowledged`` and ``claims`` are what it was told."""
+
+    def __init__(
+        self,
+        log: LogBuilder,
+        store: ObjectStore,
+        state: str,
+        *,
+        clock: ManualClock | None = None,
+        seed: int = 0,
+        takeover: bool = False,
+        limit: int = 1 << 20,
+        workers: Workers = INLINE,
+        host: str = "here",
+        beginning: ObjectStore | None = None,
+        settings: Settings | None = None,
+        fencing: Fencing = Fencing.REQUIRED,
+        contact: bool = False,
+        source: Source | None = None,
+        trials: StoreTrials | None = None,
+    ) -> None:
+        """``beginning``: the store as generations are begun with it, where that is not ``store`` itself.
+        ``trials``: what tries the store before the first claim, where that is done at all.
+        ``contact``: finished log segments go up sealed when a generation begins."""
+        self.log = log
+        self.store = store
+        self.beginning = beginning or store
+        self.fencing = fencing
+        self.state = state
+        self.clock = clock or ManualClock()
+        self.random = Random(seed)
+        self.host = host
+        self.settings = settings or Settings(max_segment_bytes=limit)
+        self.workers = workers
+        self.contact = contact
+        self.trials = trials
+        self.source = source or Source(log.folder, log.format)
+        self.on_start: Callable[[], None] = lambda: None
+        self.acknowledged: list[Shipped] = []
+        self.claims: list[Claim] = []
+        self.sealed_events: list[Sealed] = []
+        self.snapshots: list[Snapped] = []
+        self.on_shipped: Callable[[Shipped], None] | None = None
+        self.start(takeover=takeover)
+
+    def start(self, *, takeover: bool = False) -> None:
+        """Open the state folder and begin, with nothing in memory."""
+        source = self.source
+        client = ObjectReplicaClient(self._fenced(self.store))
+        self.folder = StateFolder(self.state, "test")
+        beginning = ObjectReplicaClient(self._fenced(self.beginning))
+        self.owner = Owner(
+            source,
+            beginning,
+            self.folder,
+            clock=self.clock,
+            random=self.random,
+            host=self.host,
+            takeover=Takeover(asked=takeover),
+            fencing=self.fencing,
+            root=find_rooted(self.store),
+            contact=FirstContact(source, beginning, self.workers.compressing, self, self.clock)
+            if self.contact
+            else None,
+            try_store=None if self.trials is None else self._try_store,
+        )
+        self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.settings)
+
+    def _try_store(self) -> None:
+        assert self.trials is not None
+        small = self.beginning if isinstance(self.beginning, PartsAndPages) else None
+        self.trials.require_fit("destination", self.fencing, self._fenced(self.beginning), small)
+
+    def _fenced(self, store: ObjectStore) -> ObjectStore:
+        return store if self.fencing is Fencing.REQUIRED else LookingStore(store)
+
+    def sync(self) -> bool:
+        return self.replica.sync()
+
+    def crash(self) -> None:
+        """Lose all that is only in memory."""
+        if self.replica._writer is not None:
+            self.replica._writer.close()
+        self.folder.close()
+
+    def restart(self, *, takeover: bool = False) -> None:
+        self.crash()
+        self.start(takeover=takeover)
+
+    def lose_state(self) -> None:
+        """Crash, and lose the state folder."""
+        self.crash()
+        shutil.rmtree(self.state)
+
+    def close(self) -> None:
+        self.replica.close()
+
+    @property
+    def generation(self) -> str:
+        position = self.replica.position
+        assert position is not None
+        return position.generation
+
+    # --- the listener
+
+    def shipped(self, event: Shipped) -> None:
+        self.acknowledged.append(event)
+        if self.on_shipped is not None:
+            self.on_shipped(event)
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        self.claims.append(claim)
+
+    def sealed(self, event: Sealed) -> None:
+        self.sealed_events.append(event)
+
+    def snapped(self, event: Snapped) -> None:
+        self.snapshots.append(event)
+
+
+def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: Any) -> Daemon:
+    """A daemon whose finished log segments go up sealed when a generation begins."""
+    return Daemon(log, store, state, clock=clock, contact=True, **more)
+
+
+# --- what a replica holds
+
+
+def newest_snapshot(daemon: Daemon) -> Snapshot:
+    """Of the daemon's generation."""
+    found = find_snapshot(ObjectReplicaClient(daemon.store), generation(daemon.generation))
+    assert found is not None
+    return found
+
+
+def held(store: ObjectStore) -> dict[str, bytes]:
+    """The files that the newest generation holds, read by other code than ours."""
+    return list(read_replica(store).values())[-1].files()
+
+
+def restored(store: ObjectStore, target: Path, log_format: LogFormat | None = None) -> dict[str, bytes]:
+    """The files that a default restore writes to ``target``, oldest first; those of an earlier one go."""
+    client, log_format = ObjectReplicaClient(store), log_format or LitelogFormat()
+    shutil.rmtree(target, ignore_errors=True)
+    restore(client, find_plan(client, Target(), log_format), str(target), log_format=log_format)
+    return {path.name: path.read_bytes() for path in sorted(target.iterdir())}

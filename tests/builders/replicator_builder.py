@@ -1,0 +1,128 @@
+"""A replicator with real threads in this process, its listener, and stores that a test keeps by URL."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.waiting import WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from litelog.objects.claim import Claim
+    from litelog.replicator import Replicator
+    from litelog.shipping.events import Sealed, Shipped, Snapped
+    from litelog.stores.object_store import ObjectStore
+    from tests.builders.log_builder import LogBuilder
+
+LONG_SECONDS = 3600.0
+"""An interval that no test outlives: whatever comes earlier came for another reason."""
+
+_stores: dict[str, ObjectStore] = {}
+
+
+def open_store(url: str, options: Mapping[str, object]) -> ObjectStore:
+    """What the entry point of ``testing://`` names: the store that a test keeps under that URL."""
+    assert not options
+    return _stores[url]
+
+
+def install_stores(folder: Path) -> dict[str, ObjectStore]:
+    """The stores by URL, once ``folder`` is on the path: found as any third party's are, by an entry point of an
+    installed package."""
+    package = folder / "litelog_testing-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: litelog-testing\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[litelog.object_stores]\ntesting = {__name__}:open_store\n")
+    return _stores
+
+
+class Progress:
+    """A listener that a test can wait on."""
+
+    def __init__(self) -> None:
+        self.shipped_events: list[Shipped] = []
+        self.claims: list[Claim] = []
+        self.sealed_events: list[Sealed] = []
+        self.snapshots: list[Snapped] = []
+        self.on_shipped: Callable[[Shipped], None] | None = None
+        self._changed = threading.Condition()
+
+    def shipped(self, event: Shipped) -> None:
+        with self._changed:
+            self.shipped_events.append(event)
+            self._changed.notify_all()
+        if self.on_shipped is not None:
+            self.on_shipped(event)
+
+    def began(self, log: str, replica: str, claim: Claim) -> None:
+        with self._changed:
+            self.claims.append(claim)
+
+    def sealed(self, event: Sealed) -> None:
+        with self._changed:
+            self.sealed_events.append(event)
+            self._changed.notify_all()
+
+    def snapped(self, event: Snapped) -> None:
+        with self._changed:
+            self.snapshots.append(event)
+            self._changed.notify_all()
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(holds, WAIT_SECONDS)
+
+    def wait_for_end(self, log: LogBuilder, replica: str) -> None:
+        """Until the log's newest byte is acknowledged there."""
+        end = len(log.texts[log.name])
+        self.wait(
+            lambda: any(
+                (event.log, event.replica, event.header.file, event.header.end) == (log.folder, replica, log.name, end)
+                for event in self.shipped_events
+            )
+        )
+
+
+class Lowest(Random):
+    """The shortest delays that jitter gives."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return min(a, b)
+
+
+class Running:
+    """A replicator in a thread of its own."""
+
+    def __init__(self, replicator: Replicator, *, once: bool = False) -> None:
+        self.replicator = replicator
+        self.error: BaseException | None = None
+        self._once = once
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.replicator.stop()
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join(WAIT_SECONDS)
+        assert not self._thread.is_alive()
+
+    def phases(self) -> list[str]:
+        return [status.phase for status in self.replicator.status()]
+
+    def _run(self) -> None:
+        try:
+            self.replicator.run(once=self._once)
+        except BaseException as error:  # noqa: BLE001
+            self.error = error

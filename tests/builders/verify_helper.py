@@ -1,0 +1,61 @@
+"""A small replica with everything in it, and what a verification says of copies of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.objects.claim import Relation
+from litelog.verify.execution import verify
+from replica_clients.memory import MemoryStore
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
+
+if TYPE_CHECKING:
+    from litelog.formats import LogFormat
+    from litelog.stores.object_store import ObjectStore
+    from litelog.verify.report import Report
+
+LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
+
+
+def store_of(objects: dict[str, bytes]) -> MemoryStore:
+    store = MemoryStore("copy")
+    for key, body in objects.items():
+        store.put(key, [body])
+    return store
+
+
+def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options) -> Report:
+    if isinstance(store, dict):
+        store = store_of(store)
+    return verify(store, formats=lambda name: log_format, **options)
+
+
+def found(report: Report, *, harmful: bool = True) -> list[tuple[str, str]]:
+    """(kind, key) of each anomaly."""
+    return [(str(anomaly.kind), anomaly.key) for anomaly in report.anomalies if anomaly.harmful or not harmful]
+
+
+def everything() -> ReplicaBuilder:
+    """Three generations: one that was pruned and ended, one that continues it and stands for a sealed log segment, and
+    one that diverged and went up sealed; the newest still grows."""
+    builder = ReplicaBuilder()
+    first = builder.add()
+    for segment in LOG[:2]:
+        first.ship_segment(segment, cuts=[0])
+    first.snapshot(1)
+    first.ship_segment(LOG[2], final="empty")
+    first.snapshot(2)
+    first.prune(2)
+    second = builder.add()
+    for segment in LOG[:2]:
+        second.ship_segment(segment, cuts=[1])
+    second.stand_for_sealed(LOG[2])
+    second.ship_segment(LOG[3], cuts=[0], final=None)
+    second.snapshot(3)
+    claim = builder.claim(Relation.DIVERGED, first=2)
+    third = builder.add(claim, start=False)
+    entries = [third.seal_unshipped(index, segment) for index, segment in enumerate(LOG[:2])]
+    third.start(entries)
+    third.ship_segment(LOG[2])
+    third.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder

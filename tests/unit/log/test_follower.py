@@ -1,0 +1,1065 @@
+"""Following a log that hostile programs write: what is durable, whole and contiguous, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import (
+    CorruptCommitError,
+    CorruptionError,
+    DivergedError,
+    SourceError,
+    SourceMissingError,
+    SourceSyncError,
+)
+from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import segment_name
+from litelog.formats.raw import RawFormat
+from litelog.log.follower import Follower, GapError
+from litelog.log.identity import ShippedEnd, find_shift, read_log_id
+from litelog.log.source import OpenSegment, SegmentNames
+from litelog.log.source_position import Place
+from tests.builders.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
+from tests.sampling import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.formats import LogFormat
+    from litelog.log.source_position import Run
+
+LIMIT = 1 << 20
+FORMATS = ("litelog", "lines", "raw")
+ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
+QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
+    return make_log(tmp_path / "log", getattr(request, "param", "litelog"))
+
+
+def follow(
+    log: LogBuilder, clock: ManualClock, place: Place | None = None, log_format: LogFormat | None = None
+) -> Follower:
+    return Follower(log.folder, log_format or log.format, place or Place(0, ""), clock)
+
+
+def drain(follower: Follower, limit: int = LIMIT) -> list[Run]:
+    """All runs that are there now."""
+    runs = []
+    while (run := follower.next_run(limit)) is not None:
+        runs.append(run)
+    return runs
+
+
+def collect(runs: list[Run], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
+    """What runs hold, by file, once they are seen to be contiguous and to carry the right checksums."""
+    found = {} if into is None else into
+    for run in runs:
+        held = found.get(run.start.file, b"")
+        assert run.start.offset == len(held)
+        held += bytes(run.data)
+        assert run.crc == crc32c(run.data)
+        assert run.end.offset == len(held)
+        assert run.end.crc_total == crc32c(held)
+        found[run.start.file] = held
+    for before, after in pairwise(runs):
+        assert after.start.index == before.start.index + before.final
+    return found
+
+
+def status(folder: str) -> dict[str, tuple[int, ...]]:
+    """All that a reader could change: names, bytes, times."""
+    found = {}
+    for name in [".", *sorted(os.listdir(folder))]:
+        facts = os.stat(os.path.join(folder, name))
+        found[name] = (facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_atime_ns, facts.st_ctime_ns)
+    return found
+
+
+# --- whole commits, and moving on
+
+
+@ALL_FORMATS
+def test_all_log_segments_come_in_order_and_all_but_the_newest_are_final(log: LogBuilder, clock: ManualClock) -> None:
+    for _ in range(4):
+        log.roll(3)
+    runs = drain(follow(log, clock))
+    assert collect(runs) == log.files()
+    assert [run.start.index for run in runs if run.final] == [0, 1, 2]
+    assert runs[-1].start.index == 3
+
+
+@ALL_FORMATS
+def test_a_small_limit_cuts_at_commits_and_loses_nothing(log: LogBuilder, clock: ManualClock) -> None:
+    for _ in range(3):
+        log.roll(20)
+    runs = drain(follow(log, clock), limit=200)
+    assert collect(runs) == log.files()
+    assert max(len(run.data) for run in runs) <= 200
+
+
+def test_a_commit_larger_than_the_limit_comes_whole(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(1)
+    log.append(1, size=100_000)
+    log.append(1)
+    assert collect(drain(follow(log, clock), limit=4096)) == log.files()
+
+
+@ALL_FORMATS
+def test_an_empty_newer_file_does_not_finish_the_one_before(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(2)
+    newer = segment_name(99) if log.format.self_numbered else "app.000009"
+    Path(log.path(newer)).touch()
+    follower = follow(log, clock)
+    collected = collect(drain(follower))
+    assert not any(run.final for run in drain(follower))
+    log.write(log.commit(), older)  # the writer comes back to it
+    assert collect(drain(follower), collected)[older] == log.texts[older]
+
+
+def test_a_newer_file_without_a_whole_commit_does_not_finish_the_one_before(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    commit = log.header() + log.commit()
+    log.name = segment_name(2)
+    log.write(commit[:-1])
+    assert drain(follower) == []
+    log.write(commit[-1:])
+    assert [run.final for run in drain(follower)] == [True, False]
+
+
+@ALL_FORMATS
+def test_what_the_older_one_gets_before_the_newer_one_begins_is_never_skipped(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    """The writer completes a commit and rolls between the look at the older log segment and that at the newer one."""
+    log.roll(2)
+    torn = log.commit()
+    log.write(torn[:-3])
+    watched = Interrupted(log.format)
+    follower = follow(log, clock, log_format=watched)
+
+    def go_on() -> None:
+        log.write(torn[-3:])
+        log.roll(1)
+
+    drain(follower)
+    older = log.name
+    log.overwrite(0, b"")  # touched, so that it is looked at
+    watched.acts.append(go_on)
+    follower.rewind(Place(0, older))
+    found = collect(drain(follower))
+    assert found == log.files()
+
+
+def test_a_commit_written_into_preallocated_zeros_before_a_roll_is_no_gap(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(2)
+    end = len(log.texts[older])
+    log.preallocate(4096)
+    watched = Interrupted(log.format)
+    follower = follow(log, clock, log_format=watched)
+    found = collect(drain(follower))
+
+    def go_on() -> None:
+        log.overwrite(end, log.commit())
+        log.roll(1)
+
+    watched.acts.append(go_on)
+    collect(drain(follower), found)
+    assert follower.changed()
+    collect(drain(follower), found)
+    commit = len(log.texts[older].rstrip(b"\0")) + 7 & -8
+    assert found[older] == log.texts[older][:commit]
+    assert found[log.name] == log.texts[log.name]
+
+
+def test_lines_written_into_preallocated_zeros_before_a_roll_are_not_left_out(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    log = make_log(tmp_path / "log", "lines")
+    older = log.roll(2)
+    end = len(log.texts[older])
+    log.preallocate(4096)
+    watched = Interrupted(log.format)
+    follower = follow(log, clock, log_format=watched)
+    found = collect(drain(follower))
+
+    def go_on() -> None:
+        log.overwrite(end, log.commit())
+        log.roll(1)
+
+    watched.acts.append(go_on)
+    collect(drain(follower), found)
+    assert follower.changed()
+    collect(drain(follower), found)
+    assert found[older] == log.texts[older].rstrip(b"\0")
+    assert found[log.name] == log.texts[log.name]
+
+
+def test_zeros_amid_a_text_are_data_wherever_the_limit_cuts(tmp_path: Path, clock: ManualClock) -> None:
+    log = make_log(tmp_path / "log", "lines")
+    log.roll(3, size=100)
+    log.write(bytes(10_000) + b"after a power cut\n")
+    log.append(3, size=100)
+    log.roll(2)
+    for limit in (350, 4096, 10_000, LIMIT):
+        assert collect(drain(follow(log, clock), limit=limit)) == log.files()
+
+
+@pytest.mark.parametrize("log", ["lines", "raw"], indirect=True)
+def test_an_unfinished_line_ships_as_it_is_once_its_file_is_finished(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(2)
+    log.write(b"no end of line")
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    log.roll(1)
+    runs = drain(follower)
+    assert collect(runs, found) == log.files()
+    assert runs[0].final or runs[0].start.index == 1 or log.format.name == "raw"
+
+
+def test_a_torn_commit_with_a_newer_log_segment_behind_it_is_corrupt(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(2)
+    whole = len(log.texts[older])
+    log.write(log.commit()[:-5])
+    log.next = 2
+    log.roll(1)  # it continues what is whole
+    follower = follow(log, clock)
+    run = follower.next_run(LIMIT)
+    assert run is not None
+    assert (run.end.offset, run.final) == (whole, False)
+    with pytest.raises(CorruptCommitError) as caught:
+        follower.next_run(LIMIT)
+    assert (caught.value.path, caught.value.offset) == (log.path(older), whole)
+
+
+def test_a_torn_commit_that_the_newer_log_segment_goes_on_from_is_corrupt_and_not_waited_for(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    older = log.roll(2)
+    whole = len(log.texts[older])
+    log.write(log.commit()[:-5])
+    log.roll(1)
+    follower = follow(log, clock)
+    assert follower.next_run(LIMIT) is not None
+    with pytest.raises(CorruptCommitError) as caught:
+        drain(follower)
+    assert (caught.value.path, caught.value.offset) == (log.path(older), whole)
+
+
+@ALL_FORMATS
+def test_a_torn_tail_is_waited_for_and_then_shipped(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(2)
+    commit = log.commit(size=50)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    for byte in commit:
+        collect(drain(follower), found)
+        log.write(bytes([byte]))
+    assert collect(drain(follower), found) == log.files()
+
+
+def test_a_torn_tail_that_its_writer_trims_is_never_seen(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(2)
+    whole = len(log.texts[log.name])
+    log.write(log.commit()[:-9])
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    log.truncate(whole)
+    log.next = 2
+    log.append(2)
+    assert collect(drain(follower), found) == log.files()
+
+
+def test_zeros_where_a_commit_should_start_are_waited_for(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(1)
+    end = len(log.texts[log.name])
+    log.preallocate(1 << 16)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    assert len(found[log.name]) == end
+    for _ in range(3):
+        commit = log.commit()
+        log.overwrite(end, commit)
+        end += len(commit)
+        assert len(collect(drain(follower), found)[log.name]) == end
+    log.roll(1)
+    runs = drain(follower)
+    assert [(len(run.data), run.final) for run in runs] == [(0, True), (len(log.texts[log.name]), False)]
+
+
+@pytest.mark.parametrize("format_name", ["litelog", "lines"])
+def test_a_log_segment_that_was_begun_long_ago_is_seen_when_it_gets_its_first_commit(
+    tmp_path: Path, clock: ManualClock, format_name: str
+) -> None:
+    log = make_log(tmp_path / "log", format_name)
+    log.roll(1)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    log.roll(0)
+    for _ in range(3):
+        clock.advance(10)
+        collect(drain(follower), found)
+    assert follower.settled
+    assert not follower.changed()
+    log.append(1)
+    assert follower.changed()
+    collect(drain(follower), found)
+    assert found == log.texts
+
+
+def test_commits_written_through_memory_are_seen_where_files_keep_their_times(clock: ManualClock) -> None:
+    """A file system in memory notes the first write to a page, and none after it."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        pytest.skip("no file system in memory here")
+    folder = shared / f"litelog-test-{os.getpid()}"
+    try:
+        log = make_log(folder)
+        log.roll(1)
+        end = len(log.texts[log.name])
+        log.preallocate(1 << 16)
+        times = os.stat(log.path())
+        follower = follow(log, clock)
+        found = collect(drain(follower))
+        clock.advance(10)
+        drain(follower)
+        assert follower.settled
+        assert not follower.changed()
+        log.map(end, log.commit())
+        os.utime(log.path(), ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert follower.changed()
+        assert len(collect(drain(follower), found)[log.name]) > end
+    finally:
+        shutil.rmtree(folder)
+
+
+# --- corruption
+
+
+def test_the_commits_before_a_corrupt_one_are_shipped_and_then_it_is_told(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(3)
+    bad = len(log.texts[log.name])
+    log.append(3)
+    log.overwrite(bad + 45, b"\xff")
+    follower = follow(log, clock)
+    run = follower.next_run(LIMIT)
+    assert run is not None
+    assert run.end.offset == bad
+    for _ in range(2):
+        with pytest.raises(CorruptCommitError) as caught:
+            follower.next_run(LIMIT)
+        assert (caught.value.path, caught.value.offset) == (log.path(), bad)
+
+
+def test_a_corrupt_newer_log_segment_hides_nothing_before_its_fault(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(2)
+    newer = log.roll(2)
+    bad = len(log.texts[newer])
+    log.append(2)
+    log.overwrite(bad + 45, b"\xff")
+    follower = follow(log, clock)
+    found: dict[str, bytes] = {}
+    for _ in range(2):
+        run = follower.next_run(LIMIT)
+        assert run is not None
+        collect([run], found)
+    with pytest.raises(CorruptCommitError) as caught:
+        follower.next_run(LIMIT)
+    assert (caught.value.path, caught.value.offset) == (log.path(newer), bad)
+    assert found == {**log.files(), newer: log.texts[newer][:bad]}
+
+
+def test_a_newer_file_that_is_no_log_segment_is_told_when_the_older_one_is_shipped(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    older = log.roll(2)
+    log.name = segment_name(2)
+    log.write(b"#!/bin/sh\n" * 20)
+    follower = follow(log, clock)
+    run = follower.next_run(LIMIT)
+    assert run is not None
+    assert bytes(run.data) == log.texts[older]
+    with pytest.raises(CorruptionError):
+        follower.next_run(LIMIT)
+
+
+def test_a_gap_between_log_segments_is_told_with_the_one_behind_it(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(2)
+    log.next += 5
+    behind = log.roll(2)
+    follower = follow(log, clock)
+    run = follower.next_run(LIMIT)
+    assert run is not None
+    assert bytes(run.data) == log.texts[older]
+    with pytest.raises(GapError, match="jumps from 2 to 7") as caught:
+        follower.next_run(LIMIT)
+    assert caught.value.file == behind
+    assert collect(drain(follow(log, clock, Place(0, behind)))) == {behind: log.texts[behind]}
+
+
+# --- continuity
+
+
+@ALL_FORMATS
+def test_growth_after_the_end_is_told_again_and_again(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(2)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    log.write(b"late\n", older)
+    for _ in range(3):
+        with pytest.raises(DivergedError, match="grew after it was finished"):
+            follower.next_run(LIMIT)
+
+
+@ALL_FORMATS
+def test_growth_after_the_end_is_told_when_it_happened_while_nobody_followed(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    older = log.roll(2)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    follower.close()
+    log.write(b"late\n", older)
+    with pytest.raises(DivergedError, match="grew after it was finished"):
+        drain(follow(log, clock, follower.place))
+
+
+@ALL_FORMATS
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("how", ["cut", "rewritten", "replaced and grown", "replaced and cut"])
+def test_a_finished_log_segment_that_changes_is_another_history(
+    log: LogBuilder, clock: ManualClock, how: str, restarted: bool
+) -> None:
+    older = log.roll(3)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    text = log.texts[older]
+    if how == "cut":
+        log.truncate(len(text) - 5, older)
+    elif how == "rewritten":
+        log.overwrite(len(text) - 5, b"?", older)
+    else:
+        log.replace(text + b"more\n" if how == "replaced and grown" else text[:-5], older)
+    if restarted:
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError, match="after it was finished"):
+        drain(follower)
+
+
+@ALL_FORMATS
+def test_a_finished_log_segment_may_be_replaced_by_its_copy_and_deleted(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(3)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    log.replace(name=older)
+    assert drain(follower) == []
+    log.delete(older)
+    assert drain(follower) == []
+    log.append(1)
+    assert len(drain(follower)) == 1
+
+
+def test_zeros_behind_a_finished_end_are_no_growth(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(2)
+    log.preallocate(1 << 16)
+    log.roll(2)
+    follower = follow(log, clock)
+    drain(follower)
+    follower.close()
+    assert drain(follow(log, clock, follower.place)) == []
+
+
+@ALL_FORMATS
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_cut_log_segment_is_another_history(log: LogBuilder, clock: ManualClock, restarted: bool) -> None:
+    log.roll(3)
+    follower = follow(log, clock)
+    drain(follower)
+    log.truncate(len(log.texts[log.name]) - 4)
+    if restarted:
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError):
+        follower.next_run(LIMIT)
+
+
+@ALL_FORMATS
+def test_a_rewritten_last_commit_is_another_history(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(3)
+    follower = follow(log, clock)
+    drain(follower)
+    log.overwrite(len(log.texts[log.name]) - 3, b"X")
+    with pytest.raises(DivergedError, match="rewritten"):
+        follower.next_run(LIMIT)
+
+
+@pytest.mark.parametrize("last", [b"}\n", b"\n"])
+def test_a_text_cut_and_written_anew_is_another_history_whatever_its_lines_end_with(
+    tmp_path: Path, clock: ManualClock, last: bytes
+) -> None:
+    """As copytruncate does it, while a put takes long: the new text is as long before anybody looks."""
+    path = tmp_path / "app-1.log"
+    path.write_bytes(b"first\n" + last)
+    with path.open("rb+") as text:
+        follower = Follower(str(tmp_path), LinesFormat("app-*.log"), Place(0, ""), clock)
+        assert len(drain(follower)) == 1
+        text.truncate(0)
+        text.write(b"other\n" + last + b"more\n")
+        text.flush()
+        with pytest.raises(DivergedError, match="rewritten"):
+            follower.next_run(LIMIT)
+
+
+@ALL_FORMATS
+@pytest.mark.parametrize("how", ["in place", "replaced", "while nobody followed"])
+def test_whole_commits_of_the_same_size_are_another_history(log: LogBuilder, clock: ManualClock, how: str) -> None:
+    """A CRC-32C over a commit that ends with its own CRC-32C is the same for all of them."""
+    log.roll(3)
+    follower = follow(log, clock)
+    drain(follower)
+    size = len(log.texts[log.name])
+    other = make_log(log.folder + ".other", log.format.name)
+    other.write(other.header(), log.name)
+    other.write(b"".join(other.commit(tag=b"R") for _ in range(3)), log.name)
+    assert len(other.texts[log.name]) == size
+    if how == "replaced":
+        log.replace(other.texts[log.name])
+    else:
+        log.overwrite(0, other.texts[log.name])
+    if how == "while nobody followed":
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError):
+        drain(follower)
+
+
+@ALL_FORMATS
+def test_a_log_segment_rewound_and_written_anew_is_another_history(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(3)
+    follower = follow(log, clock)
+    drain(follower)
+    size = len(log.texts[log.name])
+    log.truncate(0)
+    log.write(b"another history ".ljust(size * 2, b"x") + b"\n")
+    with pytest.raises(DivergedError):
+        follower.next_run(LIMIT)
+
+
+@ALL_FORMATS
+def test_a_replaced_file_with_the_same_bytes_is_the_same_log_segment(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(3)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    log.replace()
+    log.append(2)
+    assert collect(drain(follower), found) == log.files()
+
+
+@ALL_FORMATS
+def test_a_replaced_file_with_other_bytes_is_another_history(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(3)
+    follower = follow(log, clock)
+    drain(follower)
+    data = bytearray(log.texts[log.name])
+    data[5] ^= 1
+    log.replace(bytes(data) + b"and more\n")
+    with pytest.raises(DivergedError, match="replaced"):
+        follower.next_run(LIMIT)
+
+
+@ALL_FORMATS
+def test_a_log_segment_deleted_before_it_was_shipped_is_a_hole(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(3)
+    log.roll(3)
+    follower = follow(log, clock)
+    run = follower.next_run(20)
+    assert run is not None
+    place = follower.place
+    follower.close()
+    log.roll(3)
+    log.delete(min(log.files()))
+    with pytest.raises(DivergedError, match="vanished"):
+        drain(follow(log, clock, place))
+
+
+@ALL_FORMATS
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_newer_log_segment_that_goes_before_an_older_one_was_rewound(
+    log: LogBuilder, clock: ManualClock, restarted: bool, finished: bool
+) -> None:
+    names = [log.roll(2) for _ in range(3)]
+    follower = follow(log, clock)
+    drain(follower)
+    log.delete(names[1] if finished else names[2])
+    log.roll(1)
+    if restarted:
+        follower.close()
+        follower = follow(log, clock, follower.place)
+    with pytest.raises(DivergedError, match="vanished, while"):
+        drain(follower)
+
+
+@ALL_FORMATS
+def test_a_log_segment_deleted_while_it_is_followed_is_read_to_its_end(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(3)
+    follower = follow(log, clock)
+    found = collect([follower.next_run(LIMIT)])  # type: ignore[list-item]
+    log.append(3)
+    log.roll(2)
+    log.delete(older)
+    collect(drain(follower), found)
+    assert found == log.texts
+
+
+def test_a_log_segment_deleted_when_all_of_it_was_shipped_is_none(log: LogBuilder, clock: ManualClock) -> None:
+    older = log.roll(3)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    follower.close()
+    log.roll(2)
+    log.delete(older)
+    runs = drain(follow(log, clock, follower.place))
+    assert [(run.start.file, run.final) for run in runs] == [(older, True), (log.name, False)]
+    assert collect(runs, found) == log.texts
+
+
+@ALL_FORMATS
+def test_a_missing_folder_is_waited_for(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(2)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    os.rename(log.folder, log.folder + ".away")
+    for _ in range(2):
+        with pytest.raises(SourceMissingError):
+            follower.next_run(LIMIT)
+    os.rename(log.folder + ".away", log.folder)
+    log.append(2)
+    assert collect(drain(follower), found) == log.files()
+
+
+@ALL_FORMATS
+@pytest.mark.parametrize("rolled", [False, True])
+def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, rolled: bool) -> None:
+    """What a disk that is not mounted looks like."""
+    log.roll(2)
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    if rolled:
+        log.roll(1)
+        collect([follower.next_run(LIMIT)], found)  # type: ignore[list-item]
+    os.rename(log.folder, log.folder + ".away")
+    os.mkdir(log.folder)
+    with pytest.raises(SourceMissingError):
+        follower.next_run(LIMIT)
+    os.rmdir(log.folder)
+    os.rename(log.folder + ".away", log.folder)
+    log.append(1)
+    assert collect(drain(follower), found) == log.files()
+
+
+def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    """And not a log that holds fewer of them; one that goes alone is passed over."""
+    names = [log.roll(1) for _ in range(3)]
+    each = SegmentNames(log.folder, log.format, clock).each()
+    assert next(each).name == names[0]
+    log.delete(names[1])
+    assert next(each).name == names[2]
+    for mounted in (True, False):
+        again = SegmentNames(log.folder, log.format, clock).each()
+        next(again)
+        os.rename(log.folder, log.folder + ".away")
+        if not mounted:
+            os.mkdir(log.folder)
+        with pytest.raises(SourceMissingError):
+            next(again)
+        if not mounted:
+            with pytest.raises(SourceMissingError):
+                find_shift(log.folder, log.format, clock, ShippedEnd(names[0], 0, 10, 0, 0, "", final=False))
+            os.rmdir(log.folder)
+        os.rename(log.folder + ".away", log.folder)
+
+
+def test_an_empty_folder_is_told_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
+    with pytest.raises(SourceMissingError):
+        follow(log, clock).next_run(LIMIT)
+
+
+# --- read-only
+
+
+@ALL_FORMATS
+def test_nothing_of_the_source_is_changed_not_even_an_access_time(log: LogBuilder, clock: ManualClock) -> None:
+    for _ in range(3):
+        log.roll(5)
+    Path(log.path("notes.gz")).write_bytes(b"foreign")
+    old = 1_600_000_000
+    for name in os.listdir(log.folder):
+        os.utime(log.path(name), (old, old + 100))
+    first, last = min(log.texts), max(log.texts)
+    before = status(log.folder)
+    follower = follow(log, clock)
+    drain(follower)
+    follower.changed()
+    follower.read_again(Place(0, first), len(log.texts[first]), final=False)
+    find_shift(log.folder, log.format, clock, ShippedEnd(last, 2, 10, 0, 0, "", final=False))
+    read_log_id(log.folder, log.format, clock)
+    follower.close()
+    after = status(log.folder)
+    del before["."], after["."]  # a listing may note the folder's access time, as any ls does
+    assert after == before
+
+
+def test_foreign_files_are_reported_once_and_passed_over(
+    log: LogBuilder, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.roll(1)
+    for name in ("core", "00000000000000000000.index", ".hidden", "1.log"):
+        Path(log.path(name)).write_bytes(b"?")
+    os.symlink(log.path(), log.path(segment_name(50)))
+    os.mkdir(log.path(segment_name(51)))
+    follower = follow(log, clock)
+    found = collect(drain(follower))
+    log.roll(1)
+    collect(drain(follower), found)
+    assert found == log.texts
+    reported = [record.file for record in caplog.records]  # type: ignore[attr-defined]
+    assert sorted(reported) == [segment_name(50), "1.log", "core"]
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")])
+def test_a_log_segment_that_sorts_before_what_was_shipped_is_told_once(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, log_format: LogFormat
+) -> None:
+    (tmp_path / "app-0004.log").write_bytes(b"a\n")
+    (tmp_path / "app-0005.log").write_bytes(b"b\n")
+    follower = Follower(str(tmp_path), log_format, Place(0, ""), clock)
+    drain(follower)
+    assert not caplog.records
+    (tmp_path / "app-0001.log").write_bytes(b"too late\n")
+    (tmp_path / "app-0006.log").write_bytes(b"c\n")
+    for _ in range(3):
+        clock.advance(60)
+        drain(follower)
+    assert follower.place.file == "app-0006.log"
+    assert [record.event for record in caplog.records] == ["file-too-late"]  # type: ignore[attr-defined]
+    assert "app-0001.log appeared when app-0005.log was being shipped" in caplog.text
+    follower.close()
+
+
+def test_a_log_segment_that_is_not_reached_yet_is_not_too_late(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (1, 5):
+        (tmp_path / f"app-{number}.log").write_bytes(b"a\n")
+    follower = Follower(str(tmp_path), LinesFormat("app-*.log"), Place(0, ""), clock)
+    assert follower.next_run(1) is not None
+    (tmp_path / "app-3.log").write_bytes(b"c\n")
+    clock.advance(60)
+    assert [run.start.file for run in drain(follower) if len(run.data)] == ["app-3.log", "app-5.log"]
+    assert not caplog.records
+    follower.close()
+
+
+@ALL_FORMATS
+def test_descriptors_are_bounded_and_closed(log: LogBuilder, clock: ManualClock) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    follower = follow(log, clock)
+    for _ in range(30):
+        log.roll(2)
+        drain(follower)
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+    follower.close()
+    follower.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+class WatchedSegment(OpenSegment):
+    """Tells what is done to it, and is a log segment like all others."""
+
+    def __init__(self, name: str, descriptor: int, done: list[str]) -> None:
+        super().__init__(name, descriptor)
+        self.done = done
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = super().read(offset, length)
+        self.done.append(f"read {self.name} to {offset + len(data)}")
+        return data
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        self.done.append(f"sync {self.name} at {self.size()}")
+
+
+class UnopenedNames(SegmentNames):
+    """Of a folder that cannot be opened, for want of descriptors, as long as it ``fails``."""
+
+    fails = True
+
+    def sync_folder(self) -> None:
+        if self.fails:
+            raise SourceError(f"{self._folder}: cannot be opened")
+        super().sync_folder()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """No file can be opened inside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class WatchedNames(SegmentNames):
+    """Opens log segments that tell."""
+
+    def __init__(self, log: LogBuilder, clock: ManualClock) -> None:
+        super().__init__(log.folder, log.format, clock)
+        self.done: list[str] = []
+
+    def open(self, name: str) -> OpenSegment:
+        segment = super().open(name)
+        descriptor = os.dup(segment._descriptor)
+        segment.close()
+        return WatchedSegment(name, descriptor, self.done)
+
+    def sync_folder(self) -> None:
+        super().sync_folder()
+        self.done.append("sync folder")
+
+
+@ALL_FORMATS
+def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    follower = follow(log, clock)
+    names = follower._names = WatchedNames(log, clock)
+    for step in range(6):
+        if step % 3 == 0:
+            log.roll(2)
+        elif step == 5:
+            log.replace()
+        log.append(1)
+        names.done.clear()
+        for run in drain(follower):
+            synced = [int(what.split()[-1]) for what in names.done if what.startswith(f"sync {run.start.file} ")]
+            assert not run.data or max(synced) >= run.end.offset
+            if run.start.offset == 0 or step == 5:
+                assert "sync folder" in names.done
+    follower.close()
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file"])
+def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
+    log: LogBuilder, clock: ManualClock, left: str
+) -> None:
+    names = SegmentNames(log.folder, log.format, clock)
+    log.roll(2)
+    assert names.all()
+    os.rename(log.folder, f"{log.folder}-moved")
+    if left == "a file":
+        Path(log.folder).touch()
+    with pytest.raises(SourceMissingError, match="no such folder"):
+        names.sync_folder()
+
+
+def test_a_folder_that_cannot_be_opened_to_sync_its_names_has_lost_nothing(log: LogBuilder, clock: ManualClock) -> None:
+    """It freezes no log: where descriptors are short for a moment, no disk was asked."""
+    names = SegmentNames(log.folder, log.format, clock)
+    log.roll(2)
+    with no_descriptors(), pytest.raises(SourceError, match="cannot be opened: Too many open files") as caught:
+        names.sync_folder()
+    assert not isinstance(caught.value, SourceSyncError)
+    names.sync_folder()
+
+
+def test_a_replaced_log_segment_is_compared_also_where_its_folder_could_not_be_synced_at_first(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    log.roll(30, size=100)
+    follower = follow(log, clock)
+    drain(follower)
+    content = bytearray(log.texts[log.name])
+    content[200] ^= 1  # ahead of the last commits, which are all that is compared of a file that stayed
+    log.replace(bytes(content))
+    names = follower._names = UnopenedNames(log.folder, log.format, clock)
+    with pytest.raises(SourceError, match="cannot be opened"):
+        follower.next_run(LIMIT)
+    names.fails = False
+    with pytest.raises(DivergedError, match="was replaced by a file with other bytes"):
+        follower.next_run(LIMIT)
+    follower.close()
+
+
+def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:
+    """The kernel tells of lost bytes once; whoever asks again hears that all is well."""
+    log.roll(1)
+    with SegmentNames(log.folder, log.format, clock).open(log.name) as segment:
+        good, closed = segment._descriptor, os.open(log.folder, os.O_RDONLY)
+        os.close(closed)
+        segment._descriptor = closed  # fdatasync fails there
+        with pytest.raises(SourceSyncError):
+            segment.sync(log.path())
+        segment._descriptor = good
+        with pytest.raises(SourceSyncError):
+            segment.sync(log.path())
+
+
+# --- what another generation shipped
+
+
+@ALL_FORMATS
+def test_a_shift_is_found_where_the_log_holds_what_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
+    names = [log.roll(2) for _ in range(3)]
+    end, crc = len(log.texts[names[2]]), crc32c(log.texts[names[2]])
+
+    shipped = ShippedEnd(names[2], 2, end, crc, 0, hashlib.sha256(log.texts[names[2]]).hexdigest(), final=False)
+
+    def shift(index: int, **other: Any) -> int | None:
+        return find_shift(log.folder, log.format, clock, replace(shipped, index=index, **other))
+
+    assert (shift(2), shift(7), shift(0)) == (0, -5, 2)
+    assert shift(2, final=True) == 0
+    log.append(1)
+    assert (shift(2), shift(2, final=True)) == (0, None)
+    assert shift(2, crc_total=crc ^ 1) is None
+    assert shift(2, check_digest="0" * 64) is None
+    assert shift(2, check_start=None, check_digest=None) == 0
+    assert shift(2, end=1 << 30) is None
+    log.delete(names[0])
+    assert shift(2) == -1
+    log.delete(names[2])
+    assert shift(2) is None
+
+
+def test_a_log_id_comes_from_the_first_log_segment_that_has_a_header(log: LogBuilder, clock: ManualClock) -> None:
+    with pytest.raises(SourceMissingError):
+        read_log_id(log.folder, log.format, clock)
+    log.name = segment_name(0)
+    log.write(log.header()[:20])
+    assert read_log_id(log.folder, log.format, clock) is None
+    log.next = 5
+    log.roll(1)
+    assert read_log_id(log.folder, log.format, clock) == LOG_ID
+
+
+# --- whatever happens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+@QUICK
+@given(data=st.data())
+def test_runs_are_the_files_bytes_whatever_is_appended_rolled_read_and_restarted(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log, clock = make_log(tmp_path_factory.mktemp("log"), name), ManualClock()
+    log.roll(1)
+    follower = follow(log, clock)
+    found: dict[str, bytes] = {}
+    torn = b""
+    indexes: list[Run] = []
+    for step in data.draw(
+        st.lists(st.sampled_from(["append", "large", "tear", "roll", "read", "restart"]), max_size=25)
+    ):
+        if step in {"append", "large"}:
+            log.write(torn)
+            torn = b""
+            log.append(data.draw(st.integers(1, 4)), 3000 if step == "large" else 8)
+        elif step == "tear" and not torn:
+            commit = log.commit(40)
+            cut = data.draw(st.integers(1, len(commit) - 1))
+            log.write(commit[:cut])
+            torn = commit[cut:]
+        elif step == "roll":
+            log.write(torn)
+            torn = b""
+            log.roll(data.draw(st.integers(1, 3)))
+        elif step == "read":
+            run = follower.next_run(data.draw(st.sampled_from([64, 1000, LIMIT])))
+            if run is not None:
+                collect([run], found)
+                indexes.append(run)
+        elif step == "restart":
+            follower.close()
+            follower = follow(log, clock, follower.place)
+    log.write(torn)
+    indexes += (rest := drain(follower))
+    collect(rest, found)
+    collect(indexes)
+    assert found == log.files()
+    assert [run.start.file for run in indexes if run.final] == sorted(log.files())[:-1]
+    follower.close()
+
+
+TICK_NANOSECONDS = 10_000_000
+
+
+@QUICK
+@given(steps=st.lists(st.tuples(st.sampled_from(["write", "look", "wait", "poke"]), st.integers(0, 60)), max_size=40))
+def test_an_unread_byte_is_never_missed(steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Files' times have ticks: a change in the tick of the last look shows no new time, and is looked for anyway."""
+    folder = tmp_path_factory.mktemp("log")
+    log, clock = make_log(folder, "raw"), ManualClock(1_700_000_000_000_000)
+    log.roll(1)
+    size = 1 << 12
+
+    def stamp() -> None:
+        tick = clock.now() * 1000 // TICK_NANOSECONDS * TICK_NANOSECONDS
+        os.utime(log.path(), ns=(tick, tick))
+        os.utime(log.folder, ns=(tick, tick))
+
+    log.preallocate(size)
+    stamp()
+    lines = make_log(folder, "lines")
+    follower = follow(log, clock, log_format=lines.format)
+    written = len(b"r0")
+    log.overwrite(written, b"\n")
+    written += 1
+    read = 0
+    for step, milliseconds in steps:
+        if step == "write":
+            log.overwrite(written, b"x\n")  # in place: the size tells nothing
+            written += 2
+            stamp()
+        elif step == "look":
+            for run in drain(follower):
+                read += len(run.data)
+            assert read == written
+        elif step == "wait":
+            clock.advance(milliseconds / 1000)
+        else:
+            follower.changed()
+        if read < written:
+            assert follower.changed() or not follower.settled
+    follower.close()

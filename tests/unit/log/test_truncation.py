@@ -1,0 +1,585 @@
+"""Truncation of a source: what goes, what stays, what is durable first, and how a daemon and a reader take it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import ClosedError, LockedError, SourceError, TruncatedError
+from litelog.log.disk import LocalDisk
+from litelog.log.reader import LogReader
+from litelog.log.recovery import list_segments
+from litelog.log.replica_registry import (
+    ReplicaSet,
+    ReplicatedSegment,
+    log_state_folder,
+    read_generation,
+    read_replicated,
+    save_replicated,
+)
+from litelog.log.sequence_base import read_tombstone
+from litelog.log.sparse_index import index_path
+from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, plan_truncation
+from litelog.log.writer import LogWriter
+from litelog.objects.snapshot import Snapshot
+from litelog.objects.snapshot_entries import SnapshotEntry
+from litelog.shipping.context import Settings, Source
+from litelog.shipping.source_truncation import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 10**15
+HOUR = 3600.0
+
+
+# --- the plan
+
+
+def segments(sizes: list[int], shipped: list[int | None]) -> list[LocalSegment]:
+    return [LocalSegment(str(n), size, at) for n, (size, at) in enumerate(zip(sizes, shipped, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("size", "replicated", "gone"),
+    [(500, 0, 0), (5, 0, 0), (25, 1, 1), (5, 3, 1), (0, 3, 1), (30, 3, 0), (29, 3, 1)],
+)
+def test_by_size_the_oldest_go_as_far_as_they_are_replicated_and_two_stay(size, replicated, gone):
+    log = segments([10, 10, 10], [NOW if number < replicated else None for number in range(3)])
+    assert plan_truncation(log, TruncationPolicy(max_bytes=size), NOW) == gone
+
+
+def test_by_age_what_the_last_replica_got_long_ago_goes():
+    ages = [NOW - int(hours * HOUR) * 1_000_000 for hours in (9, 5, 7, 1, 0)]
+    log = segments([1] * 5, ages)
+    assert plan_truncation(log, TruncationPolicy(max_age=6 * HOUR), NOW) == 1  # the younger one stops it
+    assert plan_truncation(log, TruncationPolicy(max_age=4 * HOUR), NOW) == 3
+    assert plan_truncation(log, TruncationPolicy(max_age=4 * HOUR, max_bytes=0), NOW) == 3
+    assert plan_truncation(log, TruncationPolicy(max_age=10 * HOUR), NOW) == 0
+
+
+def test_a_policy_without_a_limit_is_none():
+    with pytest.raises(ValueError, match="max-bytes, max-age or both"):
+        TruncationPolicy()
+
+
+# --- LogWriter.truncate
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """Log segments that begin with the sequences 0, 10, 20, 30 and 40."""
+    folder = str(tmp_path / "log")
+    with LogWriter(folder) as writer:
+        for number in range(50):
+            if number % 10 == 0:
+                writer.roll()
+            writer.append(b"%d:" % number + bytes(600))
+    assert [int(name[:20]) for name in list_segments(folder)] == [0, 10, 20, 30, 40]
+    return folder
+
+
+def replica(log: str, state: str, name: str = "r", **changes: dict[str, object]) -> None:
+    """A replica that holds all of the log; ``changes``: what its note of a file says instead."""
+    folder = log_state_folder(state, log)
+    ReplicaSet(folder).add(name, "memory://r")
+    held = []
+    for file in list_segments(log):
+        with open(os.path.join(log, file), "rb") as opened:
+            data = opened.read()
+        facts = {"file": file, "first": int(file[:20]), "length": len(data), "crc": crc32c(data), "shipped": NOW}
+        held.append(ReplicatedSegment(**{**facts, **changes.get(f"s{int(file[:20])}", {})}))  # type: ignore[arg-type]
+    os.makedirs(os.path.join(folder, name), exist_ok=True)
+    save_replicated(os.path.join(folder, name), "g", held)
+
+
+def firsts(log: str) -> list[int]:
+    return [int(name[:20]) for name in list_segments(log)]
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [(0, 5), (9, 5), (10, 4), (19, 4), (25, 3), (30, 2), (50, 2), (10**9, 2)],
+)
+def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(log, state, before, left):
+    replica(log, state)
+    with LogWriter(log) as writer:
+        done = writer.truncate(before, state_dir=state)
+        assert firsts(log) == [0, 10, 20, 30, 40][-left:]
+        assert [int(name[:20]) for name in done.removed] == [0, 10, 20, 30, 40][:-left]
+        assert done.kept is None
+        assert writer.append(b"on").first == 50
+    with LogWriter(log) as writer:
+        assert writer.next_sequence == 51
+
+
+def test_readers_get_an_error_that_names_the_new_beginning(log, state):
+    replica(log, state)
+    with LogWriter(log) as writer:
+        writer.truncate(25, state_dir=state)
+    with LogReader(log, start=19) as reader, pytest.raises(TruncatedError) as caught:
+        reader.read()
+    assert (caught.value.asked, caught.value.first_available) == (19, 20)
+    with LogReader(log) as reader:
+        assert [record.sequence for record in reader] == list(range(20, 50))
+    tombstone = read_tombstone(log)
+    assert tombstone is not None
+    assert (tombstone.first, tombstone.file) == (20, list_segments(log)[0])
+
+
+def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(log, state):
+    replica(log, state)
+    with LogReader(log) as reader:
+        assert next(reader).sequence == 0
+        with LogWriter(log) as writer:
+            writer.truncate(30, state_dir=state)
+        with pytest.raises(TruncatedError):
+            list(reader)
+
+
+def test_indexes_go_with_their_log_segments(log, state):
+    replica(log, state)
+    with LogWriter(log) as writer:
+        writer.truncate(20, state_dir=state)
+    assert sorted(name for name in os.listdir(log) if name.endswith(".index")) == [
+        os.path.basename(index_path(os.path.join(log, name))) for name in list_segments(log)
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"s10": {"crc": 1}},
+        {"s10": {"length": 5}},
+        {"s10": {"first": 11}},
+        {"s10": {"file": "00000000000000000011.log"}},
+    ],
+)
+def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(log, state, changes):
+    replica(log, state, "good")
+    replica(log, state, "other", **changes)
+    with LogWriter(log) as writer:
+        done = writer.truncate(50, state_dir=state)
+    assert firsts(log) == [10, 20, 30, 40]
+    assert done.kept is not None
+    assert "00000000000000000010.log" in done.kept
+
+
+def test_a_rewritten_log_segment_of_the_same_size_stays(log, state):
+    replica(log, state)
+    with open(os.path.join(log, list_segments(log)[0]), "r+b") as file:
+        file.seek(-16, os.SEEK_END)
+        file.write(b"\1")
+    with LogWriter(log) as writer:
+        done = writer.truncate(50, state_dir=state)
+    assert (len(firsts(log)), done.removed) == (5, ())
+
+
+@pytest.mark.parametrize("damage", ["none", "flipped", "cut", "foreign"])
+def test_notes_that_cannot_be_read_are_notes_of_nothing(log, state, damage):
+    replica(log, state, "good")
+    replica(log, state, "other")
+    path = os.path.join(log_state_folder(state, log), "other", "replicated.json")
+    with open(path, "rb") as file:
+        body = file.read()
+    at = body.index(b"g") + len(body) // 2
+    spoilt = {"flipped": body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :], "cut": body[:-1], "foreign": b"[]"}
+    os.unlink(path)
+    if damage in spoilt:
+        with open(path, "wb") as file:
+            file.write(spoilt[damage])
+    with LogWriter(log) as writer:
+        assert writer.truncate(50, state_dir=state).removed == ()
+    assert len(firsts(log)) == 5
+
+
+def test_a_log_without_replicas_or_with_an_unreadable_set_loses_nothing(log, state):
+    with LogWriter(log) as writer:
+        assert writer.truncate(50, state_dir=state).kept is not None
+        replica(log, state)
+        with open(os.path.join(log_state_folder(state, log), "replicas.json"), "w") as file:
+            file.write("{}")
+        assert writer.truncate(50, state_dir=state).removed == ()
+    assert len(firsts(log)) == 5
+
+
+def test_a_replica_that_was_forgotten_does_not_count(log, state):
+    replica(log, state, "good")
+    ReplicaSet(log_state_folder(state, log)).add("gone", "memory://gone")
+    with LogWriter(log) as writer:
+        assert writer.truncate(50, state_dir=state).removed == ()
+        ReplicaSet(log_state_folder(state, log)).remove("gone")
+        assert len(writer.truncate(50, state_dir=state).removed) == 3
+
+
+@pytest.mark.parametrize("damage", ["flipped", "empty", "foreign", "missing"])
+def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_added(log, state, damage, caplog):
+    replica(log, state, "a")
+    replica(log, state, "b", s0={"crc": 1})
+    folder = log_state_folder(state, log)
+    path = os.path.join(folder, "replicas.json")
+    with open(path, "rb") as file:
+        body = file.read()
+    spoilt = {"flipped": body.replace(b"memory://r", b"memory://s", 1), "empty": b"", "foreign": b"[]"}
+    os.unlink(path)
+    if damage in spoilt:
+        with open(path, "wb") as file:
+            file.write(spoilt[damage])
+    replicas = ReplicaSet(folder)
+    assert replicas.names() is None
+    replicas.add("a", "memory://r")
+    assert replicas.names() == {"a": "memory://r", "b": "b"}
+    assert ("is made again" in caplog.text) == (damage in spoilt)
+    with LogWriter(log) as writer:
+        assert writer.truncate(50, state_dir=state).removed == ()
+        replicas.remove("b")
+        assert len(writer.truncate(50, state_dir=state).removed) == 3
+
+
+def test_a_set_that_cannot_be_read_is_made_anew_with_the_id_that_its_replicas_ship(tmp_path):
+    place = log_state_folder(str(tmp_path / "state"), str(tmp_path / "log"))
+    log = make_log(tmp_path / "log", "lines")
+    log.roll(2)
+    replicas = ReplicaSet(place)
+    source = Source(log.folder, log.format, replicas.agree_on_log_id)
+    replicas.add("a", "memory://a")
+    daemon = Daemon(log, MemoryStore("a"), os.path.join(place, "a"), source=source)
+    daemon.sync()
+    daemon.close()
+    agreed = daemon.claims[-1].log
+    with open(os.path.join(place, "replicas.json"), "w") as file:
+        file.write("damaged")
+    assert replicas.agree_on_log_id("b" * 32) == agreed
+    with open(os.path.join(place, "replicas.json"), "w") as file:
+        file.write("damaged")
+    replicas.add("b", "memory://b")
+    assert replicas.agree_on_log_id("b" * 32) == agreed
+
+
+def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log, state):
+    replicas = ReplicaSet(log_state_folder(state, log))
+    assert replicas.agree_on_log_id("a" * 32) == "a" * 32
+    assert replicas.names() == {}
+    replicas.add("one", "memory://one")
+    assert replicas.agree_on_log_id("b" * 32) == "a" * 32
+    replicas.remove("one")
+    assert ReplicaSet(log_state_folder(state, log)).agree_on_log_id("c" * 32) == "a" * 32
+
+
+def test_a_closed_writer_truncates_nothing(log, state):
+    writer = LogWriter(log)
+    writer.close()
+    with pytest.raises(ClosedError):
+        writer.truncate(50, state_dir=state)
+
+
+def test_two_truncations_at_once_are_refused(log, state):
+    import fcntl
+
+    replica(log, state)
+    held = os.open(log, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with LogWriter(log) as writer:
+        with pytest.raises(LockedError):
+            writer.truncate(50, state_dir=state)
+        os.close(held)
+        assert writer.truncate(50, state_dir=state).removed
+
+
+class CrashingDisk(LocalDisk):
+    """Dies at one of its syncs, which come between all that a truncation does."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def sync(self, descriptor: int) -> None:
+        self._step()
+        super().sync(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        self._step()
+        super().sync_folder(path)
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(5, "died")
+
+
+def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_is_finished_by_the_next(log, state):
+    import shutil
+
+    replica(log, state)
+    template = log + ".template"
+    shutil.copytree(log, template)
+    crashes = 0
+    for at in range(50):
+        shutil.rmtree(log)
+        shutil.copytree(template, log)
+        held = ReplicaSet(log_state_folder(state, log)).held()
+        clock = ManualClock()
+        from litelog.formats.litelog import LitelogFormat
+
+        try:
+            Truncation(log, LitelogFormat(), clock, CrashingDisk(at), log_state_folder(state, log)).before(held, 35)
+        except SourceError:
+            crashes += 1
+        else:
+            break
+        left = firsts(log)
+        assert left == [0, 10, 20, 30, 40][-len(left) :]
+        tombstone = read_tombstone(log)
+        assert len(left) == 5 or (tombstone is not None and tombstone.first == 30)
+        with LogReader(log) as reader:
+            assert [record.sequence for record in reader] == list(range(left[0], 50))
+        again = Truncation(log, LitelogFormat(), clock, LocalDisk(), log_state_folder(state, log))
+        again.by_policy(held, TruncationPolicy(max_bytes=1 << 40), NOW)
+        assert firsts(log) == ([30, 40] if tombstone is not None else left)
+    assert crashes == 2 + 3
+    assert firsts(log) == [30, 40]
+
+
+# --- beside a daemon
+
+
+def daemons(
+    tmp_path: Path, clock: ManualClock, policy: TruncationPolicy | None, count: int = 2
+) -> tuple[LogBuilder, list[Daemon], list[MemoryStore]]:
+    """Replicas of one log, each with its state where the log's set of replicas looks for it."""
+    log = make_log(tmp_path / "log")
+    log.roll(3)
+    state = log_state_folder(str(tmp_path / "state"), log.folder)
+    replicas = ReplicaSet(state)
+    stores = [MemoryStore(f"store{number}") for number in range(count)]
+    made = []
+    for number, store in enumerate(stores):
+        replicas.add(f"r{number}", store.url)
+        daemon = Daemon(
+            log, store, os.path.join(state, f"r{number}"), clock=clock, settings=Settings(snapshot_segments=1)
+        )
+        truncator = LogTruncator(Source(log.folder, log.format), replicas, policy, clock)
+        daemon.replica.on_replicated = truncator.run
+        made.append(daemon)
+    return log, made, stores
+
+
+SMALL = TruncationPolicy(max_bytes=0)
+
+
+def grow(log: LogBuilder, daemons: list[Daemon], count: int) -> None:
+    for _ in range(count):
+        log.roll(2)
+        for daemon in daemons:
+            daemon.sync()
+            daemon.clock.advance(10)
+
+
+def test_a_daemon_truncates_what_all_its_replicas_hold_and_ships_on_in_the_same_generations(tmp_path):
+    from tests.builders.independent_reader import read_replica
+
+    clock = ManualClock()
+    log, pair, stores = daemons(tmp_path, clock, SMALL)
+    for daemon in pair:
+        daemon.sync()
+    grow(log, pair, 8)
+    assert 2 <= len(log.files()) <= 3
+    for daemon, store in zip(pair, stores, strict=True):
+        (generation,) = read_replica(store).values()
+        assert generation.files() == log.texts
+        daemon.close()
+        daemon.start()
+    grow(log, pair, 2)
+    for store in stores:
+        (generation,) = read_replica(store).values()  # no new generation: a truncation is no rewind
+        assert generation.files() == log.texts
+
+
+def test_a_replica_that_lags_keeps_the_log(tmp_path):
+    log, pair, _ = daemons(tmp_path, ManualClock(), SMALL)
+    for daemon in pair:
+        daemon.sync()
+    grow(log, pair[:1], 6)
+    assert len(log.files()) == 7
+    grow(log, pair, 1)
+    assert len(log.files()) <= 3
+
+
+def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path):
+    log, pair, _ = daemons(tmp_path, ManualClock(), None)
+    for daemon in pair:
+        daemon.sync()
+    grow(log, pair, 6)
+    assert log.files() == log.texts
+    assert sorted(os.listdir(log.folder)) == sorted(log.texts)
+
+
+def test_a_rewind_lowers_what_is_noted_first(tmp_path):
+    log, (daemon,), _ = daemons(tmp_path, ManualClock(), None, count=1)
+    daemon.sync()
+    grow(log, [daemon], 4)
+    assert len(read_replicated(daemon.state)) == 4
+    log.next -= 1
+    log.truncate(len(log.texts[log.name]) - 64)
+    log.write(log.commit(tag=b"x"))
+    noted: list[int] = []
+    claims = len(daemon.claims)
+
+    class Looking(list):  # type: ignore[type-arg]
+        def append(self, claim: object) -> None:
+            noted.append(len(read_replicated(daemon.state)))
+            super().append(claim)
+
+    daemon.claims = Looking(daemon.claims)
+    try:
+        daemon.sync()
+    except SourceError:
+        daemon.sync()
+    assert len(daemon.claims) == claims + 1
+    assert noted == [0]
+
+
+def test_a_lost_state_begins_with_nothing_noted(tmp_path):
+    log, (daemon,), _ = daemons(tmp_path, ManualClock(), None, count=1)
+    daemon.sync()
+    grow(log, [daemon], 4)
+    os.unlink(os.path.join(daemon.state, "state.json"))
+    daemon.crash()
+    daemon.start(takeover=True)
+    daemon.sync()
+    assert read_generation(daemon.state) == daemon.generation
+
+
+@pytest.mark.parametrize("jump", [-400 * 24 * HOUR, 400 * 24 * HOUR])
+def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path, jump):
+    clock = ManualClock()
+    log, pair, _ = daemons(tmp_path, clock, TruncationPolicy(max_age=100 * 24 * HOUR))
+    for daemon in pair:
+        daemon.sync()
+    grow(log, pair, 3)
+    clock.jump(jump)
+    grow(log, pair, 3)
+    assert len(log.files()) == 7
+
+
+def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
+    from litelog.formats.litelog import LitelogFormat
+
+    replica(log, state, s10={"crc": 1})
+    replicas = ReplicaSet(log_state_folder(state, log))
+    truncator = LogTruncator(Source(log, LitelogFormat()), replicas, SMALL, ManualClock())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            truncator.run()
+    assert firsts(log) == [10, 20, 30, 40]
+    assert len(caplog.records) == 1
+    assert "holds other bytes" in caplog.text
+
+
+class Blocked:
+    """A log that the policy would truncate, of which ``there`` holds all and ``gone`` nothing."""
+
+    def __init__(self, log: str, state: str, policy: TruncationPolicy = SMALL) -> None:
+        from litelog.formats.litelog import LitelogFormat
+
+        self.clock = ManualClock()
+        self.replicas = ReplicaSet(log_state_folder(state, log))
+        replica(log, state, "there")
+        self.replicas.add("gone", "memory://gone")
+        self.truncator = LogTruncator(Source(log, LitelogFormat()), self.replicas, policy, self.clock)
+        self.truncator.attend("there")
+
+
+def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(log, state, caplog):
+    blocked = Blocked(log, state)
+    for _ in range(9):
+        blocked.truncator.run()
+    assert len(firsts(log)) == 5
+    assert [record.failures for record in caplog.records] == [1, 2, 4, 8]
+    assert {record.event for record in caplog.records} == {"not-truncated"}
+    assert "00000000000000000000.log" in caplog.text
+    assert "wait for memory://gone to" in caplog.text
+    assert f"litelog forget {log} memory://gone" in caplog.text
+    blocked.replicas.remove("gone")
+    caplog.clear()
+    blocked.truncator.run()
+    assert (firsts(log), [record for record in caplog.records if record.levelno >= logging.WARNING]) == ([30, 40], [])
+
+
+def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.truncator.attend("gone")
+    blocked.truncator.run()
+    blocked.clock.advance(PATIENCE_SECONDS - 1)
+    blocked.truncator.run()
+    assert not caplog.records
+    blocked.clock.advance(1)
+    blocked.truncator.run()
+    assert "wait for memory://gone to" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (TruncationPolicy(max_bytes=1 << 30), False),
+        (TruncationPolicy(max_age=1e10), False),
+        (TruncationPolicy(max_age=0), True),
+    ],
+)
+def test_what_the_policy_lets_stay_waits_for_nobody(log, state, caplog, policy, said):
+    Blocked(log, state, policy).truncator.run()
+    assert bool(caplog.records) == said
+
+
+def test_what_no_replica_holds_yet_is_not_told_of(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.replicas.remove("there")
+    blocked.truncator.run()
+    assert not caplog.records
+
+
+def test_a_set_that_cannot_be_read_any_more_is_told_once(log, state, caplog):
+    blocked = Blocked(log, state)
+    blocked.replicas.remove("gone")
+    with open(os.path.join(blocked.replicas.folder, "replicas.json"), "w") as file:
+        file.write("damaged")
+    blocked.truncator.run()
+    blocked.truncator.run()
+    assert len(firsts(log)) == 5
+    assert [record.event for record in caplog.records] == ["not-truncated"]
+
+
+def test_only_what_is_noted_of_the_generation_at_hand_counts(log, tmp_path):
+    from tests.builders.replica_builder import LOG, SECOND
+
+    state = str(tmp_path / "notes")
+    os.makedirs(state)
+
+    def snapshot(generation: str) -> Snapshot:
+        entry = SnapshotEntry(
+            0, generation, 0, list_segments(log)[0], 100, 10, "0" * 64, 1, 0, 1, 1, 0, 0, SECOND, SECOND, True
+        )
+        return Snapshot(LOG, "litelog", generation, "me", 0, 1, SECOND, segments=(entry,))
+
+    older, newer = "00000001000000a1", "00000002000000a2"
+    notes = ReplicatedNotes(state, log)
+    notes.begin(older)
+    assert notes.note(snapshot(older))
+    assert len(read_replicated(state)) == 1
+    ReplicatedNotes(state, log).begin(older)  # a restart
+    assert len(read_replicated(state)) == 1
+    notes.begin(newer)
+    assert read_replicated(state) == {}
+    assert not notes.note(snapshot(older))  # a step of the old generation's that ended late
+    assert read_replicated(state) == {}
+    assert notes.note(snapshot(newer))
+    notes.lower()
+    assert read_replicated(state) == {}
+    assert not notes.note(snapshot(newer))

@@ -1,0 +1,115 @@
+"""A field of an object that says something else, under checksums that are right: nothing wrong is ever restored.
+
+The rule: a restore and a read give the whole log, byte for byte, or end with an error of ours that names an object; and
+where one of them ends so, a verification is not content either.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import LitelogError
+from litelog.objects.claim import open_claimed_format
+from litelog.reading.replica_reader import ReplicaReader
+from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_generation, plan_history
+from litelog.stores.registry import open_format
+from litelog.verify.execution import verify
+from litelog_cli.listing import describe_generations
+from litelog_cli.segment_listing import replica_segments
+from tests.builders.mutations import mutate, mutations
+from tests.builders.replica_builder import client_of
+from tests.builders.verify_helper import LOG, everything
+from tests.sampling import sampled
+from tests.unit.reading.test_index_mapping import LOG as GROWN_LOG
+from tests.unit.reading.test_index_mapping import grown, sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from litelog.stores.object_store import ObjectReplicaClient
+    from tests.builders.replica_builder import LogSegment, ReplicaBuilder
+
+REPLICAS: dict[str, tuple[Callable[[], ReplicaBuilder], Sequence[LogSegment]]] = {
+    "everything": (everything, LOG),
+    "grown": (partial(grown, 1), GROWN_LOG),
+    "sealed": (partial(sealed, 0), GROWN_LOG),
+}
+KINDS = ("epochs/", "/wal/", "/segments/", "/snapshots/")
+SAMPLE = 12
+"""Changes of each kind of object, in each replica."""
+
+NAMED = re.compile(r"(epochs|generations)/[0-9a-f]|[0-9a-f]{16}/[0-9a-f]{16}/[0-9a-f]{16}")
+"""A key, or a position."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", REPLICAS)
+def test_a_changed_field_is_harmless_or_named(name: str, kind: str) -> None:
+    build, log = REPLICAS[name]
+    objects = build().objects()
+    expected = {segment.name: segment.data for segment in log}
+    records = read(client_of(objects))
+    changes = [change for change in mutations(objects) if kind in change[0]]
+    wrong = []
+    for key, path, value in sampled(changes, max(1, len(changes) // SAMPLE), f"changed fields: {name} {kind}"):
+        mutation = mutate(objects, key, path, value)
+        wrong += [f"{mutation}: {what}" for what in faults(mutation.objects, expected, records)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_a_replica_that_nobody_changed_has_no_fault(name: str) -> None:
+    build, log = REPLICAS[name]
+    objects = build().objects()
+    assert faults(objects, {segment.name: segment.data for segment in log}, read(client_of(objects))) == []
+    assert verify(client_of(objects).store, formats=open_format).harmful == 0
+
+
+def faults(objects: dict[str, bytes], expected: Mapping[str, bytes], records: object) -> list[str]:
+    """What a restore, a read, a listing and a verification of these objects do wrong."""
+    found, ended = [], False
+    for act, whole in ((restored, expected), (read, records), (listed, None)):
+        try:
+            got = act(client_of(objects))
+        except LitelogError as error:
+            ended = ended or act is not listed
+            if not NAMED.search(str(error)):
+                found.append(f"{act.__name__} names no object: {error}")
+        except Exception as error:  # noqa: BLE001 - any other is a fault
+            found.append(f"{act.__name__} ends with {type(error).__name__}: {error}")
+        else:
+            if whole is not None and got != whole:
+                found.append(f"{act.__name__} gives another log")
+    report = verify(client_of(objects).store, formats=open_format, parallelism=1)
+    if ended and not (report.harmful or report.unknown_formats):
+        found.append("verify is content")
+    return found
+
+
+def restored(client: ObjectReplicaClient) -> dict[str, bytes]:
+    """The files that a restore writes."""
+    claim = find_generation(client, Target())
+    log_format = open_claimed_format(claim, open_format)
+    with tempfile.TemporaryDirectory() as folder:
+        restore(client, plan_history(client, claim, Target(), log_format), f"{folder}/out", log_format=log_format)
+        return {path.name: path.read_bytes() for path in Path(folder, "out").iterdir()}
+
+
+def read(client: ObjectReplicaClient) -> list[tuple[int, bytes]]:
+    """The records that a reader gives."""
+    with ReplicaReader(client) as reader:
+        return [(record.sequence, record.value) for batch in reader.batches() for record in batch.records()]
+
+
+def listed(client: ObjectReplicaClient) -> None:
+    """List all that verbs list."""
+    describe_generations(client)
+    list(replica_segments(client, find_generation(client, Target())))

@@ -1,0 +1,121 @@
+"""A claim that maps indexes wrongly is named, and hides nothing from a reader that chooses or follows a generation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import CorruptObjectError, ExitCode
+from litelog.objects.layout import claim_key
+from litelog.reading.latest import find_latest
+from litelog.reading.successors import find_shift
+from litelog.stores.object_store import ObjectReplicaClient
+from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log
+from tests.builders.stores import CountingStore
+from tests.builders.verify_helper import found, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOG = make_log([[2, 1], [3], [1, 1], [2], [1, 2]])
+
+
+def grown(shift: int, *, claimed: int | None = None, final: bool = False) -> ReplicaBuilder:
+    """Two generations. The first one began at LOG[``shift``], and ended in LOG[2]; the second one holds all."""
+    builder = ReplicaBuilder()
+    first = builder.add()
+    for segment in LOG[shift:2]:
+        first.ship_segment(segment)
+    first.ship_segment(LOG[2], final="last" if final else None, upto=None if final else 1)
+    second = builder.add(builder.claim(shift=shift if claimed is None else claimed))
+    for segment in LOG[:4]:
+        second.ship_segment(segment)
+    second.ship_segment(LOG[4], final=None)
+    return builder
+
+
+def sealed(shift: int, *, claimed: int | None = None) -> ReplicaBuilder:
+    """As ``grown``; all but the last log segments are sealed, and pruned."""
+    builder = grown(shift, claimed=claimed)
+    first, second = builder.generations
+    if shift < 2:
+        first.snapshot(2 - shift)
+        first.prune(2 - shift)
+    second.snapshot(4)
+    second.prune(4)
+    return builder
+
+
+SHAPES: dict[str, Callable[..., ReplicaBuilder]] = {
+    "grown": grown,
+    "sealed": sealed,
+    "final": lambda shift, claimed=None: grown(shift, claimed=claimed, final=True),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shift", [0, 1, 2])
+def test_what_the_objects_agree_with_is_taken(shape: str, shift: int) -> None:
+    builder = SHAPES[shape](shift)
+    first, second = (built.claim for built in builder.generations)
+    assert find_latest(builder.client) == second
+    assert find_shift(builder.client, first, second) == shift
+    assert found(verified(builder.objects())) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shift", [0, 1, 2])
+def test_a_shift_that_the_objects_contradict_is_named(shape: str, shift: int) -> None:
+    for claimed in {-3, -1, 0, 1, 2, 5, 1 << 40} - {shift}:
+        builder = SHAPES[shape](shift, claimed=claimed)
+        first, second = (built.claim for built in builder.generations)
+        with pytest.raises(CorruptObjectError, match=f"shift is {claimed}: maps log segment ") as caught:
+            find_latest(builder.client)
+        assert (caught.value.key, caught.value.exit_code) == (claim_key(2), ExitCode.CORRUPTION)
+        with pytest.raises(CorruptObjectError, match=f"shift is {claimed}: maps log segment ") as caught:
+            find_shift(builder.client, first, second)
+        assert caught.value.key == claim_key(2)
+        assert ("conflict", claim_key(2)) in found(verified(builder.objects())), claimed
+
+
+def test_each_claim_of_several_is_checked() -> None:
+    """The second one is wrong: readers would go back to the first generation, which both continue."""
+    builder = grown(0)
+    third = builder.add(builder.claim())
+    for segment in LOG[:4]:
+        third.ship_segment(segment)
+    third.ship_segment(LOG[4], final=None)
+    assert find_latest(builder.client) == third.claim
+    objects = builder.objects()
+    assert found(verified(objects)) == []
+    wrong = grown(0, claimed=7)
+    objects[claim_key(2)] = wrong.objects()[claim_key(2)]
+    assert ("conflict", claim_key(2)) in found(verified(objects))
+    with pytest.raises(CorruptObjectError, match="shift is 7") as caught:
+        find_latest(client_of(objects))
+    assert caught.value.key == claim_key(2)
+
+
+def test_a_generation_that_has_not_come_to_its_predecessors_end_yet_says_nothing() -> None:
+    builder = ReplicaBuilder()
+    first = builder.add()
+    for segment in LOG[1:3]:
+        first.ship_segment(segment)
+    second = builder.add(builder.claim(shift=1))
+    second.ship_segment(LOG[0])
+    assert find_latest(builder.client) == first.claim
+    second.ship_segment(LOG[1])
+    assert find_latest(builder.client) == first.claim
+    second.ship_segment(LOG[2])
+    assert find_latest(builder.client) == second.claim
+
+
+def test_the_usual_restart_costs_no_request() -> None:
+    """The predecessor's last log segment is the one that grows: the last headers, which are read anyway, name it."""
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(LOG[0], final=None, upto=1)
+    builder.add().ship_segment(LOG[0], final=None)
+    counted = CountingStore(builder.store)
+    find_latest(ObjectReplicaClient(counted))
+    assert counted.requests == {"list": 3, "open": 4}  # claims and both generations; two claims, two last headers

@@ -1,0 +1,108 @@
+"""Replicas in one bucket that are spoken to alike share a client: what they cost, and what keeps them apart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+
+from litelog.errors import StoreError
+from replica_clients.s3 import open_store
+from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STORES = 200
+
+STORE_BYTES = 100 << 10
+"""More than a store takes, and a hundredth of what one takes that has a client of its own."""
+
+COUNTING = f"""
+from replica_clients.s3 import open_store
+
+def resident():
+    facts = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(facts["RssAnon"].split()[0]) * 1024
+
+options = {{"endpoint": "http://127.0.0.1:1", "region": "{REGION}"}}
+stores = [open_store("s3://bucket/first", options)]
+before = resident()
+stores += [open_store(f"s3://bucket/{{number}}", options) for number in range({STORES})]
+print(resident() - before)
+"""
+
+
+def test_a_store_more_in_a_bucket_costs_no_client() -> None:
+    done = subprocess.run([sys.executable, "-c", COUNTING], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < STORES * STORE_BYTES
+
+
+def test_they_share_connections_until_the_last_one_is_closed() -> None:
+    with ScriptedServer(lambda _: Answer()) as server:
+        options = {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS}
+        first, second = (open_store(f"s3://bucket/{name}", options) for name in ("first", "second"))
+        first.put("key", [b"x"])
+        second.put("key", [b"x"])
+        first.close()
+        first.close()
+        second.put("another", [b"x"])
+        assert server.connections == 1
+        second.close()
+        third = open_store("s3://bucket/third", options)
+        third.put("key", [b"x"])
+        third.close()
+        assert server.connections == 2
+        paths = [request.path for request in server.requests]
+    assert paths == [f"/bucket/{key}" for key in ("first/key", "second/key", "second/another", "third/key")]
+
+
+@pytest.mark.parametrize("option", ["access-key-id", "region", "headers"])
+def test_those_that_are_spoken_to_in_another_way_do_not(option: str) -> None:
+    others = {"access-key-id": "AKOTHER", "region": "eu-west-9", "headers": {"x-other": "9"}}
+    with ScriptedServer(lambda _: Answer()) as server:
+        options = {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS}
+        for more in ({}, {option: others[option]}):
+            open_store("s3://bucket/log", {**options, **more}).put("key", [b"x"])
+        first, second = (str(request.headers) for request in server.requests)
+    said = {"access-key-id": "AKOTHER", "region": "eu-west-9", "headers": "x-other"}[option]
+    assert said not in first
+    assert said in second
+
+
+def test_those_that_find_other_credentials_in_the_environment_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(lambda _: Answer()) as server:
+        stores = []
+        for key in ("AKONE", "AKTWO"):
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+            stores.append(open_store("s3://bucket/log", {"endpoint": server.endpoint, "region": REGION}))
+            stores[-1].put("key", [b"x"])
+        signed = [request.headers["authorization"] for request in server.requests]
+    assert "AKONE" in signed[0]
+    assert "AKTWO" in signed[1]
+
+
+def test_credentials_that_ran_out_are_looked_up_again_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def answer(request: Request) -> Answer:
+        return Answer() if "AKNEW" in request.headers["authorization"] else error_answer(400, "ExpiredToken")
+
+    with ScriptedServer(answer) as server:
+        file.write_text("[default]\naws_access_key_id = AKOLD\naws_secret_access_key = x\n")
+        options = {"endpoint": server.endpoint, "region": REGION}
+        first, second = (open_store(f"s3://bucket/{name}", options) for name in ("first", "second"))
+        file.write_text("[default]\naws_access_key_id = AKNEW\naws_secret_access_key = x\n")
+        with pytest.raises(StoreError, match="looked up again"):
+            first.put("key", [b"x"])
+        second.put("key", [b"x"])
+        first.put("key", [b"x"])
+    assert len(server.requests) == 3

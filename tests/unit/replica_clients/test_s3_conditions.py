@@ -1,0 +1,89 @@
+"""Conditional requests of the S3 store, where the server has them and where it says that it has not."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+
+from litelog.errors import NotFoundError, StoreError
+from litelog.stores.object_store import DeletesUnchanged, NotOfferedError
+from replica_clients.s3 import open_store
+from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from replica_clients.s3 import S3Store
+
+
+@contextmanager
+def store_at(answer: Callable[[Request], Answer]) -> Iterator[tuple[S3Store, list[Request]]]:
+    """A store whose server answers so, and the requests that come."""
+    with ScriptedServer(answer) as server:
+        store = open_store("s3://bucket/logs", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        try:
+            yield store, server.requests
+        finally:
+            store.close()
+
+
+def not_implemented(request: Request) -> Answer:
+    """As some stores answer every header that they do not know."""
+    if {"if-none-match", "if-match"} & request.headers.keys():
+        return error_answer(501, "NotImplemented", "A header you provided implies functionality that is not there")
+    return Answer(204 if request.method == "DELETE" else 200, b"", {"ETag": '"tag"'})
+
+
+def test_a_server_without_create_only_puts_says_so_and_takes_plain_ones() -> None:
+    with store_at(not_implemented) as (store, requests):
+        with pytest.raises(NotOfferedError, match=r"put key: no create-only put \(If-None-Match\).*A header") as caught:
+            store.put("key", [b"x"])
+        assert not caught.value.retryable
+        store.put("key", [b"x"], create_only=False)
+    assert ["if-none-match" in request.headers for request in requests] == [True, False]
+
+
+def test_a_server_that_does_not_implement_a_plain_put_is_another_matter() -> None:
+    with (
+        store_at(lambda _: error_answer(501, "NotImplemented")) as (store, _),
+        pytest.raises(StoreError, match="NotImplemented") as caught,
+    ):
+        store.put("key", [b"x"], create_only=False)
+    assert not isinstance(caught.value, NotOfferedError)
+
+
+def test_a_conditional_delete_names_the_tag_that_was_seen() -> None:
+    with store_at(lambda request: Answer(204 if request.method == "DELETE" else 200, b"", {"ETag": '"seen"'})) as (
+        store,
+        requests,
+    ):
+        assert isinstance(store, DeletesUnchanged)
+        tag = store.tag("key")
+        assert store.delete_unchanged("key", tag)
+    assert [(request.method, request.path) for request in requests] == [
+        ("HEAD", "/bucket/logs/key"),
+        ("DELETE", "/bucket/logs/key"),
+    ]
+    assert requests[1].headers["if-match"] == '"seen"'
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [(412, "PreconditionFailed", None), (501, "NotImplemented", NotOfferedError), (403, "AccessDenied", StoreError)],
+)
+def test_a_conditional_delete_that_is_refused(status: int, code: str, error: type[Exception] | None) -> None:
+    with store_at(lambda _: error_answer(status, code)) as (store, _):
+        if error is None:
+            assert not store.delete_unchanged("key", '"tag"')
+        else:
+            with pytest.raises(error):
+                store.delete_unchanged("key", '"tag"')
+
+
+def test_an_object_that_is_not_there_has_no_tag() -> None:
+    with store_at(lambda _: Answer(404)) as (store, _), pytest.raises(NotFoundError):
+        store.tag("key")

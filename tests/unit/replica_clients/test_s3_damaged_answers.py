@@ -1,0 +1,124 @@
+"""What S3 answers in another form than S3's is a failure of that store, which may pass, and never a bug of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("boto3")
+
+from litelog.errors import StoreError
+from replica_clients.s3 import S3Store, open_store
+from replica_clients.s3.settings import read_settings
+from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENTRY = "<Contents><Key>a</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>12</Size></Contents>"
+BEGUN = b"<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>"
+
+
+def listing(entry: str) -> Answer:
+    body = f"<ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated>{entry}</ListBucketResult>"
+    return Answer(body=body.encode())
+
+
+def failure(answer: Callable[[Request], Answer], act: Callable[[S3Store], object]) -> StoreError:
+    with ScriptedServer(answer) as server:
+        settings = read_settings("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        store = S3Store(settings, single_bytes=5, part_bytes=10)
+        with pytest.raises(StoreError) as caught:
+            act(store)
+        store.close()
+    assert caught.value.retryable
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("<Size>12</Size>", "<Size>1r</Size>"),
+        ("<Size>12</Size>", "<Size/>"),
+        ("<Size>12</Size>", ""),
+        ("<Key>a</Key>", ""),
+        ("2026-01-01T", "2026-0q-01T"),
+        ("</Contents>", "<Contents>"),
+        ("</Key>", "</Kex>"),
+    ],
+)
+def test_a_damaged_listing_may_be_asked_for_again(right: str, wrong: str) -> None:
+    said = listing(ENTRY.replace(right, wrong))
+    assert str(failure(lambda _: said, lambda store: list(store.list("")))).startswith("list: ")
+
+
+def test_what_a_caller_raises_while_it_lists_is_its_own() -> None:
+    with ScriptedServer(lambda _: listing(ENTRY)) as server:
+        settings = read_settings("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        found = S3Store(settings).list("")
+        next(found)
+        with pytest.raises(KeyError):
+            found.throw(KeyError("the caller's"))  # type: ignore[attr-defined]
+
+
+def test_an_object_without_a_tag_has_none_to_be_deleted_under() -> None:
+    assert "open key: " in str(failure(lambda _: Answer(), lambda store: store.tag("key")))
+
+
+@pytest.mark.parametrize("begun", [b"<InitiateMultipartUploadResult/>", BEGUN])
+def test_an_upload_without_a_name_or_a_part_without_a_tag_fails(begun: bytes) -> None:
+    def answer(request: Request) -> Answer:
+        return Answer(body=begun if request.method == "POST" else b"")
+
+    assert "put key: " in str(failure(answer, lambda store: store.put("key", [b"0123456789"])))
+
+
+def test_a_header_that_is_damaged_is_a_failure_of_the_request() -> None:
+    said = Answer(headers={"Last-Modified": "Thu, 99 Foo 2026", "ETag": '"e"', "x-amz-missing-meta": "many"})
+    assert "open key: " in str(failure(lambda _: said, lambda store: store.tag("key")))
+
+
+PAGE = b"<html><head><title>Console</title></head><body><p>Log in%s</p></body></html>"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        PAGE % b"<br>",
+        b"\n<!DOCTYPE html>\n" + PAGE % b"<br>",
+        b'<?xml version="1.0"?>\n<!DOCTYPE html>\n' + PAGE % b"<br/>",
+        PAGE % b"<br/>",
+        b"<ListAllMyBucketsResult><Buckets/></ListAllMyBucketsResult>",
+        b"<ListBucketResult/>",
+        b"",
+    ],
+)
+def test_what_is_no_listing_is_no_empty_replica(page: bytes) -> None:
+    with ScriptedServer(lambda _: Answer(body=page, headers={"Content-Type": "text/html"})) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with pytest.raises(StoreError) as caught:
+            list(store.list(""))
+        assert str(caught.value) == f"list: {server.endpoint} does not answer as S3 does: check the endpoint"
+        assert not caught.value.retryable
+
+
+def test_a_page_is_no_acknowledgement() -> None:
+    with ScriptedServer(lambda _: Answer(body=PAGE % b"<br/>")) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with pytest.raises(StoreError, match="does not answer as S3 does"):
+            store.put("key", [b"x"])
+
+
+@pytest.mark.parametrize("said", ["<Name>b</Name>", "<IsTruncated>false</IsTruncated>", "<KeyCount>0</KeyCount>"])
+def test_an_empty_listing_is_one(said: str) -> None:
+    with ScriptedServer(lambda _: Answer(body=f"<ListBucketResult>{said}</ListBucketResult>".encode())) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        assert not list(store.list(""))
+
+
+def test_an_object_may_be_a_page() -> None:
+    with ScriptedServer(lambda _: Answer(body=PAGE % b"<br>")) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with store.open("key") as stream:
+            assert stream.read() == PAGE % b"<br>"

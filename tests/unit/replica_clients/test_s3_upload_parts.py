@@ -1,0 +1,142 @@
+"""What uploads hold in memory at a time is bounded for the process, and not for each of them."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+pytest.importorskip("boto3")
+
+from litelog.errors import StoreError
+from replica_clients.s3.settings import read_settings
+from replica_clients.s3.upload import S3Upload
+from replica_clients.s3.upload_parts import PartBudget, Parts
+from tests.builders.stores import WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replica_clients.s3.clients import S3Connection
+
+PART_BYTES = 1 << 20
+BUFFER_BYTES = PART_BYTES // 16
+UPLOADS = 8
+PARTS = 6
+ROOM = 4
+
+
+class CountingBudget(PartBudget):
+    """Counts the parts that are held at a time."""
+
+    def __init__(self, parts: int) -> None:
+        super().__init__(parts)
+        self.held = self.most = 0
+        self._counting = threading.Lock()
+
+    def take(self) -> None:
+        super().take()
+        with self._counting:
+            self.held += 1
+            self.most = max(self.most, self.held)
+
+    def give_back(self) -> None:
+        with self._counting:
+            self.held -= 1
+        super().give_back()
+
+
+class SlowStore:
+    """As much of a connection as an upload takes: no part is stored before as many are on their way as there is room
+    for, so that all that can be held at a time is."""
+
+    settings = read_settings("s3://bucket", {"region": "x"})
+    failures = cast("Any", type("Failures", (), {"reading": lambda *_: nullcontext()}))
+
+    def __init__(self, failing: str = "") -> None:
+        self.requests: list[str] = []
+        self._full = threading.Event()
+        self._failing = failing
+        self._lock = threading.Lock()
+
+    def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, object]:
+        with self._lock:
+            self.requests.append(method)
+            if self.requests.count("upload_part") + self.requests.count("put_object") >= ROOM:
+                self._full.set()
+        if method in {"upload_part", "put_object"}:
+            assert self._full.wait(WAIT_SECONDS)
+        if method == self._failing:
+            raise StoreError(operation, key, "injected", retryable=False)
+        return {"UploadId": "u", "ETag": "e"}
+
+
+def buffers(parts: float) -> Iterator[bytes]:
+    """Made as they are taken."""
+    for number in range(int(parts * 16)):
+        yield bytes([number % 251]) * BUFFER_BYTES
+
+
+def put_all(store: SlowStore, budget: PartBudget, parts: float = PARTS) -> list[BaseException | None]:
+    upload = S3Upload(cast("S3Connection", store), 1 << 30, PART_BYTES, budget)
+    with ThreadPoolExecutor(UPLOADS) as pool:
+        running = [pool.submit(upload.put, f"key{n}", buffers(parts), True) for n in range(UPLOADS)]
+        return [future.exception() for future in running]
+
+
+def test_many_uploads_at_once_hold_no_more_than_the_budget() -> None:
+    """By the interpreter's count of what is allocated, not by what the budget says of itself."""
+    store, budget = SlowStore(), CountingBudget(ROOM)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        assert put_all(store, budget) == [None] * UPLOADS
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    buffers_held = UPLOADS * 2 * BUFFER_BYTES
+    assert ROOM * PART_BYTES <= peak - before < (ROOM + 1) * PART_BYTES + buffers_held
+    assert (budget.most, budget.held) == (ROOM, 0)
+    assert store.requests.count("upload_part") == UPLOADS * PARTS
+
+
+def test_small_objects_that_are_made_as_they_go_count_too() -> None:
+    store, budget = SlowStore(), CountingBudget(ROOM)
+    assert put_all(store, budget, 0.5) == [None] * UPLOADS
+    assert store.requests == ["put_object"] * UPLOADS
+    assert (budget.most, budget.held) == (ROOM, 0)
+
+
+@pytest.mark.parametrize("failing", ["create_multipart_upload", "upload_part", "complete_multipart_upload"])
+def test_uploads_that_fail_give_their_room_back(failing: str) -> None:
+    budget = CountingBudget(ROOM)
+    store = SlowStore(failing)
+    store._full.set()
+    errors = put_all(store, budget)
+    assert [type(error) for error in errors] == [StoreError] * UPLOADS
+    assert budget.held == 0
+
+
+@pytest.mark.parametrize("good", [0, 0.5, 1, 2.5])
+def test_a_body_that_cannot_be_made_gives_its_room_back(good: float) -> None:
+    def broken() -> Iterator[bytes]:
+        yield from buffers(good)
+        raise OSError("the log is gone")
+
+    budget, store = CountingBudget(1), SlowStore()
+    store._full.set()
+    with pytest.raises(OSError, match="the log is gone"):
+        S3Upload(cast("S3Connection", store), 1 << 30, PART_BYTES, budget).put("key", broken(), True)
+    assert budget.held == 0
+
+
+def test_a_part_is_dropped_once() -> None:
+    budget = CountingBudget(1)
+    with Parts([b"x"], 10, budget).take() as part:
+        part.drop()
+    assert budget.held == 0

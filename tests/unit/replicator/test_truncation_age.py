@@ -1,0 +1,240 @@
+"""Truncation by age: an idle log is looked at when something in it is old enough, and not before."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.config import make_config
+from litelog.log.replica_registry import ReplicaSet, log_state_folder, read_replicated
+from litelog.log.truncation import LocalSegment, TruncationPolicy, when_older
+from litelog.replicator import Replicator
+from litelog.replicator.background import Truncations
+from litelog.replicator.run_state import Course
+from litelog.replicator.task import ReplicaTask
+from litelog.shipping.context import Settings, Source
+from litelog.shipping.source_truncation import LogTruncator
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.independent_reader import read_replica
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
+from tests.builders.stores import CountingStore
+from tests.waiting import WAIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HOUR = 3600.0
+SECOND = 1_000_000
+
+
+class Idle:
+    """A log of six log segments, shipped ten minutes apart, that nobody writes to any more; and who truncates it."""
+
+    def __init__(self, folder: Path, policy: TruncationPolicy) -> None:
+        self.clock = ManualClock()
+        self.log: LogBuilder = make_log(folder / "log")
+        state = log_state_folder(str(folder / "state"), self.log.folder)
+        replicas = ReplicaSet(state)
+        self.store = CountingStore(MemoryStore("store"))
+        replicas.add("r", self.store.url)
+        settings = Settings(snapshot_segments=1)
+        self.daemon = Daemon(self.log, self.store, os.path.join(state, "r"), clock=self.clock, settings=settings)
+        self.truncator = LogTruncator(Source(self.log.folder, self.log.format), replicas, policy, self.clock)
+        self.daemon.replica.on_replicated = self.truncator.run
+        for _ in range(6):
+            self.log.roll(2)
+            self.daemon.sync()
+            self.clock.advance(HOUR / 6)
+        self.shipped = [segment.shipped for segment in read_replicated(self.daemon.state).values()]
+
+    def gone(self) -> int:
+        return 6 - len(self.log.files())
+
+    def wait_until(self, due: float) -> None:
+        self.clock.advance(due - self.clock.monotonic())
+
+
+AGE = TruncationPolicy(max_age=5 * HOUR)
+
+
+def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_path):
+    idle = Idle(tmp_path, AGE)
+    assert idle.gone() == 0
+    requests = idle.store.total()
+    for number in range(4):
+        due = idle.truncator.due
+        assert due is not None
+        old_enough = (idle.shipped[number] + int(5 * HOUR) * SECOND - idle.clock.now()) / SECOND
+        assert due - idle.clock.monotonic() == pytest.approx(old_enough, abs=0.001)
+        idle.clock.advance(due - idle.clock.monotonic() - 1)
+        idle.truncator.run()
+        assert idle.gone() == number
+        idle.clock.advance(1.001)
+        idle.truncator.run()
+        assert idle.gone() == number + 1
+    assert idle.truncator.due is None  # two always stay
+    assert idle.store.total() == requests
+    idle.log.roll(2)
+    idle.daemon.sync()
+    assert idle.truncator.due is not None
+    assert list(read_replica(idle.store.inner).values())[-1].files() == idle.log.texts
+
+
+def test_what_is_old_enough_goes_with_the_next_log_segment_and_waits_for_no_snapshot(tmp_path):
+    idle = Idle(tmp_path, AGE)
+    idle.daemon.replica.on_replicated = lambda: None
+    idle.daemon.replica.on_finished = idle.truncator.note_newer
+    idle.clock.advance(7 * HOUR)
+    idle.truncator.run()
+    assert (idle.gone(), idle.truncator.due) == (4, None)
+    told = []
+    idle.truncator.on_due = lambda: told.append(idle.truncator.due)
+    idle.log.append(1)
+    idle.daemon.sync()
+    assert told == []  # no newer one
+    idle.log.roll(2)
+    idle.daemon.sync()
+    assert told == [idle.clock.monotonic()]
+    left = len(idle.log.files())
+    idle.truncator.run()
+    assert len(idle.log.files()) == left - 1
+
+
+def test_a_log_that_is_truncated_by_size_alone_is_not_looked_at_for_a_newer_log_segment(tmp_path):
+    idle = Idle(tmp_path, TruncationPolicy(max_bytes=1 << 30))
+    idle.truncator.on_due = lambda: pytest.fail("is looked at")
+    idle.truncator.note_newer()
+    assert idle.truncator.due is None
+
+
+def test_what_no_replica_holds_is_not_waited_for(tmp_path):
+    policy = TruncationPolicy(max_age=HOUR)
+    shipped = [LocalSegment(str(n), 1, n * SECOND) for n in range(4)]
+    assert when_older(shipped, policy) == int(HOUR) * SECOND
+    assert when_older(shipped[1:], policy) == int(HOUR + 1) * SECOND
+    assert when_older(shipped[2:], policy) is None
+    assert when_older([LocalSegment("x", 1, None), *shipped], policy) is None
+    assert when_older(shipped, TruncationPolicy(max_bytes=1)) is None
+
+
+def test_a_log_that_another_one_truncates_or_that_is_unreadable_is_looked_at_again_soon(tmp_path):
+    import fcntl
+
+    idle = Idle(tmp_path, AGE)
+    idle.clock.advance(6 * HOUR)
+    held = os.open(idle.log.folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    idle.truncator.run()
+    assert idle.gone() == 0
+    assert idle.truncator.due is not None
+    os.close(held)
+    os.rename(idle.log.folder, idle.log.folder + ".away")
+    idle.truncator.run()
+    assert idle.truncator.due is not None
+    os.rename(idle.log.folder + ".away", idle.log.folder)
+    idle.wait_until(idle.truncator.due)
+    idle.truncator.run()
+    assert idle.gone() == 4
+
+
+@pytest.mark.parametrize("jump", [-1000 * HOUR, 1000 * HOUR])
+def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path, jump):
+    idle = Idle(tmp_path, AGE)
+    idle.clock.jump(jump)
+    idle.truncator.run()
+    assert idle.gone() == 0
+    assert idle.truncator.due is not None
+    assert idle.truncator.due >= idle.clock.monotonic() + 3 * HOUR
+
+
+def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
+    idle = Idle(tmp_path, AGE)
+    course = Course(idle.clock)
+    truncations = Truncations(course)
+    task = ReplicaTask(idle.log.folder, idle.store.url, idle.daemon.replica, 1.0, 1.0, 1 << 20)
+    task.truncator = idle.truncator
+    with course.changed:
+        truncations.add(task)
+        first = idle.truncator.due
+        assert first is not None
+        assert truncations.serve(idle.clock.monotonic()) == first
+    run = threading.Event()
+    told, idle.truncator.on_due = idle.truncator.on_due, lambda: (told(), run.set())
+    idle.wait_until(first)
+    with course.changed:
+        truncations.serve(idle.clock.monotonic())
+    assert run.wait(WAIT_SECONDS)
+    assert idle.gone() == 1
+    with course.changed:
+        assert first < truncations.serve(idle.clock.monotonic()) == idle.truncator.due
+        truncations.remove(task)
+        idle.clock.advance(100 * HOUR)
+        truncations.serve(idle.clock.monotonic())
+    truncations.shutdown(wait=True)
+    assert idle.gone() == 1
+
+
+def test_a_running_daemon_tells_of_a_replica_that_was_dropped_and_not_forgotten_even_if_its_set_is_damaged(
+    tmp_path, caplog
+):
+    log = make_log(tmp_path / "log", "lines")
+    for _ in range(2):
+        log.roll(2)
+    state = str(tmp_path / "state")
+    urls = [f"file://{tmp_path}/{name}" for name in "ab"]
+    replicas = ReplicaSet(log_state_folder(state, log.folder))
+
+    def run(urls: list[str], until: Callable[[], bool]) -> None:
+        entry = {"path": log.folder, "format": "lines", "pattern": "app.*", "truncate": {"max_bytes": 0}}
+        entry["replicas"] = [{"url": url, "snapshot_segments": 1} for url in urls]
+        replicator = Replicator(make_config("here", {"logs": [entry]}), state_dir=state, host="test")
+        thread = threading.Thread(target=replicator.run)
+        thread.start()
+        try:
+            wait_until(until, pause=0.05)
+        finally:
+            replicator.stop()
+            thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "not-truncated"]
+
+    run(urls, lambda: sum(map(bool, replicas.held())) == 2)
+    assert told() == []
+    for damaged in (False, True):
+        if damaged:
+            with open(os.path.join(replicas.folder, "replicas.json"), "w") as file:
+                file.write("damaged")
+        caplog.clear()
+        for _ in range(4):
+            log.roll(2)
+        run(urls[:1], lambda: any("wait for" in message and "forget" in message for message in told()))
+        assert sorted(log.files()) == sorted(log.texts)[1:]  # but for what the other one holds, too
+        assert len(replicas.held()) == 2
+    run(urls, lambda: len(os.listdir(log.folder)) == 2)
+
+
+def test_a_running_daemon_truncates_an_idle_log(tmp_path):
+    log = make_log(tmp_path / "log", "lines")
+    for _ in range(6):
+        log.roll(2)
+    replica = {"url": f"file://{tmp_path}/replica", "snapshot_segments": 1}
+    entry = {"path": log.folder, "format": "lines", "pattern": "app.*", "truncate": {"max_age": 3.0}}
+    config = make_config("here", {"logs": [{**entry, "replicas": [replica]}], "shutdown_timeout": 10.0})
+    replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="test")
+    thread = threading.Thread(target=replicator.run)
+    thread.start()
+    try:
+        wait_until(lambda: len(os.listdir(log.folder)) == 2, pause=0.05)
+        assert sorted(os.listdir(log.folder)) == sorted(log.texts)[-2:]
+    finally:
+        replicator.stop()
+        thread.join(WAIT_SECONDS)
+    assert not thread.is_alive()

@@ -1,0 +1,140 @@
+"""Each check of a restore by itself: objects that are wrong in one thing, which only that check can see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.codec.lz4_frames import compress_frame, skippable_frame, walk_frames
+from litelog.errors import CorruptionError, CorruptObjectError, LitelogError
+from litelog.formats.lines import LinesFormat
+from litelog.objects.layout import sealed_key, wal_key
+from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG = make_log([[1, 1, 1], [2, 1]])
+OTHER = make_segment(0, [1, 1, 1], tag=b"q")
+"""The first log segment's shape, with other records."""
+
+
+def restored(objects: dict[str, bytes], folder: Path, target: Target | None = None) -> None:
+    client = client_of(objects)
+    restore(client, find_plan(client, target or Target(), FORMAT), str(folder), log_format=FORMAT)
+
+
+@pytest.fixture
+def newest() -> tuple[str, dict[str, bytes]]:
+    """A WAL segment that no other object speaks of."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship(LOG[0].data, LOG[0].name)
+    return wal_key(built.positions[-1]), builder.objects()
+
+
+def test_other_bytes_under_a_wal_segments_header_are_found(tmp_path):
+    """Of lines: commits that end with their own CRC-32C have one CRC-32C, whatever they hold."""
+    builder = ReplicaBuilder(LinesFormat("*"))
+    built = builder.add()
+    key = wal_key(built.ship(b"one\ntwo\n", "log"))
+    objects = builder.objects()
+    head = next(walk_frames(objects[key]))
+    client = client_of({**objects, key: objects[key][: head.end] + compress_frame(b"one\ntoo\n")})
+    plan = find_plan(client, Target(), builder.format)
+    with pytest.raises(CorruptObjectError, match="CRC-32C"):
+        restore(client, plan, str(tmp_path / "out"), log_format=builder.format)
+
+
+def test_a_frame_whose_own_checksum_is_another_is_found(newest, tmp_path):
+    key, objects = newest
+    body = bytearray(objects[key])
+    body[-1] ^= 1
+    with pytest.raises(CorruptObjectError, match="checksum"):
+        restored({**objects, key: bytes(body)}, tmp_path / "out")
+
+
+def test_a_frame_of_other_commits_in_a_sealed_segment_is_found_though_it_is_not_read_whole(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=1), start=False)
+    built.start([built.seal_unshipped(0, LOG[0])])
+    objects, key = builder.objects(), sealed_key(built.name, 0)
+    first = next(walk_frames(objects[key]))
+    other = compress_frame(OTHER.data[: OTHER.ends[0]])
+    assert len(other) == first.end
+    objects[key] = other + objects[key][first.end :]
+    with pytest.raises(CorruptObjectError, match="CRC-32C of the bytes of frame 0"):
+        restored(objects, tmp_path / "out", Target(sequence=1))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_any_byte_of_a_commit_that_its_checksum_speaks_of_is_found(tmp_path, sealed):
+    """Its writer shipped the damage under sums that are true."""
+    segment = LOG[0]
+    for at in range(segment.ends[0], segment.ends[1]):
+        bad = bytearray(segment.data)
+        bad[at] ^= 1
+        builder = ReplicaBuilder()
+        if sealed:
+            built = builder.add(builder.claim(first=1), start=False)
+            try:
+                built.start([built._put_sealed(0, segment.name, bytes(bad), 3, marks=[(len(bad), built.clock)])])
+            except CorruptionError:
+                continue
+        else:
+            built = builder.add()
+            built.ship(bytes(bad), segment.name, described=segment.data)
+        with pytest.raises(CorruptionError):
+            restored(builder.objects(), tmp_path / f"{at}")
+        assert not (tmp_path / f"{at}").exists()
+
+
+def test_part_of_a_commit_at_the_end_of_a_wal_segment_is_found(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    torn = LOG[0].data[: LOG[0].ends[1] + 20]
+    built.ship(torn, LOG[0].name, described=LOG[0].data[: LOG[0].ends[1]])
+    with pytest.raises(CorruptionError, match="whole commit"):
+        restored(builder.objects(), tmp_path / "out")
+
+
+def test_a_wal_segment_may_not_begin_with_another_sequence_than_follows(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship(LOG[0].data, LOG[0].name, final=True)
+    gap = make_segment(LOG[0].next + 2, [1])
+    built._next = LOG[0].next + 2
+    built.ship(gap.data, gap.name)
+    with pytest.raises(LitelogError, match=r"gap|sequence"):
+        restored(builder.objects(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_content_that_is_shorter_or_longer_than_a_header_says_is_found(newest, tmp_path):
+    key, objects = newest
+    body = objects[key]
+    head = next(walk_frames(body))
+    for number, data in enumerate((LOG[0].data[: LOG[0].ends[1]], LOG[0].data + LOG[1].data)):
+        objects[key] = body[: head.end] + compress_frame(data)
+        with pytest.raises(CorruptObjectError, match="length"):
+            restored(objects, tmp_path / f"{number}")
+
+
+def test_a_second_header_in_a_wal_segment_is_found(newest, tmp_path):
+    key, objects = newest
+    objects[key] += skippable_frame(b"{}")
+    with pytest.raises(CorruptObjectError, match="one header"):
+        restored(objects, tmp_path / "out")
+
+
+def test_part_of_a_commit_at_the_end_of_a_sealed_segment_is_found(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=1), start=False)
+    torn = LOG[0].data[: LOG[0].ends[1] + 20]
+    built.start([built._put_sealed(0, LOG[0].name, torn, 2, marks=[(len(torn), built.clock)])])
+    with pytest.raises(CorruptionError, match="whole commit"):
+        restored(builder.objects(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

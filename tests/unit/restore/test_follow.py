@@ -1,0 +1,321 @@
+"""A restored copy that follows its replica: what it appends, and what ends it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, PrunedError, StoreError
+from litelog.objects.claim import Relation
+from litelog.objects.layout import wal_key
+from litelog.restore.execution import restore
+from litelog.restore.follow import LOOK_SECONDS, CopyFollower
+from litelog.restore.history_plan import Target, find_plan
+from litelog.restore.output import OutputError
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.system.clock import SystemClock
+from tests.builders.manual_clock import ManualClock
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
+from tests.waiting import WAIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG = make_log([[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]])
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def whole(log) -> dict[str, bytes]:
+    return {segment.name: segment.data for segment in log}
+
+
+@pytest.fixture
+def grown(tmp_path):
+    """A replica with two commits, and a follower of the copy of them."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship(LOG[0].data[: LOG[0].ends[1]], LOG[0].name)
+    plan = find_plan(builder.client, Target(), FORMAT)
+    restore(builder.client, plan, str(tmp_path / "out"), log_format=FORMAT)
+    with CopyFollower(builder.client, str(tmp_path / "out"), plan, FORMAT) as follower:
+        yield builder, built, follower, tmp_path / "out"
+
+
+def drain(follower) -> None:
+    while follower.step():
+        pass
+
+
+def finish_first(built) -> None:
+    built.ship(LOG[0].data[LOG[0].ends[1] :], LOG[0].name, final=True)
+
+
+def test_what_is_shipped_is_appended(grown):
+    _, built, follower, out = grown
+    drain(follower)
+    assert follower.appended == 0
+    finish_first(built)
+    built.ship_segment(LOG[1], cuts=[0])
+    drain(follower)
+    assert files_in(out) == whole(LOG[:2])
+    built.ship_segment(LOG[2], final="empty")
+    built.ship_segment(LOG[3], final=None)
+    drain(follower)
+    assert files_in(out) == whole(LOG)
+    assert follower.position == built.slot
+
+
+def test_what_was_sealed_and_pruned_meanwhile_is_appended_from_there(grown):
+    _, built, follower, out = grown
+    drain(follower)
+    finish_first(built)
+    built.ship_segment(LOG[1], cuts=[0])
+    built.stand_for_sealed(LOG[2])
+    built.snapshot(3)
+    built.ship_segment(LOG[3], final=None)
+    built.prune(3)
+    assert not follower.step()
+    follower.catch_up()
+    assert files_in(out) == whole(LOG)
+
+
+def drop_behind(built, first) -> None:
+    """The replica holds the log from ``first`` on, and nothing of what lies before."""
+    for segment in LOG[1:3]:
+        built.ship_segment(segment)
+    built.snapshot(3, first=first)
+    built.ship_segment(LOG[3], final=None)
+    built.prune(3)
+
+
+@pytest.mark.parametrize(("is_finished", "first"), [(False, 1), (False, 2), (True, 2), (True, 3)])
+def test_a_copy_that_retention_overtook_gets_no_hole(grown, is_finished, first):
+    _, built, follower, out = grown
+    drain(follower)
+    if is_finished:
+        finish_first(built)
+        drain(follower)
+    before, end = files_in(out), follower.position
+    if not is_finished:
+        finish_first(built)
+    drop_behind(built, first)
+    for _ in range(2):
+        with pytest.raises(PrunedError, match=str(end)):
+            follower.catch_up()
+    assert files_in(out) == before
+
+
+def test_a_copy_of_all_that_retention_took_goes_on_behind_it(grown):
+    _, built, follower, out = grown
+    drain(follower)
+    finish_first(built)
+    drain(follower)
+    drop_behind(built, 1)
+    follower.catch_up()
+    assert files_in(out) == whole(LOG)
+
+
+def test_a_sealed_stand_in_is_appended(grown):
+    _, built, follower, out = grown
+    drain(follower)
+    finish_first(built)
+    built.stand_for_sealed(LOG[1])
+    built.ship_segment(LOG[2], final=None)
+    drain(follower)
+    assert files_in(out) == whole(LOG[:3])
+
+
+def test_a_generation_that_continues_is_followed(grown):
+    builder, built, follower, out = grown
+    drain(follower)
+    finish_first(built)
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, LOG[0])])
+    newer.ship_segment(LOG[1], final=None)
+    drain(follower)
+    assert files_in(out) == whole(LOG[:2])
+
+
+def test_a_generation_that_diverged_ends_it_by_name_and_leaves_the_copy(grown):
+    builder, _, follower, out = grown
+    drain(follower)
+    before = files_in(out)
+    builder.add(builder.claim(Relation.DIVERGED)).ship_segment(make_segment(0, [1, 1], tag=b"other"), final=None)
+    with pytest.raises(DivergedError, match="rewound"):
+        drain(follower)
+    assert files_in(out) == before
+
+
+def test_a_damaged_object_is_not_appended(grown):
+    builder, built, _, out = grown
+    before, copy = files_in(out), out.parent / "other"
+    plan = find_plan(builder.client, Target(), FORMAT)
+    restore(builder.client, plan, str(copy), log_format=FORMAT)
+    finish_first(built)
+    key, objects = wal_key(built.positions[-1]), builder.objects()
+    body = objects[key]
+    damaged = client_of({**objects, key: body[:-9] + bytes([body[-9] ^ 1]) + body[-8:]})
+    with CopyFollower(damaged, str(copy), plan, FORMAT) as follower, pytest.raises(CorruptionError):
+        drain(follower)
+    assert files_in(copy) == before
+
+
+def test_a_copy_that_somebody_changes_is_not_appended_to(grown):
+    _, built, follower, out = grown
+    drain(follower)
+    with (out / LOG[0].name).open("ab") as file:
+        file.write(b"x")
+    finish_first(built)
+    with pytest.raises(OutputError, match="changed"):
+        drain(follower)
+
+
+def test_a_copy_has_one_follower(grown):
+    builder, _, _, out = grown
+    with pytest.raises(LockedError):
+        CopyFollower(builder.client, str(out), find_plan(builder.client, Target(), FORMAT), FORMAT)
+
+
+class Watched:
+    """A store that counts its listings, and WAL segments that were asked for and are not there; ``behind`` is called
+    after each read of one that is. Nothing is read while ``held``."""
+
+    def __init__(self, store):
+        self._store = store
+        self.held = threading.RLock()
+        self.listings = self.absent = 0
+        self.behind = lambda: None
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def list(self, *place):
+        self.listings += 1
+        return self._store.list(*place)
+
+    def open(self, key, *part):
+        if "/wal/" not in key:
+            return self._store.open(key, *part)
+        with self.held:
+            try:
+                stream = self._store.open(key, *part)
+            except NotFoundError:
+                self.absent += 1
+                raise
+            self.behind()
+            return stream
+
+
+class Running:
+    """A copy of a replica's two commits, followed by ``run`` in a thread."""
+
+    def __init__(self, grown, clock, look_seconds=LOOK_SECONDS):
+        builder, self.built, _, out = grown
+        self.copy, self.clock = out.parent / "followed", clock
+        plan = find_plan(builder.client, Target(), FORMAT)
+        restore(builder.client, plan, str(self.copy), log_format=FORMAT)
+        self.store = Watched(builder.store)
+        client = ObjectReplicaClient(self.store)
+        self.follower = CopyFollower(client, str(self.copy), plan, FORMAT, look_seconds=look_seconds, clock=self.clock)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.follower.run, args=(self._stop, 0.001))
+
+    def __enter__(self):
+        self._thread.start()
+        self.wait_for(lambda: self.store.absent > 0)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(WAIT_SECONDS)
+        self.follower.__exit__(None, None, None)
+        assert not self._thread.is_alive()
+
+    def wait_for(self, condition) -> None:
+        wait_until(condition, pause=0.005)
+
+    def prune_ahead(self) -> None:
+        """All that lies ahead but for the newest log segment is sealed, named and gone."""
+        for segment in LOG[1:3]:
+            self.built.ship_segment(segment, cuts=[0])
+        self.built.snapshot(3)
+        self.built.ship_segment(LOG[3], final=None)
+        self.built.prune(3)
+
+    def is_whole(self) -> bool:
+        return files_in(self.copy) == whole(LOG)
+
+
+def test_run_looks_behind_what_was_pruned_after_so_long_without_news(grown):
+    with Running(grown, SystemClock(), look_seconds=0.05) as running:
+        with running.store.held:
+            finish_first(running.built)
+            running.prune_ahead()
+        running.wait_for(running.is_whole)
+
+
+def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(grown):
+    with Running(grown, ManualClock()) as running:
+        before = running.store.listings
+        running.clock.advance(LOOK_SECONDS - 1)
+        polls = running.store.absent
+        running.wait_for(lambda: running.store.absent > polls + 100)
+        assert running.store.listings == before
+        running.clock.advance(1)
+        running.wait_for(lambda: running.store.listings > before)
+        before, polls = running.store.listings, running.store.absent
+        running.wait_for(lambda: running.store.absent > polls + 100)
+        assert running.store.listings == before
+
+
+def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(grown):
+    with Running(grown, ManualClock()) as running:
+
+        def take_long():
+            if running.follower.position == last:
+                running.store.behind = lambda: None
+                running.clock.advance(LOOK_SECONDS)
+                running.prune_ahead()
+
+        with running.store.held:
+            finish_first(running.built)
+            last = running.built.positions[-1]
+            running.store.behind = take_long
+        running.wait_for(running.is_whole)
+
+
+def test_a_store_that_fails_for_a_while_is_waited_for(grown):
+    builder, built, _, out = grown
+    failing, waited, stop = [3], threading.Event(), threading.Event()
+
+    class Failing:
+        def __getattr__(self, name):
+            return getattr(builder.client, name)
+
+        def read_wal_segment(self, *place):
+            if failing[0]:
+                failing[0] -= 1
+                raise StoreError("open", "x", "503", retryable=True)
+            waited.set()
+            return builder.client.read_wal_segment(*place)
+
+    finish_first(built)
+    copy = out.parent / "other"
+    plan = find_plan(builder.client, Target(), FORMAT)
+    restore(builder.client, plan, str(copy), log_format=FORMAT)
+    built.ship_segment(LOG[1], final=None)
+    with CopyFollower(Failing(), str(copy), plan, FORMAT) as follower:
+        thread = threading.Thread(target=follower.run, args=(stop, 0.01))
+        thread.start()
+        try:
+            assert waited.wait(WAIT_SECONDS)
+            wait_until(lambda: files_in(copy) == whole(LOG[:2]))
+        finally:
+            stop.set()
+            thread.join(WAIT_SECONDS)
+    assert files_in(copy) == whole(LOG[:2])

@@ -1,0 +1,913 @@
+"""What a restore brings back from sealed segments, snapshots and the WAL segments behind them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import threading
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    LitelogError,
+    LockedError,
+    NothingToRestoreError,
+    ReplicaGapError,
+    SequenceGapError,
+    UnknownVersionError,
+)
+from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import encode_commit, segment_name
+from litelog.log.reader import LogReader
+from litelog.log.writer import LogWriter
+from litelog.objects.layout import parse_wal, sealed_key, snapshot_key
+from litelog.objects.snapshot import Snapshot
+from litelog.reading.contents import Base
+from litelog.restore.choose_replica import DivergedReplicasError, choose
+from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan, plan_restore
+from litelog.restore.journal import JOURNAL_NAME
+from litelog.restore.output import OutputError
+from litelog.restore.plan import TooEarlyError
+from tests.builders.random_replicas import SHAPES, draw_replica
+from tests.builders.replica_builder import (
+    FORMAT,
+    SECOND,
+    LogSegment,
+    ReplicaBuilder,
+    client_of,
+    make_log,
+    make_segment,
+    prefix,
+)
+from tests.builders.replica_builder import LOG as LOG_NAME
+from tests.sampling import examples, sampled, times
+
+SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]]
+LOG = make_log(SHAPE)
+COMMITS = [count for counts in SHAPE for count in counts]
+
+
+def files_in(folder: str | Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def restore_to(client, output, target: Target | None = None, log_format=FORMAT, **options):
+    plan = find_plan(client, target or Target(), log_format)
+    return restore(client, plan, str(output), log_format=log_format, **options)
+
+
+def whole(log) -> dict[str, bytes]:
+    return {segment.name: segment.data for segment in log}
+
+
+@pytest.fixture
+def mixed() -> ReplicaBuilder:
+    """Log segment 0 sealed before the first WAL segment, 1 sealed and pruned, 2 stands sealed for itself, 3 grows."""
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=1), start=False)
+    built.start([built.seal_unshipped(0, LOG[0])])
+    built.ship_segment(LOG[1], cuts=[0])
+    built.stand_for_sealed(LOG[2])
+    built.snapshot(2)
+    built.prune(2)
+    built.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder
+
+
+def test_all_kinds_of_objects_make_one_log(mixed, tmp_path):
+    result = restore_to(mixed.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == whole(LOG)
+    assert (result.next, result.commits, result.records) == (18, len(COMMITS), 18)
+    assert (result.files, result.bytes) == (4, sum(len(segment.data) for segment in LOG))
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
+def test_each_commit_can_be_restored_to_whatever_holds_it(mixed, tmp_path, held):
+    target = Target(sequence=sum(COMMITS[:held]) - 1)
+    result = restore_to(mixed.client, tmp_path / "out", target)
+    assert files_in(tmp_path / "out") == prefix(LOG, held)
+    assert (result.next, result.commits) == (sum(COMMITS[:held]), held)
+
+
+@pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
+def test_each_commits_time_can_be_restored_to(mixed, tmp_path, held):
+    last = sum(COMMITS[: held - 1])
+    restore_to(mixed.client, tmp_path / "out", Target(timestamp=last * SECOND))
+    assert files_in(tmp_path / "out") == prefix(LOG, held)
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_an_index_is_the_last_one_restored(mixed, tmp_path, index):
+    restore_to(mixed.client, tmp_path / "out", Target(index=index))
+    assert files_in(tmp_path / "out") == whole(LOG[: index + 1])
+
+
+def test_indexes_that_are_there_are_named(mixed):
+    with pytest.raises(NothingToRestoreError, match="indexes 0 to 3"):
+        find_plan(mixed.client, Target(index=4), FORMAT)
+
+
+@pytest.mark.slow
+@given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
+@settings(max_examples=examples(30))
+def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
+    builder, log = draw_replica(data, shape)
+    commits = [count for counts in shape for count in counts]
+    with TemporaryDirectory() as folder:
+        reached = builder.generations[-1]
+        plan = None
+        try:
+            plan = find_plan(builder.client, Target(), FORMAT)
+        except NothingToRestoreError:
+            assert not reached.entries
+            assert not reached.positions
+            return
+        restore(builder.client, plan, f"{folder}/all", log_format=FORMAT, parallelism=parallelism)
+        everything = files_in(f"{folder}/all")
+        held = next(n for n in range(len(commits), -1, -1) if prefix(log, n) == everything)
+        for count in range(1, held + 1):
+            target = Target(sequence=sum(commits[:count]) - 1)
+            restore_to(builder.client, f"{folder}/{count}", target, parallelism=parallelism)
+            assert files_in(f"{folder}/{count}") == prefix(log, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 3 << 20])
+def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
+
+    segment = make_segment(0, [1])
+    data, ends = segment.data, [*segment.ends]
+    for number in range(1, 30):
+        data += bytes(encode_commit(number, 1, number, [os.urandom(size if number == 7 else 900_000)]))
+        ends.append(len(data))
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=1), start=False)
+    built.start([built.seal_unshipped(0, LogSegment(segment.name, data, tuple(ends), 30))])
+    result = restore_to(builder.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == {segment.name: data}
+    assert (result.records, result.objects) == (30, 1)
+    restore_to(builder.client, tmp_path / "cut", Target(sequence=20))
+    assert files_in(tmp_path / "cut") == {segment.name: data[: ends[20]]}
+
+
+# --- damaged replicas
+
+
+def outcome(objects, folder, target=None):
+    """(what was restored, the result), or the error: then nothing is left behind."""
+    try:
+        result = restore_to(client_of(objects), f"{folder}/out", target, parallelism=2)
+    except LitelogError as error:
+        assert os.listdir(folder) == []
+        return error
+    found = files_in(f"{folder}/out")
+    for name in found:
+        os.unlink(f"{folder}/out/{name}")
+    os.rmdir(f"{folder}/out")
+    return found, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path, bit):
+    objects = mixed.objects()
+    named = 0
+    for key, body in objects.items():
+        for at in sampled(range(bit, len(body), 24), 3, f"restore sealed {key} {bit}"):
+            found = outcome({**objects, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}, str(tmp_path))
+            if isinstance(found, LitelogError):
+                assert isinstance(found, CorruptionError), (key, at, found)
+                named += 1
+            else:
+                assert found[0] == whole(LOG), (key, at)
+    assert named > times(20, at_night=100)
+
+
+def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed, tmp_path):
+    objects = mixed.objects()
+    newest = max(key for key in objects if parse_wal(key))
+    for key, body in objects.items():
+        for length in (None, 0, 7, len(body) // 2, len(body) - 1):
+            damaged = {name: data for name, data in objects.items() if name != key}
+            found = outcome(damaged if length is None else {**damaged, key: body[:length]}, str(tmp_path))
+            if key == newest and length is None:
+                assert found[0] in [prefix(LOG, held) for held in range(1, len(COMMITS))]
+            else:
+                assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (key, length)
+
+
+def test_every_swap_and_replay_of_objects_is_found_or_harmless(mixed, tmp_path):
+    objects = mixed.objects()
+    for one, other in permutations(objects, 2):
+        for damaged in ({**objects, one: objects[other]}, {**objects, one: objects[other], other: objects[one]}):
+            found = outcome(damaged, str(tmp_path))
+            assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (one, other)
+
+
+@pytest.fixture
+def kept() -> ReplicaBuilder:
+    """Sealed and in snapshots, and no WAL segment deleted yet."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(1)
+    built.snapshot(3)
+    built.ship_segment(LOG[3], final=None)
+    return builder
+
+
+@pytest.mark.parametrize("damage", ["deleted", "empty", "cut", "flipped"])
+@pytest.mark.parametrize("index", range(3))
+def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept, tmp_path, index, damage):
+    objects = kept.objects()
+    key = sealed_key(kept.generations[0].name, index)
+    body = objects.pop(key)
+    if damage != "deleted":
+        objects[key] = {"empty": b"", "cut": body[:-1], "flipped": body[:40] + bytes([body[40] ^ 1]) + body[41:]}[
+            damage
+        ]
+    found, result = outcome(objects, str(tmp_path))
+    assert found == whole(LOG)
+    assert {mended.key for mended in result.mended} == {key}
+    assert {(mended.file, mended.replica) for mended in result.mended} == {(LOG[index].name, "memory://copy")}
+    assert (result.commits, result.records) == (len(COMMITS), 18)
+
+
+@pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
+def test_a_bound_is_found_in_the_wal_where_the_sealed_segments_are_damaged(kept, tmp_path, held):
+    objects = {key: body if "/segments/" not in key else b"x" for key, body in kept.objects().items()}
+    found, result = outcome(objects, str(tmp_path), Target(sequence=sum(COMMITS[:held]) - 1))
+    assert found == prefix(LOG, held)
+    assert (result.commits, result.next) == (held, sum(COMMITS[:held]))
+
+
+def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_path):
+    objects = kept.objects()
+    key = snapshot_key(kept.generations[0].name, 3)
+    found, result = outcome({**objects, key: b"x"}, str(tmp_path))
+    assert found == whole(LOG)
+    assert [(mended.key, mended.file) for mended in result.mended] == [(key, None)]
+
+
+def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
+    objects = mixed.objects()
+    key = snapshot_key(mixed.generations[0].name, 2)
+    found = outcome({**objects, key: b"x"}, str(tmp_path))
+    assert isinstance(found, CorruptObjectError)
+    assert found.key == key
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "footer"])
+def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept, tmp_path, kind):
+    from litelog.codec.lz4_frames import compress_frames, decompress_frames
+
+    objects, name = kept.objects(), kept.generations[0].name
+    if kind == "snapshot":
+        key = snapshot_key(name, 3)
+        text = decompress_frames(objects[key], 1 << 20).replace(b'"version":1', b'"version":2')
+        objects[key] = b"".join(compress_frames(text))
+    else:
+        key = sealed_key(name, 1)
+        body = bytearray(objects[key])
+        length = int.from_bytes(body[-12:-8], "little")
+        body[-16:-14] = (2).to_bytes(2, "little")
+        body[-8:-4] = crc32c(bytes(body[-length:-8])).to_bytes(4, "little")
+        objects[key] = bytes(body)
+    found = outcome(objects, str(tmp_path))
+    assert isinstance(found, UnknownVersionError)
+    assert found.key == key
+
+
+# --- several replicas
+
+
+def pruned() -> ReplicaBuilder:
+    """Three log segments that only sealed segments hold, and one that grows."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(3)
+    built.ship_segment(LOG[3], cuts=[0], final=None)
+    built.prune(3)
+    return builder
+
+
+def all_wal() -> ReplicaBuilder:
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[1])
+    built.ship_segment(LOG[3], final=None, upto=1)
+    return builder
+
+
+def restore_several(replicas, output, target=None):
+    choice = choose([client_of(objects) for objects in replicas], target or Target(), lambda _: FORMAT)
+    return restore(choice.client, choice.plan, str(output), log_format=FORMAT, donors=choice.donors)
+
+
+@pytest.mark.parametrize("other", [pruned, all_wal], ids=["sealed", "wal"])
+@pytest.mark.parametrize("index", range(3))
+def test_what_a_sealed_segment_lost_is_taken_from_another_replica(tmp_path, index, other):
+    chosen = pruned()
+    key = sealed_key(chosen.generations[0].name, index)
+    objects = {**chosen.objects(), key: b"x"}
+    result = restore_several([objects, other().objects()], tmp_path / "out")
+    assert files_in(tmp_path / "out") == whole(LOG)
+    assert {mended.key for mended in result.mended} <= {key}
+    restore_several([objects, other().objects()], tmp_path / "cut", Target(sequence=6))
+    assert files_in(tmp_path / "cut") == prefix(LOG, 4)
+
+
+def test_another_log_of_the_same_shape_is_no_help(tmp_path):
+    chosen = pruned()
+    objects = {**chosen.objects(), sealed_key(chosen.generations[0].name, 1): b"x"}
+    foreign, first = ReplicaBuilder(), 0
+    built = foreign.add()
+    for counts in SHAPE:
+        segment = make_segment(first, counts, tag=b"s")
+        built.ship_segment(segment)
+        first = segment.next
+    built.snapshot(4)
+    with pytest.raises(LitelogError) as caught:
+        restore_several([objects, foreign.objects()], tmp_path / "out")
+    assert isinstance(caught.value, (CorruptObjectError, DivergedReplicasError))
+    assert os.listdir(tmp_path) == []
+
+
+# --- generations that continue each other
+
+
+def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list[int]]:
+    """A generation with all of the log; one that continues it, and names only what its source had not dropped."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(2)
+    built.prune(2)
+    newer = builder.add(builder.claim(first=3 + shift, shift=shift), start=False)
+    newer.start([newer.seal_unshipped(number + shift, LOG[number]) for number in range(dropped, 3)])
+    newer.ship_segment(LOG[3], cuts=[0], final=None)
+    return builder, [built.claim.time, newer.claim.time]
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("dropped", [1, 2])
+def test_a_chain_of_generations_is_one_history(tmp_path, dropped, shift):
+    builder, _ = continued(dropped=dropped, shift=shift)
+    plan = find_plan(builder.client, Target(), FORMAT)
+    assert [part.claim.epoch for part in plan.parts] == [1, 2]
+    result = restore(builder.client, plan, str(tmp_path / "out"), log_format=FORMAT)
+    assert files_in(tmp_path / "out") == whole(LOG)
+    assert (result.files, result.commits, result.next) == (4, len(COMMITS), 18)
+    for held in range(1, len(COMMITS) + 1):
+        restore_to(builder.client, tmp_path / str(held), Target(sequence=sum(COMMITS[:held]) - 1))
+        assert files_in(tmp_path / str(held)) == prefix(LOG, held)
+    for index in range(4):
+        restore_to(builder.client, tmp_path / f"index{index}", Target(index=index + shift))
+        assert files_in(tmp_path / f"index{index}") == whole(LOG[: index + 1])
+
+
+def mirrored() -> ReplicaBuilder:
+    """The source dropped log segment 0 before the second snapshot, and 1 before the last one."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment)
+    built.ship_segment(LOG[3], final=None)
+    for upto, first in ((1, 0), (2, 1), (3, 2)):
+        built.snapshot(upto, first)
+        built.prune(upto)
+    return builder
+
+
+@pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
+def test_what_the_newest_snapshot_has_dropped_is_restored_from_the_one_that_names_it(tmp_path, held):
+    builder = mirrored()
+    index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
+    begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
+    expected = {name: data for name, data in prefix(LOG, held).items() if name >= begins}
+    reached = sum(COMMITS[:held])
+    targets = [Target(sequence=reached - 1), Target(timestamp=sum(COMMITS[: held - 1]) * SECOND)]
+    if held == sum(map(len, SHAPE[: index + 1])):
+        targets.append(Target(index=index))
+    for number, target in enumerate(targets):
+        restore_to(builder.client, tmp_path / f"{number}", target)
+        assert files_in(tmp_path / f"{number}") == expected
+
+
+def test_a_sequence_within_the_first_commit_that_is_still_named_ends_with_what_was_dropped(tmp_path):
+    restore_to(mirrored().client, tmp_path / "out", Target(sequence=LOG[1].next))
+    assert files_in(tmp_path / "out") == whole(LOG[1:2])
+
+
+def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path):
+    builder = mirrored()
+    name = builder.generations[0].name
+    builder.client.delete_snapshots([(name, 0), (name, 1)])
+    restore_to(builder.client, tmp_path / "out", Target(sequence=LOG[0].next))
+    for target in (Target(index=0), Target(sequence=0), Target(timestamp=0)):
+        with pytest.raises(TooEarlyError) as caught:
+            find_plan(builder.client, target, FORMAT)
+        assert caught.value.index == 1
+
+
+def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path):
+    objects = mirrored().objects()
+    key = next(key for key in objects if key.endswith("/snapshots/0000000000000001.snapshot.lz4"))
+    objects[key] = objects[key][:-1]
+    with pytest.raises(CorruptObjectError, match=key):
+        find_plan(client_of(objects), Target(sequence=0), FORMAT)
+    restore_to(client_of(objects), tmp_path / "out", Target(sequence=LOG[1].next - 1))
+    assert files_in(tmp_path / "out") == whole(LOG[1:2])
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_point_between_what_two_snapshots_name_is_refused(tmp_path, damaged):
+    """Log segment 1 was dropped before a snapshot named it, or the one that did is damaged."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment)
+    built.ship_segment(LOG[3], final=None)
+    for upto, first in ((1, 0), (2, 1), (3, 2)) if damaged else ((1, 0), (3, 2)):
+        built.snapshot(upto, first)
+        built.prune(upto)
+    objects = builder.objects()
+    if damaged:
+        key = next(key for key in objects if key.endswith("/snapshots/0000000000000002.snapshot.lz4"))
+        objects[key] = objects[key][:-1]
+    client = client_of(objects)
+    for number, target in enumerate((Target(index=0), Target(sequence=LOG[0].next - 1))):
+        restore_to(client, tmp_path / f"{number}", target)
+        assert files_in(tmp_path / f"{number}") == whole(LOG[:1])
+    behind = LOG[1].next - 1
+    for target in (Target(index=1), Target(sequence=behind), Target(timestamp=behind * SECOND)):
+        with pytest.raises(CorruptObjectError if damaged else TooEarlyError):
+            find_plan(client, target, FORMAT)
+
+
+def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_path):
+    builder = mirrored()
+    old = builder.generations[0]
+    entry = replace(old.entries[2], index=2)
+    second = builder.add(builder.claim(first=3), start=False)
+    second.start([entry])
+    second.ship_segment(LOG[3])
+    restore_to(builder.client, tmp_path / "all")
+    assert files_in(tmp_path / "all") == whole(LOG[2:])
+    restore_to(builder.client, tmp_path / "then", Target(sequence=LOG[0].next - 1))
+    assert files_in(tmp_path / "then") == whole(LOG[:1])
+
+
+def test_a_named_generation_is_restored_by_itself(tmp_path):
+    builder, _ = continued()
+    restore_to(builder.client, tmp_path / "out", Target(generation=builder.generations[1].name))
+    assert files_in(tmp_path / "out") == whole(LOG[2:])
+
+
+def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
+    builder, _ = continued()
+    older = builder.generations[0].name
+    objects = {key: body for key, body in builder.objects().items() if f"{older}/snapshots" not in key}
+    found, _ = outcome(objects, str(tmp_path))
+    assert found == whole(LOG[2:])
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_predecessor_that_lost_its_snapshot_is_missed(tmp_path, lost):
+    """Retention takes the oldest generation first, and its first WAL segment before its last snapshot."""
+    builder = ReplicaBuilder()
+    for number in range(2):
+        built = builder.add(builder.claim(first=number), start=False)
+        built.start()
+        for segment in LOG[number:2]:
+            built.ship_segment(segment, cuts=[0])
+    newest = builder.add(builder.claim(first=2), start=False)
+    newest.start()
+    newest.ship_segment(LOG[2], cuts=[0], final=None)
+    restore_to(builder.client, tmp_path / "all")
+    assert files_in(tmp_path / "all") == whole(LOG[:3])
+    name = builder.generations[lost].name
+    builder.client.delete_snapshots([(name, lost)])
+    with pytest.raises(CorruptionError, match=snapshot_key(name, lost)):
+        restore_to(builder.client, tmp_path / "out")
+
+
+def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    built.ship_segment(LOG[1], final=None, upto=1)
+    newer = builder.add(builder.claim(first=2), close=False, start=False)
+    newer.start([newer.seal_unshipped(1, LOG[2])])
+    newer.ship_segment(LOG[3], final=None)
+    found = outcome(builder.objects(), str(tmp_path))
+    assert isinstance(found, SequenceGapError)
+
+
+@pytest.mark.parametrize("upto", [1, None])
+def test_what_a_predecessor_lacks_of_a_log_segment_that_is_dropped_ends_no_restore(tmp_path, upto):
+    """Its end lies within a log segment that the later generation held to its end, and no longer names."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    built.ship_segment(LOG[1], final=None, upto=upto)
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, LOG[0])])
+    newer.ship_segment(LOG[1])
+    newer.ship_segment(LOG[2])
+    newer.snapshot(3, first=2)
+    newer.ship_segment(LOG[3], final=None)
+    restore_to(builder.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == whole(LOG if upto is None else LOG[2:])
+
+
+@pytest.mark.parametrize("commits", range(1, 5))
+def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_path, commits):
+    lines = LinesFormat("*.log")
+    texts = [b"%d\n" % number for number in range(6)]
+    builder = ReplicaBuilder(lines)
+    built = builder.add()
+    for number, text in enumerate(texts[:4]):
+        built.ship(text, "a.log" if number < 2 else "b.log", final=number == 1)
+    times = [1_000 + SECOND * (number + 2) for number in range(4)]
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, LogSegment("a.log", b"0\n1\n", (2, 4), 2))])
+    newer.ship(b"2\n3\n4\n", "b.log", final=True)
+    restore_to(builder.client, tmp_path / "out", Target(timestamp=times[commits - 1]), lines)
+    assert b"".join(body for _, body in sorted(files_in(tmp_path / "out").items())) == b"".join(texts[:commits])
+
+
+@pytest.mark.parametrize(("second", "commits"), [(9, None), (10, 1), (35, 1), (499, 1), (500, 7)])
+def test_a_record_stamped_later_ends_a_restore_to_a_time_though_a_predecessor_holds_it(tmp_path, second, commits):
+    log = [
+        make_segment(0, [1, 1, 1], [10 * SECOND, 500 * SECOND, 20 * SECOND]),
+        make_segment(3, [1, 1], [30 * SECOND, 40 * SECOND]),
+        make_segment(5, [1, 1], [50 * SECOND, 60 * SECOND]),
+    ]
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in log[:2]:
+        built.ship_segment(segment)
+    newer = builder.add(builder.claim(first=2), start=False)
+    newer.start([newer.seal_unshipped(1, log[1])])
+    newer.ship_segment(log[2], final=None)
+    target = Target(timestamp=second * SECOND)
+    if commits is None:
+        with pytest.raises(NothingToRestoreError, match="nothing that early"):
+            find_plan(builder.client, target, FORMAT)
+        return
+    restore_to(builder.client, tmp_path / "out", target)
+    assert files_in(tmp_path / "out") == prefix(log, commits)
+
+
+@pytest.mark.parametrize(("sequence", "commits"), [(5, 2), (6, 2), (7, 2), (8, 3)])
+def test_a_sequence_within_the_first_commit_of_a_generation_ends_with_its_predecessor(tmp_path, sequence, commits):
+    log = make_log([[3, 3], [3, 2]])
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(log[0])
+    newer = builder.add(builder.claim(first=1))
+    newer.ship_segment(log[1], final=None)
+    restore_to(builder.client, tmp_path / "out", Target(sequence=sequence))
+    assert files_in(tmp_path / "out") == prefix(log, commits)
+
+
+def test_what_a_generation_begins_with_is_told_where_a_wal_segment_stands_for_it():
+    builder = ReplicaBuilder()
+    builder.add().stand_for_sealed(make_segment(7, [2, 2]))
+    with pytest.raises(NothingToRestoreError, match="begins with sequence 7, stamped 1970-01-01T00:00:07"):
+        find_plan(builder.client, Target(timestamp=1), FORMAT)
+
+
+@pytest.mark.parametrize("commits", range(1, 6))
+def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, commits):
+    lines = LinesFormat("*.log")
+    builder = ReplicaBuilder(lines)
+    built = builder.add()
+    for number in range(5):
+        built.ship(b"%d\n" % number, "a.log" if number < 3 else "b.log", final=number in (2, 4))
+    built.snapshot(2)
+    built.prune(2)
+    restore_to(builder.client, tmp_path / "out", Target(timestamp=1_000 + SECOND * (commits + 1)), lines)
+    found = b"".join(body for _, body in sorted(files_in(tmp_path / "out").items()))
+    assert found == b"".join(b"%d\n" % number for number in range(commits))
+
+
+# --- a restore that was killed
+
+
+class Counted:
+    """A client that counts the bytes of sealed segments it gives, and ends the process after so many reads."""
+
+    def __init__(self, client, reads_left=1 << 30):
+        self.client, self.reads_left, self.given, self.lock = client, reads_left, 0, threading.Lock()
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def read_sealed_segment(self, *place):
+        with self.lock:
+            self.reads_left -= 1
+            if self.reads_left < 0:
+                os._exit(9)
+        body = self.client.read_sealed_segment(*place)
+        self.given += len(body)
+        return body
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
+    """Two log segments of 27 MB in several groups of frames each."""
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=2), start=False)
+    log, sequence = [], 0
+    for _ in range(2):
+        segment = make_segment(sequence, [1])
+        data, ends = segment.data, [*segment.ends]
+        for number in range(sequence + 1, sequence + 30):
+            data += bytes(encode_commit(number, 1, number, [os.urandom(900_000)]))
+            ends.append(len(data))
+        sequence += 30
+        log.append(LogSegment(segment.name, data, tuple(ends), sequence))
+    built.start([built.seal_unshipped(number, segment) for number, segment in enumerate(log)])
+    return builder, whole(log)
+
+
+def kill_restore(builder, output, reads):
+    """Restore in a process that ends, as by kill -9, at one of its reads."""
+    child = os.fork()
+    if child == 0:
+        restore_to(Counted(builder.client, reads), output, parallelism=1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+TEMPORARY = ".out.litelog-restoring"
+
+
+@pytest.mark.slow
+def test_a_killed_restore_goes_on_with_what_it_had_verified(large, tmp_path):
+    builder, expected = large
+    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    assert not (tmp_path / "out").exists()
+    counted, full = Counted(builder.client), Counted(builder.client)
+    result = restore_to(counted, tmp_path / "out")
+    restore_to(full, tmp_path / "full")
+    assert files_in(tmp_path / "out") == expected
+    assert (result.records, result.bytes) == (60, sum(map(len, expected.values())))
+    assert counted.given < full.given - (20 << 20)
+    assert sorted(os.listdir(tmp_path)) == ["full", "out"]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
+def test_what_is_left_of_a_killed_restore_is_believed_only_if_its_checksums_hold(large, tmp_path, damage):
+    builder, expected = large
+    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    left = tmp_path / TEMPORARY
+    first = left / min(expected)
+    if damage == "flipped":
+        with first.open("r+b") as file:
+            file.seek(5_000_000)
+            byte = file.read(1)
+            file.seek(5_000_000)
+            file.write(bytes([byte[0] ^ 4]))
+    elif damage == "cut":
+        os.truncate(first, 5_000_000)
+    elif damage == "gone":
+        first.unlink()
+    elif damage == "journal":
+        journal = left / JOURNAL_NAME
+        journal.write_bytes(journal.read_bytes()[:-20] + b"garbage\xff\n[]\n00000000 [1]\n")
+    else:
+        (left / "left.over").write_bytes(b"x")
+    restore_to(builder.client, tmp_path / "out")
+    assert files_in(tmp_path / "out") == expected
+
+
+def test_a_killed_restore_may_be_followed_by_one_to_another_point(large, tmp_path):
+    builder, expected = large
+    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    restore_to(builder.client, tmp_path / "out", Target(sequence=10))
+    (name, data), *more = files_in(tmp_path / "out").items()
+    assert not more
+    assert expected[name].startswith(data)
+    assert len(data) < 11_000_000
+
+
+# --- objects that go away while a restore reads
+
+
+class Vanishing:
+    """A client that runs ``act`` before the first read of a sealed segment."""
+
+    def __init__(self, client, act):
+        self.client, self.act, self.lock = client, act, threading.Lock()
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def read_sealed_segment(self, *place):
+        with self.lock:
+            act, self.act = self.act, None
+            if act is not None:
+                act()
+        return self.client.read_sealed_segment(*place)
+
+
+def restore_vanishing(builder, output, act, *, replan=True):
+    client = Vanishing(builder.client, act)
+    plan = find_plan(client, Target(), FORMAT)
+    again = (lambda: find_plan(client, Target(), FORMAT)) if replan else None
+    return restore(client, plan, str(output), log_format=FORMAT, replan=again)
+
+
+def test_what_retention_removes_meanwhile_is_planned_around(kept, tmp_path):
+    built = kept.generations[0]
+
+    def retain():
+        built.ship(b"", LOG[3].name, final=True)
+        built.snapshot(4, first=1)
+        kept.client.delete_sealed_segments([(built.name, 0)])
+        built.prune(4)
+
+    restore_vanishing(kept, tmp_path / "out", retain)
+    assert files_in(tmp_path / "out") == whole(LOG[1:])
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_wal_segments_that_were_sealed_meanwhile_are_read_as_such(kept, tmp_path):
+    built = kept.generations[0]
+
+    def cover():
+        built.ship(b"", LOG[3].name, final=True)
+        built.snapshot(4)
+        built.prune(4)
+
+    restore_vanishing(kept, tmp_path / "out", cover)
+    assert files_in(tmp_path / "out") == whole(LOG)
+
+
+@pytest.mark.parametrize("replan", [True, False])
+def test_what_nothing_else_has_is_missing_by_name(tmp_path, replan):
+    builder = pruned()
+    name = builder.generations[0].name
+
+    def lose():
+        builder.client.delete_sealed_segments([(name, 1)])
+
+    with pytest.raises(ReplicaGapError) as caught:
+        restore_vanishing(builder, tmp_path / "out", lose, replan=replan)
+    assert caught.value.position == sealed_key(name, 1)
+    assert os.listdir(tmp_path) == []
+
+
+# --- large plans
+
+
+def calls_of(function) -> int:
+    """How many functions Python calls in it."""
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+class NoLookup:
+    """A plan that needs nothing but the snapshot asks for nothing."""
+
+    def headers(self, positions):
+        assert not positions
+        return []
+
+
+@pytest.mark.parametrize("target", [Target(), Target(index=7), Target(index=50)])
+def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed, target):
+    template = mixed.generations[0].entries[0]
+
+    def plan_of(count):
+        entries = tuple(
+            replace(template, index=number, sealed_index=number, first=number, next=number + 1, records=1,
+                    file=segment_name(number))
+            for number in range(count)
+        )  # fmt: skip
+        claim = replace(mixed.generations[0].claim, first=count)
+        snapshot = Snapshot(claim.log, claim.format, claim.generation, claim.owner, 0, count, 0, segments=entries)
+        return plan_restore("r", Base(claim, snapshot, "0" * 64), (), target, NoLookup(), FORMAT)
+
+    one, ten = (calls_of(lambda count=count: plan_of(count)) for count in (1_000, 10_000))
+    assert ten < 11 * one
+    plan = plan_of(1_000)
+    assert len(plan.sealed) == (1_000 if target.index is None else target.index + 1)
+
+
+# --- over an older copy
+
+
+@pytest.fixture
+def copy(kept, tmp_path) -> Path:
+    """What a restore left some time ago, with a file of the owner's beside."""
+    restore_to(kept.client, tmp_path / "out", Target(index=1))
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    (tmp_path / "out" / ".lock").touch()
+    return tmp_path / "out"
+
+
+def test_a_delta_reads_only_what_is_not_there(kept, copy):
+    inodes = {path.name: path.stat().st_ino for path in copy.iterdir()}
+    counted = Counted(kept.client)
+    result = restore_to(counted, copy, delta=True)
+    assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
+    assert {name: (copy / name).stat().st_ino for name in inodes} == inodes
+    assert (result.commits, result.bytes) == (len(COMMITS), sum(len(segment.data) for segment in LOG))
+    assert os.listdir(copy.parent) == ["out"]
+
+
+def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(kept, copy):
+    (copy / LOG[0].name).write_bytes(LOG[0].data[:-1] + b"?")
+    (copy / LOG[1].name).write_bytes(LOG[1].data + b"more")
+    (copy / segment_name(999)).write_bytes(b"diverged")
+    restore_to(kept.client, copy, delta=True)
+    assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
+
+
+def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept, copy):
+    """They tell where another history's records and times lie, and readers would pass over this one's by them."""
+    damaged, gone = LOG[0].name, segment_name(999)
+    (copy / damaged).write_bytes(LOG[0].data[:-1] + b"?")
+    (copy / gone).write_bytes(b"diverged")
+    for name in (damaged, gone, LOG[1].name):
+        (copy / name.replace(".log", ".index")).write_bytes(b"entries")
+    (copy / ".tombstone").write_bytes(b"{}")
+    restore_to(kept.client, copy, delta=True)
+    kept_index = LOG[1].name.replace(".log", ".index")
+    assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b"", kept_index: b"entries"}
+
+
+def test_a_start_time_is_found_in_a_log_that_a_delta_put_in_anothers_place(tmp_path):
+    """Both histories have the same shape, and the one before was stamped earlier."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    stamps = [number * SECOND for number in range(100)]
+    for folder, moments in (("log", stamps), ("copy", [0] * 100)):
+        with LogWriter(str(tmp_path / folder), log_id=UUID(LOG_NAME)) as writer:
+            for time in moments:
+                writer.append(b"." * 500, timestamps=time)
+    name = segment_name(0)
+    built.ship((tmp_path / "log" / name).read_bytes(), name)
+    restore_to(builder.client, tmp_path / "copy", delta=True)
+    with LogReader(str(tmp_path / "copy"), start_time=stamps[50]) as reader:
+        assert [record.timestamp for record in reader] == stamps[50:]
+
+
+def test_a_delta_that_fails_leaves_the_older_copy_as_it_was(kept, copy):
+    before = files_in(copy)
+    objects = {key: body for key, body in kept.objects().items() if "/segments/0000000000000002" not in key}
+    objects = {key: body for key, body in objects.items() if "/wal/0000000000000002" not in key}
+    with pytest.raises(ReplicaGapError):
+        restore_to(client_of(objects), copy, delta=True)
+    assert files_in(copy) == before
+    assert os.listdir(copy.parent) == ["out"]
+
+
+def test_a_delta_leaves_a_log_alone_that_a_writer_has_open(kept, copy):
+    with (copy / ".lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LockedError):
+            restore_to(kept.client, copy, delta=True)
+
+
+def test_a_delta_to_nothing_is_a_restore(kept, tmp_path):
+    restore_to(kept.client, tmp_path / "new", delta=True)
+    assert files_in(tmp_path / "new") == whole(LOG)
+
+
+def test_a_delta_refuses_what_it_cannot_keep(kept, copy):
+    (copy / "folder").mkdir()
+    with pytest.raises(OutputError, match="folder"):
+        restore_to(kept.client, copy, delta=True)
+    assert (copy / "folder").is_dir()

@@ -1,0 +1,404 @@
+"""``plan_retention`` on random pasts of replicas: no step of what it deletes takes a point that is kept."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litelog.objects.layout import sealed_key, snapshot_key
+from litelog.objects.position import Position, generation, new_generation
+from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts, Why
+from litelog.retention.plan import Cause, plan_retention
+from litelog.retention.policy import RetentionPolicy, note_drop
+from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
+from tests.sampling import examples
+from tests.unit.retention.retention_model import HOUR, SECOND, Model, Point
+
+HOURS = 3600.0
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ship"), st.sampled_from([1, 600, 3600, 7200, 36000])),
+        st.tuples(st.sampled_from(["finish", "snapshot", "drop", "cover"]), st.just(0)),
+        st.tuples(st.sampled_from(["roll", "roll", "trim", "trim"]), st.sampled_from([600, 3600, 7200])),
+        st.tuples(st.just("drop"), st.integers(1, 3)),
+        st.tuples(st.just("succeed"), st.booleans()),
+        st.tuples(st.just("jump"), st.sampled_from([-1000, -1, 1, 1000])),
+    ),
+    min_size=1,
+    max_size=40,
+)
+BY_AGE = st.builds(RetentionPolicy, st.sampled_from([1 * HOURS, 3 * HOURS, 6 * HOURS]))
+POLICIES = BY_AGE | st.builds(
+    lambda age, size, count, least: RetentionPolicy(age, size, None if count is None else max(count, least), least),
+    st.none() | st.sampled_from([1 * HOURS, 3 * HOURS, 24 * HOURS]),
+    st.none() | st.integers(1, 2000),
+    st.none() | st.integers(1, 5),
+    st.integers(1, 3),
+)
+
+
+def run(events: list[tuple[str, int]], *, mirror: bool, policy: RetentionPolicy) -> Model:
+    """A replica after those events."""
+    model = Model()
+    model.snapshot_first({})
+    model.ship(1)
+    for event, value in events:
+        made = model.current
+        if event == "ship":
+            model.ship(value)
+        elif event == "finish":
+            model.finish()
+        elif event == "drop":
+            for _ in range(value + 1):
+                model.drop()
+        elif event in ("snapshot", "roll", "trim"):
+            if value:
+                model.ship(value)
+                model.finish()
+            first = trimmed(model, policy) if event == "trim" else made.snapshots[-1].first
+            model.snapshot(made.floor if mirror else first)
+        elif event == "cover":
+            model.cover()
+        elif event == "succeed":
+            model.succeed(diverged=bool(value))
+        else:
+            model.now += value * HOUR
+    return model
+
+
+def trimmed(model: Model, policy: RetentionPolicy) -> int:
+    """What the owner would begin its next snapshot at."""
+    first = model.current.snapshots[-1].first
+    start = policy.window_start(model.now)
+    return max([first, *(drop.first for drop in model.drops if start is not None and drop.time <= start)])
+
+
+def kept_points(model: Model, start: int) -> list[Point]:
+    """The state that the log was in at ``start``, and all since; times never go back, so the order is theirs."""
+    before = [point for point in model.points if point.time <= start][-1:]
+    held = [model.floor_at(point, start) for point in before]
+    return [*held, *(point for point in model.points if point.time > start)]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(500))
+@given(EVENTS, POLICIES, st.booleans(), st.integers(0, 12))
+def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirror, later):
+    model = run(events, mirror=mirror, policy=policy)
+    now = model.now + later * HOUR // 2
+    plan = plan_retention(model.facts(), policy, now)
+    start = policy.window_start(now)
+    only_age = policy.max_bytes is None and policy.max_snapshots is None
+    grace = now - HOUR
+    kept = kept_points(model, start if only_age and start is not None else grace) if policy.limits else model.points
+    gone = set(model.deleted)
+    kept = [point for point in kept if model.lacks(point, gone) is None or pytest.fail(model.lacks(point, gone))]
+    for removal in plan.removals:
+        assert removal.key not in gone
+        gone.add(removal.key)
+        for point in kept:
+            assert model.lacks(point, gone) is None, removal
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(300))
+@given(EVENTS, POLICIES, st.booleans(), st.integers(0, 40))
+def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(events, policy, mirror, later):
+    model = run(events, mirror=mirror, policy=policy)
+    plan = plan_retention(model.facts(), policy, model.now + later * HOUR)
+    gone = set(model.deleted)
+    for removal in plan.removals:
+        gone.add(removal.key)
+        for made in model.generations:
+            for one in made.snapshots:
+                if snapshot_key(made.name, one.next) not in gone:
+                    for where, index in one.entries.values():
+                        assert sealed_key(model.generations[where].name, index) not in gone
+    facts = {held.name: held for held in model.facts().generations}
+    for removal in plan.removals:
+        held = facts[removal.generation]
+        assert removal.position is None or removal.position not in [info.position for info in held.wal[-2:]]
+    snapshots = [snapshot for held in facts.values() for snapshot in held.snapshots]
+    kept = [one for one in snapshots if snapshot_key(one.generation, one.next) not in gone]
+    assert kept[-policy.min_snapshots :] == snapshots[-policy.min_snapshots :]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(200))
+@given(EVENTS, POLICIES, st.booleans(), st.data())
+def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mirror, data):
+    model = run(events, mirror=mirror, policy=policy)
+    plan = plan_retention(model.facts(), policy, model.now)
+    done = data.draw(st.integers(0, len(plan.removals)))
+    model.deleted |= {removal.key for removal in plan.removals[:done]}
+    again = plan_retention(model.facts(), policy, model.now)
+    assert {removal.key for removal in again.removals} >= {removal.key for removal in plan.removals[done:]}
+    if policy.max_bytes is None:  # which counts what is there
+        assert again.removals == plan.removals[done:]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(200))
+@given(EVENTS, POLICIES, st.booleans())
+def test_the_plan_accounts_for_every_object_once(events, policy, mirror):
+    model = run(events, mirror=mirror, policy=policy)
+    facts = model.facts()
+    plan = plan_retention(facts, policy, model.now)
+    sizes = [one.size for held in facts.generations for one in (*held.snapshots, *held.sealed, *held.wal)]
+    assert plan.freed + plan.left == sum(sizes)
+    assert len(plan.removals) + sum(total.count for total in plan.stays.values()) == len(sizes)
+
+
+# --- by example
+
+
+NOW = 1_000_000 * HOUR
+FIRST, SECOND_ONE = new_generation(1, 1), new_generation(2, 2)
+
+
+def snapshot(name: str, index: int, hours_ago: float, first: int = 0, names: str | None = None) -> SnapshotFacts:
+    """A snapshot of [first, index), whose sealed segments lie in the generation ``names``, or its own."""
+    runs = (SealedRun(generation(names or name), first, index),) if index > first else ()
+    return SnapshotFacts(generation(name), index, 10, first, NOW - int(hours_ago * HOUR), runs)
+
+
+def sealed(name: str, start: int, stop: int) -> tuple[IndexedInfo, ...]:
+    return tuple(IndexedInfo(generation(name), index, 100) for index in range(start, stop))
+
+
+def wal(name: str, *indexes: int) -> tuple[WalSegmentInfo, ...]:
+    return tuple(WalSegmentInfo(Position(generation(name), index, 0), 1) for index in indexes)
+
+
+def one(*snapshots: SnapshotFacts, drops: tuple[Drop, ...] = (), **changes: object) -> ReplicaFacts:
+    """A replica of one generation of ten log segments."""
+    held = GenerationFacts(FIRST, snapshots, sealed(FIRST, 0, 10), wal(FIRST, 9, 10))
+    return ReplicaFacts((held,), FIRST, drops, **changes)  # type: ignore[arg-type]
+
+
+def gone(facts: ReplicaFacts, policy: RetentionPolicy) -> list[str]:
+    """Kind and index of all that goes, in order."""
+    return [f"{removal.kind} {removal.number}" for removal in plan_retention(facts, policy, NOW).removals]
+
+
+DAY = RetentionPolicy(max_age=24 * HOURS)
+
+
+def test_without_limits_nothing_goes():
+    facts = one(snapshot(FIRST, 4, 900, 2), snapshot(FIRST, 10, 100, 5))
+    assert plan_retention(facts, RetentionPolicy(), NOW).removals == ()
+
+
+def test_by_age_a_snapshot_goes_once_a_later_one_was_reached_when_the_window_began():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30), snapshot(FIRST, 10, 20))
+    assert gone(facts, DAY) == ["snapshot 4"]
+
+
+def test_what_the_source_dropped_goes_with_the_last_snapshot_that_names_it():
+    mirrored = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30, 3), snapshot(FIRST, 10, 20, 5))
+    assert gone(mirrored, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
+    shorter = RetentionPolicy(max_age=10 * HOURS)
+    assert gone(mirrored, shorter) == ["snapshot 4", "snapshot 6", *(f"sealed segment {n}" for n in range(5))]
+
+
+def test_an_archive_that_was_trimmed_is_let_go_if_the_source_had_dropped_it_when_the_window_began():
+    snapshots = snapshot(FIRST, 8, 2), snapshot(FIRST, 10, 1, 3)
+    assert gone(one(*snapshots, drops=(Drop(NOW - 23 * HOUR, 3),)), DAY) == []
+    let_go = ["snapshot 8", *(f"sealed segment {index}" for index in range(3))]
+    assert gone(one(*snapshots, drops=(Drop(NOW - 25 * HOUR, 3),)), DAY) == let_go
+    base = snapshot(FIRST, 2, 30)
+    assert gone(one(base, *snapshots, drops=(Drop(NOW - 23 * HOUR, 3),)), DAY) == []
+    assert gone(one(base, *snapshots, drops=(Drop(NOW - 25 * HOUR, 2), Drop(NOW - 2 * HOUR, 3))), DAY) == []
+    known = one(base, *snapshots, drops=(Drop(NOW - 25 * HOUR, 3),))
+    assert gone(known, DAY) == ["snapshot 2", *let_go]
+
+
+def test_by_count_and_by_bytes_the_oldest_go():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30, 3), snapshot(FIRST, 10, 20, 5))
+    assert gone(facts, RetentionPolicy(max_snapshots=2)) == ["snapshot 4", *(f"sealed segment {n}" for n in range(3))]
+    assert gone(facts, RetentionPolicy(max_bytes=722)) == gone(facts, RetentionPolicy(max_snapshots=2))
+    assert gone(facts, RetentionPolicy(max_bytes=721))[:2] == ["snapshot 4", "snapshot 6"]
+    assert gone(facts, RetentionPolicy(max_bytes=1032)) == []
+
+
+def test_what_is_beyond_the_bytes_and_stays_is_said():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 10, 20, 5))
+    plan = plan_retention(facts, RetentionPolicy(max_bytes=100), NOW)
+    assert (plan.left, plan.beyond, plan.cause) == (512, 412, Cause.BYTES)
+    assert {why: (total.count, total.bytes) for why, total in plan.stays.items()} == {
+        Why.NEWEST: (6, 510),
+        Why.LAST: (2, 2),
+    }
+
+
+def test_so_many_snapshots_stay_whatever_the_limits_say():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5))
+    tight = RetentionPolicy(max_age=HOURS, max_bytes=1, min_snapshots=2)
+    assert gone(facts, tight) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
+    assert gone(facts, RetentionPolicy(max_age=HOURS, max_bytes=1, min_snapshots=9)) == []
+
+
+def test_nothing_of_the_last_hour_goes_by_any_limit():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 0.9, 3), snapshot(FIRST, 10, 0.1, 5))
+    assert gone(facts, RetentionPolicy(max_bytes=1)) == []
+    assert gone(facts, RetentionPolicy(max_snapshots=1)) == []
+
+
+def two(latest: str = SECOND_ONE, ended: float = 30, began: float = 29, caught_up: int = 0) -> ReplicaFacts:
+    """Two generations: the second one refers to the first one's sealed segments 2 to 5."""
+    snapshots = snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60)
+    old = GenerationFacts(FIRST, snapshots, sealed(FIRST, 0, 7), wal(FIRST, 5, 6, 7, 8), ended=NOW - int(ended * HOUR))
+    names = (SealedRun(FIRST, 2, 6), SealedRun(SECOND_ONE, 6, 8))
+    newest = replace(snapshot(SECOND_ONE, 8, 10, 2), names=names)
+    snapshots = snapshot(SECOND_ONE, 6, began, 2, FIRST), newest
+    new = GenerationFacts(
+        SECOND_ONE, snapshots, sealed(SECOND_ONE, 6, 8), wal(SECOND_ONE, 6, 7, 8), caught_up=caught_up
+    )
+    return ReplicaFacts((old, new), generation(latest))
+
+
+OLD_ONES = [
+    "WAL segment 5",
+    "snapshot 4",
+    "snapshot 6",
+    "WAL segment 6",
+    "sealed segment 0",
+    "sealed segment 1",
+    "sealed segment 6",
+]
+
+
+def test_an_ended_generation_goes_but_for_what_ended_it_and_what_a_later_one_names():
+    assert gone(two(), DAY) == OLD_ONES
+
+
+def test_an_ended_generation_stays_while_a_point_of_it_is_in_the_window():
+    assert gone(two(ended=23), DAY) == ["snapshot 4"]
+
+
+def test_an_ended_generation_stays_until_the_next_one_held_all_that_it_continues():
+    assert gone(two(caught_up=6), DAY) == OLD_ONES
+    assert gone(two(caught_up=7), DAY) == ["snapshot 4"]
+
+
+def test_a_generation_that_readers_do_not_take_yet_replaces_nothing():
+    assert gone(two(latest=FIRST), RetentionPolicy(max_age=HOURS, max_bytes=1, max_snapshots=1)) == ["snapshot 4"]
+
+
+def test_a_generation_that_lost_its_snapshots_to_an_interrupted_deletion_goes_on_going():
+    old, new = two().generations
+    interrupted = ReplicaFacts((GenerationFacts(FIRST, (), old.sealed, old.wal, old.ended), new), SECOND_ONE)
+    assert gone(interrupted, DAY) == [one for one in OLD_ONES if not one.startswith("snapshot")]
+    assert gone(interrupted, RetentionPolicy()) == []
+
+
+def test_the_snapshot_that_a_chain_begins_with_stays_as_long_as_what_is_chained_to_it():
+    lingers = GenerationFacts(
+        FIRST,
+        (snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5)),
+        sealed(FIRST, 0, 10),
+        wal(FIRST, 4, 9, 10),
+        first=4,
+    )
+    facts = ReplicaFacts((lingers,), FIRST)
+    assert gone(facts, RetentionPolicy(max_snapshots=1)) == ["WAL segment 4", "snapshot 4", "snapshot 6"] + [
+        f"sealed segment {index}" for index in range(5)
+    ]
+    lingers = replace(lingers, wal=wal(FIRST, 4, 9, 10), snapshots=(snapshot(FIRST, 4, 90), snapshot(FIRST, 10, 70, 3)))
+    assert gone(ReplicaFacts((lingers,), FIRST), RetentionPolicy(max_snapshots=1)) == []
+
+
+def test_a_generation_that_has_just_begun_and_has_no_snapshot_keeps_all():
+    begun = GenerationFacts(new_generation(3, 3), (), sealed(new_generation(3, 3), 0, 2))
+    facts = ReplicaFacts((*two().generations, begun), SECOND_ONE)
+    assert gone(facts, DAY) == OLD_ONES
+    assert gone(ReplicaFacts((begun,), begun.name), DAY) == []
+
+
+def test_snapshots_that_ownership_was_not_proved_after_take_nothing_away():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5), upto=6)
+    assert gone(facts, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
+
+
+def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
+    unread = SnapshotFacts(FIRST, 6, 10, names=None)
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 5, 30, 3), unread, snapshot(FIRST, 10, 20, 5))
+    assert gone(facts, DAY) == ["snapshot 4"]
+    assert Why.UNKNOWN in plan_retention(facts, DAY, NOW).stays
+    assert gone(facts, RetentionPolicy(max_age=10 * HOURS))[:4] == [
+        "snapshot 4",
+        "snapshot 5",
+        "snapshot 6",
+        "sealed segment 0",
+    ]
+    last = one(snapshot(FIRST, 4, 90), SnapshotFacts(FIRST, 10, 10, names=None))
+    assert gone(last, RetentionPolicy(max_snapshots=1)) == []
+
+
+def test_what_other_isolated_owners_name_or_may_name_stays_and_nothing_else_for_their_sake():
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5))
+    names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRun(FIRST, 1, 3), SealedRun(SECOND_ONE, 3, 9)))
+    expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]
+    assert gone(replace(facts, others=(names,)), DAY) == expected
+    assert plan_retention(replace(facts, others=(names,)), DAY, NOW).stays[Why.OTHERS].count == 2
+    begins = SnapshotFacts(SECOND_ONE, 0, 0, names=None)
+    assert gone(replace(facts, others=(begins,)), DAY) == [one for one in gone(facts, DAY) if "sealed" not in one]
+    older = SnapshotFacts(new_generation(0, 9), 0, 0, names=None)
+    assert gone(replace(facts, others=(older,)), DAY) == gone(facts, DAY)
+    least = plan_retention(replace(facts, others=(begins,)), RetentionPolicy(max_bytes=1), NOW)
+    assert least.beyond == least.left - 1
+
+
+def test_a_clock_that_went_back_within_the_replica_makes_no_point_older():
+    facts = one(snapshot(FIRST, 4, 20), snapshot(FIRST, 6, 5000, 3), snapshot(FIRST, 10, 4000, 5))
+    assert gone(facts, DAY) == []
+    old, new = two(ended=2, began=5000).generations
+    assert gone(ReplicaFacts((old, new), SECOND_ONE), DAY) == ["snapshot 4"]
+
+
+@pytest.mark.slow
+def test_drops_are_remembered_in_few_words_and_never_too_early():
+    policy = RetentionPolicy(max_age=200 * HOURS)
+    drops: tuple[Drop, ...] = ()
+    every = [Drop(NOW + minute * 60 * SECOND, 1 + minute) for minute in range(30_000)]
+    for drop in every:
+        drops = note_drop(drops, drop, policy)
+    assert len(drops) < 210
+    now = every[-1].time
+    start = now - 200 * HOUR
+    known = max(drop.first for drop in drops if drop.time <= start)
+    true = max(drop.first for drop in every if drop.time <= start)
+    assert true - 130 <= known <= true
+    assert note_drop(drops, Drop(0, 90_000), policy)[-1] == Drop(now, 90_000)  # the clock was set back
+    assert note_drop(drops, Drop(now + 1, 5), policy) == drops
+
+
+@pytest.mark.slow
+def test_ten_times_the_objects_take_ten_times_the_steps():
+    def steps(count: int) -> int:
+        name = generation(FIRST)
+        snapshots = tuple(
+            SnapshotFacts(name, index, 10, index // 2, NOW - 90 * HOUR + index, (SealedRun(name, index // 2, index),))
+            for index in range(count // 100, count, count // 100)
+        )
+        facts = ReplicaFacts((GenerationFacts(name, snapshots, sealed(FIRST, 0, count)),), name)
+        taken = 0
+
+        def take(*_: object) -> None:
+            nonlocal taken
+            taken += 1
+
+        sys.setprofile(take)
+        try:
+            plan = plan_retention(facts, DAY, NOW)
+        finally:
+            sys.setprofile(None)
+        assert len(plan.removals) > count // 3
+        return taken
+
+    assert steps(20_000) < 11 * steps(2_000)

@@ -1,0 +1,438 @@
+"""The page at /, as HTML: its verdict, its order and bounds, its charts, and that what it shows is text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("prometheus_client")
+pytest.importorskip("jinja2")
+
+from litelog.replicator.status import ReplicaStatus
+from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
+from litelog.server.page.filter import MAX_REPLICAS, choose, read_first
+from litelog.server.page.page import MAX_REASONS, page_headers, render_page
+from litelog.server.page.severity import Level, State, find_verdict, judge
+from litelog.server.report import (
+    FailureReport,
+    GenerationReport,
+    LogReport,
+    Reason,
+    ReplicaReport,
+    Report,
+    Written,
+)
+from tests.builders.log_builder import make_log
+from tests.builders.server_builder import Watched
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from litelog.server.page.filter import Choice
+
+NOW = "2026-11-21T12:00:00.000Z"
+GENERATION = "00000002a1b2c3d4"
+
+
+def status(log: str, replica: str = "file:///r", **facts: Any) -> ReplicaStatus:
+    known: dict[str, Any] = {
+        "fencing": "required",
+        "phase": "idle",
+        "position": None,
+        "sequence": None,
+        "error": None,
+        "failures": 0,
+        **facts,
+    }
+    return ReplicaStatus(log=log, replica=replica, **known)
+
+
+def reason(kind: str, log: str | None = "/a", replica: str | None = "file:///r", message: str = "why") -> Reason:
+    return Reason(kind=kind, log=log, replica=replica, message=message)
+
+
+def replica_of(**facts: Any) -> ReplicaReport:
+    known: dict[str, Any] = {"replica": "file:///r", "phase": "idle", "fencing": "required", **facts}
+    return ReplicaReport(**known)
+
+
+def report_of(logs: Mapping[str, list[ReplicaReport]], reasons: list[Reason] | None = None) -> Report:
+    return Report(
+        source="daemon",
+        litelog="1.2.3",
+        time=NOW,
+        started="2026-11-21T10:00:00.000Z",
+        reasons=reasons or [],
+        max_lag_seconds=60.0,
+        last_turn_seconds=0.5,
+        logs=[LogReport(log=log, replicas=replicas) for log, replicas in logs.items()],
+    )
+
+
+def render(
+    logs: Mapping[str, list[ReplicaReport]],
+    states: Mapping[tuple[str, str], State] | None = None,
+    reasons: list[Reason] | None = None,
+    wanted: str = "",
+    choice: Choice | None = None,
+) -> Parsed:
+    judged = {(log, each.replica): State.SAFE for log, replicas in logs.items() for each in replicas} | dict(
+        states or {}
+    )
+    lags = {key: samples(*((float(ago), 70.0) for ago in range(0, 3600, 10))) for key in judged}
+    html = render_page(report_of(logs, reasons), lags, judged, choice or choose(judged, wanted, 0), wanted)
+    return Parsed(html)
+
+
+class Parsed(HTMLParser):
+    """A page's elements, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._raw = False
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._raw = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = False
+        self.words += [" "] * (tag in ("td", "th", "dt", "dd"))
+
+    def handle_data(self, data: str) -> None:
+        if not self._raw:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+# --- the verdict
+
+
+@pytest.mark.parametrize(
+    ("reasons", "facts", "state"),
+    [
+        ([], {}, State.SAFE),
+        (["not_synced"], {}, State.STARTING),
+        (["lag"], {}, State.LATE),
+        (["failing"], {}, State.FAILING),
+        (["failing", "lag", "not_synced"], {}, State.LATE),
+        (["lag", "frozen"], {}, State.FROZEN),
+        (["fenced"], {}, State.FENCED),
+        (["refused"], {}, State.REFUSED),
+        (["failed"], {}, State.FAILED),
+        ([], {"anomalies": 1}, State.DAMAGED),
+        (["lag"], {"anomalies": 1}, State.DAMAGED),
+        ([], {"archive_error": "no"}, State.TROUBLED),
+        ([], {"verify_error": "no"}, State.TROUBLED),
+        ([], {"source_error": "no"}, State.TROUBLED),
+        (["a kind of tomorrow"], {}, State.TROUBLED),
+    ],
+)
+def test_a_replica_is_what_is_worst_about_it(reasons: list[str], facts: dict[str, Any], state: State) -> None:
+    found = judge([status("/a", **facts), status("/b")], [reason(kind) for kind in reasons])
+    assert found == {("/a", "file:///r"): state, ("/b", "file:///r"): State.SAFE}
+
+
+@pytest.mark.parametrize(
+    ("states", "kinds", "level", "words"),
+    [
+        ([State.SAFE] * 2, [], Level.GOOD, "All safe"),
+        ([], ["not_synced"], Level.WAITING, "Starting: no replica is open yet"),
+        ([State.STARTING, State.SAFE], [], Level.WAITING, "Starting: 1 of 2 replicas not synced yet"),
+        ([State.TROUBLED], [], Level.WARNING, "Safe, but 1 of 1 replica troubled"),
+        ([State.TROUBLED, State.STARTING], [], Level.WAITING, "Starting: 1 of 2 replicas not synced yet"),
+        ([State.LATE, State.SAFE, State.LATE], [], Level.BAD, "Not safe: 2 of 3 replicas late"),
+        ([State.LATE, State.FENCED, State.STARTING], [], Level.BAD, "Not safe: 1 of 3 replicas fenced, 1 late"),
+        ([State.DAMAGED], [], Level.BAD, "Not safe: 1 of 1 replica damaged"),
+        ([State.SAFE], ["loop_stopped"], Level.BAD, "Not safe: the daemon has stalled"),
+        ([State.FROZEN], ["status_stalled"], Level.BAD, "Not safe: the daemon has stalled, 1 frozen"),
+        ([State.SAFE], ["measuring_stalled"], Level.BAD, "Not safe: the daemon has stalled"),
+        ([State.SAFE, State.LATE], ["not_replicated"] * 2, Level.BAD, "Not safe: 2 not replicated, 1 late"),
+        ([], ["not_replicated"], Level.BAD, "Not safe: 1 not replicated"),
+        ([], [], Level.WAITING, "No log has been found yet"),
+    ],
+)
+def test_the_verdict_says_the_worst_first(states: list[State], kinds: list[str], level: Level, words: str) -> None:
+    found = find_verdict({(str(at), ""): state for at, state in enumerate(states)}, [reason(each) for each in kinds])
+    assert (found.level, found.words) == (level, words)
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.SAFE])
+def test_all_is_safe_only_where_all_is(state: State) -> None:
+    found = find_verdict({("/a", ""): State.SAFE, ("/b", ""): state}, [])
+    assert found.level is state.level
+    assert found.words != "All safe"
+
+
+def test_reasons_are_told_the_worst_first_one_of_a_replica_and_so_many() -> None:
+    logs = {f"/log{number}": [replica_of()] for number in range(20)}
+    reasons = [reason("lag", log, message=f"late {log}.") for log in logs]
+    reasons += [reason("frozen", "/log19", message="torn"), reason("loop_stopped", None, None, "no turn")]
+    page = render(logs, reasons=reasons)
+    top = page.text.partition("Filter")[0]
+    told = [top.index("no turn"), top.index("torn"), top.index("late /log0.")]
+    assert told == sorted(told)
+    assert top.count("late /log") == MAX_REASONS - 2
+    assert "late /log19." not in top
+    assert f"and {21 - MAX_REASONS} more" in top
+    assert page.text.count("late /log19.") == 1, "beside its replica"
+
+
+# --- hundreds of logs
+
+
+def test_the_worst_come_first_and_the_others_in_the_configurations_order() -> None:
+    states = {
+        ("/a", "x"): State.SAFE,
+        ("/b", "x"): State.SAFE,
+        ("/b", "y"): State.LATE,
+        ("/c", "x"): State.STARTING,
+        ("/d", "x"): State.FROZEN,
+        ("/e", "x"): State.SAFE,
+    }
+    choice = choose(states, "", 0)
+    assert choice.logs == ("/d", "/b", "/c", "/a", "/e")
+    assert (choice.first, choice.matching, choice.total, choice.following) == (0, 5, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "logs"),
+    [
+        ("ORDERS", ("/var/orders",)),
+        ("s3://", ("/var/clicks", "/var/orders")),
+        (" late ", ("/var/clicks",)),
+        ("nothing", ()),
+        ("/var", ("/var/clicks", "/var/orders")),
+        ("orders" + " " * 300, ("/var/orders",)),
+    ],
+)
+def test_a_filter_looks_at_folders_replicas_and_states(wanted: str, logs: tuple[str, ...]) -> None:
+    states = {("/var/orders", "s3://one"): State.SAFE, ("/var/clicks", "S3://two"): State.LATE}
+    choice = choose(states, wanted, 0)
+    assert (choice.logs, choice.matching, choice.total) == (logs, len(logs), 2)
+
+
+@pytest.mark.parametrize(("logs", "replicas"), [(250, 1), (250, 3), (MAX_REPLICAS, 1), (MAX_REPLICAS + 1, 1)])
+def test_every_log_is_on_one_page_and_no_page_holds_too_many(logs: int, replicas: int) -> None:
+    states = {(f"/{log}", f"file:///{number}"): State.SAFE for log in range(logs) for number in range(replicas)}
+    seen: list[str] = []
+    first: int | None = 0
+    while first is not None:
+        choice = choose(states, "", first)
+        assert 0 < len(choice.logs) * replicas <= MAX_REPLICAS
+        assert choice.first == len(seen)
+        seen += choice.logs
+        first = choice.following
+    assert seen == [f"/{log}" for log in range(logs)]
+
+
+def test_a_log_of_more_replicas_than_fit_is_shown_alone() -> None:
+    states = {("/big", f"file:///{number}"): State.SAFE for number in range(MAX_REPLICAS + 1)}
+    states[("/small", "x")] = State.SAFE
+    assert [choose(states, "", first).logs for first in (0, 1)] == [("/big",), ("/small",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"), [("", 0), ("7", 7), ("-1", 0), ("x", 0), ("1e3", 0), ("²", 0), ("9" * 5000, 0)]
+)
+def test_what_a_query_says_is_a_number_or_nothing(text: str, first: int) -> None:
+    assert read_first(text) == first
+
+
+def test_behind_the_last_page_is_the_last_log() -> None:
+    assert choose({("/a", "x"): State.SAFE, ("/b", "x"): State.SAFE}, "", 10**9).logs == ("/b",)
+    assert choose({}, "", 5).logs == ()
+
+
+@pytest.mark.slow
+def test_a_page_of_many_bad_replicas_stays_small() -> None:
+    bad = replica_of(
+        lag_seconds=100.0,
+        lag_bytes=1,
+        errors={"store": 7},
+        recent_errors=[FailureReport(time=NOW, kind="store", message="x" * 500, count=1)] * 10,
+        generations=[
+            GenerationReport(time=NOW, generation=GENERATION, relation="diverged", predecessor=GENERATION, reason="y")
+        ]
+        * 20,
+    )
+    logs = {f"/log{number}": [bad] for number in range(MAX_REPLICAS)}
+    states = {(f"/log{number}", "file:///r"): State.LATE for number in range(1000)}
+    reasons = [reason("lag", f"/log{number}", message="z" * 500) for number in range(1000)]
+    page = render(logs, states, reasons)
+    assert len(page.html) < 3 << 20
+    assert next(attributes["href"] for tag, attributes in page.elements if tag == "a") == "?q=&from=100"
+    assert "1 to 100 of 1,000 logs, worst first" in page.text
+
+
+# --- the chart
+
+
+def samples(*points: tuple[float, float]) -> list[Sample]:
+    return [Sample(ago, lag, int(lag * 100)) for ago, lag in points]
+
+
+def bars(path: str) -> list[tuple[int, float]]:
+    """(minutes ago, height) of each."""
+    found = re.findall(r"M(\d+) \d+v-([\d.]+)h\d+V\d+z", path)
+    return [((WIDTH - int(x)) * 60 // WIDTH - 1, float(height)) for x, height in found]
+
+
+def test_a_chart_has_a_bar_for_each_minute_that_was_measured() -> None:
+    chart = draw(samples((3599.0, 10.0), (125.0, 20.0), (121.0, 40.0), (61.0, 0.0), (5.0, 80.0), (0.0, 1.0)), 60.0)
+    assert bars(chart.within) == [(59, HEIGHT / 8), (2, HEIGHT / 2), (1, 1.0)]
+    assert bars(chart.above) == [(0, float(HEIGHT))]
+    assert (chart.limit, chart.peak) == (HEIGHT / 4, "1m20s")
+    assert chart.words == ("Lag over the last hour: at most 1m20s (7.8 KiB) now, above max-lag, measured for 59m59s")
+
+
+def test_a_chart_of_small_lags_reaches_up_to_max_lag() -> None:
+    chart = draw(samples((700.0, 6.0), (1.0, 0.0)), 60.0)
+    assert (bars(chart.within), chart.above, chart.limit) == ([(11, HEIGHT / 10), (0, 1.0)], "", 0.0)
+    assert chart.words == "Lag over the last hour: at most 6.0s (600 B) 11m40s ago, measured for 11m40s"
+
+
+def test_a_chart_says_that_there_was_no_lag_and_that_nothing_was_measured() -> None:
+    assert draw(samples((30.0, 0.0)), 60.0).words == "Lag over the last hour: none, measured for 30.0s"
+    nothing = draw([], 60.0)
+    assert (nothing.within, nothing.above, nothing.peak) == ("", "", "")
+    assert nothing.words == "Lag over the last hour: not measured yet"
+
+
+# --- what is shown
+
+
+def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
+    full = replica_of(
+        position=f"{GENERATION}/000000000000000a/0000000000000100",
+        sequence=12345,
+        lag_seconds=90.0,
+        lag_bytes=2048,
+        last_snapshot="2026-11-21T11:58:00.000Z",
+        last_verified="2026-11-21T09:00:00.000Z",
+        anomalies=2,
+        archive_error="cannot seal",
+        fencing="isolated",
+        errors={"store": 1000, "other": 1},
+        recent_errors=[FailureReport(time="2026-11-21T11:00:00.000Z", kind="store", message="timed out", count=12)],
+        generations=[
+            GenerationReport(
+                time="2026-11-21T10:00:00.000Z", generation=GENERATION, relation="diverged",
+                predecessor="00000001ffffffff", reason="the log was replaced",
+            )
+        ],
+        wal=Written(objects=3, log_bytes=4096, object_bytes=100),
+        sealed=Written(objects=1, log_bytes=1 << 20, object_bytes=100),
+    )  # fmt: skip
+    text = render({"/log": [full]}, {("/log", "file:///r"): State.DAMAGED}).text
+    for words in (
+        "✗ damaged", "1m30s 2.0 KiB", "sequence 12,345 …a1b2c3d4/a/100", "2m00s ago", "3h00m ago, 2 anomalies",
+        "the last verification found 2 anomalies", "sealing, snapshots or deletions failed: cannot seal",
+        f"generation {GENERATION} diverged 2h00m ago, 1,001 errors", "idle, fencing isolated",
+        f"2026-11-21 10:00:00 {GENERATION} diverged 00000001ffffffff the log was replaced",
+        "2026-11-21 11:00:00 store 12 timed out", "4.0 KiB in 3 WAL segments, 1.0 MiB in 1 sealed",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{7*7}}&lt;"
+
+
+def test_whatever_is_shown_is_text() -> None:
+    names = [name for name, field in ReplicaReport.model_fields.items() if field.annotation in (str, str | None)]
+    times = {"last_snapshot", "last_shipped", "last_verified"}
+    facts: dict[str, Any] = {name: HOSTILE for name in names if name not in times}
+    hostile = replica_of(
+        **facts,
+        errors={HOSTILE: 1},
+        recent_errors=[FailureReport(time=NOW, kind=HOSTILE, message=HOSTILE, count=1)],
+        generations=[
+            GenerationReport(time=NOW, generation=HOSTILE, relation=HOSTILE, predecessor=HOSTILE, reason=HOSTILE)
+        ],
+    )
+    reasons = [reason("lag", HOSTILE, HOSTILE, HOSTILE), reason("loop_stopped", None, None, HOSTILE)]
+    plain = render({"/log": [replica_of(recent_errors=hostile.recent_errors, generations=hostile.generations)]})
+    page = render({HOSTILE: [hostile]}, reasons=reasons, wanted=HOSTILE)
+    tags = [tag for tag, _ in page.elements]
+    assert (tags.count("script"), tags.count("img")) == (1, 0)
+    assert set(tags) - {"li", "ul"} <= {tag for tag, _ in plain.elements}
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert page.text.count(HOSTILE) >= 12
+    assert HOSTILE in [attributes.get("value") for tag, attributes in page.elements if tag == "input"]
+    assert {"style", "src"}.isdisjoint(name for _, attributes in page.elements for name in attributes)
+
+
+def test_links_of_pages_keep_the_filter() -> None:
+    states = {(f"/log{number}", "file:///r"): State.SAFE for number in range(300)}
+    choice = choose(states, "LOG", 100)
+    page = render({"/log150": [replica_of()]}, states, wanted="LOG", choice=choice)
+    assert [attributes["href"] for tag, attributes in page.elements if tag == "a"][:2] == [
+        "?q=LOG&from=0",
+        "?q=LOG&from=200",
+    ]
+    assert "101 to 200 of 300 logs that match, worst first" in page.text
+
+
+def test_the_policy_allows_the_pages_own_style_and_script_by_their_hashes() -> None:
+    page = render({"/log": [replica_of()]})
+    policy = dict(part.strip().split(" ", 1) for part in page_headers()["content-security-policy"].split(";"))
+    for tag in ("style", "script"):
+        (body,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page.html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert policy[f"{tag}-src"] == f"'sha256-{digest}'"
+    assert policy["default-src"] == "'none'"
+    assert "unsafe" not in str(policy)
+    assert "://" not in "".join(re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?([^\"' >)]*)", page.html))
+
+
+# --- over HTTP
+
+
+def test_it_is_served_with_its_policy_and_filtered(tmp_path: Path) -> None:
+    one, two = make_log(tmp_path / "one"), make_log(tmp_path / "two<b>")
+    one.roll(3)
+    two.roll(5)
+    with Watched(tmp_path, [(one, [f"file://{tmp_path}/r1"]), (two, [f"file://{tmp_path}/r2"])]) as watched:
+        watched.wait_until_ready()
+        answer = watched.ask("/")
+        page = Parsed(answer.body.decode())
+        assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert page_headers().items() <= answer.headers.items()
+        assert page.text.startswith("✓ All safe · litelog ✓ All safe 2 logs, 2 replicas;")
+        assert [one.folder in page.text, two.folder in page.text] == [True, True]
+        assert "All logs, worst first" in page.text
+
+        def is_measured() -> bool:
+            logs = watched.ask("/status?history=1").json["logs"]
+            return all((each["replicas"][0]["lag_history"] or [{"seconds_ago": 0}])[0]["seconds_ago"] for each in logs)
+
+        watched.wait_until(is_measured)
+        (measured, _) = [
+            attributes["aria-label"]
+            for tag, attributes in Parsed(watched.ask("/").body.decode()).elements
+            if tag == "svg"
+        ]
+        assert measured is not None
+        assert re.fullmatch("Lag over the last hour: (none|at most .*), measured for (?!0ms).*", measured)
+        found = Parsed(watched.ask(f"/?q={quote('two<B>')}&from=junk").body.decode())
+        assert [one.folder in found.text, two.folder in found.text] == [False, True]
+        assert "1 to 1 of 1 logs that match" in found.text
+        assert "✓ All safe 2 logs, 2 replicas;" in found.text, "the verdict is of all"
+        assert "No log matches" in Parsed(watched.ask("/?q=nothing").body.decode()).text

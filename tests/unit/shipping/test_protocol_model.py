@@ -1,0 +1,128 @@
+"""The protocol of one writer, checked over every state; and that the check finds what happens without each rule."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sampling import NIGHTLY, at_night
+from tests.unit.shipping.protocol_model import Model, Rules, search, start
+
+if TYPE_CHECKING:
+    from tests.builders.state_search import Result
+
+BOUNDS = {
+    "three owners, one crash, a put each": Rules(claims=3, crashes=1, finals=False, puts=1),
+    "a fourth claim": Rules(claims=4, crashes=1, finals=False, puts=1),
+    "two owners, every choice of final, no crash": Rules(claims=3, crashes=0, owners=2),
+    "two owners, two crashes": Rules(claims=3, crashes=2, finals=False, puts=1, owners=2),
+    "one owner, two crashes, every choice of final": Rules(claims=3, crashes=2, owners=1),
+    "pruning of several": Rules(claims=2, crashes=2, owners=1, finals=False, puts=3),
+    "two owners that seal": Rules(claims=3, crashes=1, owners=2, finals=False, puts=1, seals=True),
+    "one owner that seals, two crashes": Rules(claims=3, crashes=2, owners=1, finals=False, puts=1, seals=True),
+}
+BOUNDS_AT_NIGHT = {
+    "three owners, one crash": Rules(claims=3, crashes=1, finals=False),
+    "every choice of final, no crash": Rules(claims=3, crashes=0),
+}
+"""The two largest: hundreds of thousands of states, and of kilobytes."""
+
+MAX_STATES = 400_000
+"""A model that grows beyond it has become too slow to be run at every change."""
+
+MIN_STATES, MIN_STATES_AT_NIGHT = 200_000, 600_000
+
+pytestmark = pytest.mark.xdist_group("protocol_model")  # each search once
+
+
+@cache
+def searched(name: str) -> Result:
+    return search({**BOUNDS, **BOUNDS_AT_NIGHT}[name], limit=MAX_STATES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*BOUNDS, *at_night(*BOUNDS_AT_NIGHT)])
+def test_no_state_that_can_be_reached_breaks_a_promise(name: str) -> None:
+    result = searched(name)
+    assert result.flaw is None, "\n".join([str(result.flaw), *result.trace])
+
+
+@pytest.mark.slow
+def test_the_states_are_many_and_every_kind_of_step_is_among_their_steps() -> None:
+    results = [searched(name) for name in (*BOUNDS, *(BOUNDS_AT_NIGHT if NIGHTLY else ()))]
+    assert sum(result.states for result in results) > (MIN_STATES_AT_NIGHT if NIGHTLY else MIN_STATES)
+    labels = frozenset().union(*(result.labels for result in results))
+    for kind in (
+        "claim refused",
+        "claim 2, answer lost",
+        "claim 2 refused, it is ours",
+        "1 is ended",
+        "terminal 1/0, answer lost",
+        "terminal 1/1 refused",
+        "snapshot of 3, ends (2, 0)",
+        "snapshot is there",
+        "put 1/1, answer lost",
+        "put 1/8",
+        "refused: fenced",
+        "refused: it is ours",
+        "refused: other bytes of ours",
+        "a newer claim",
+        "no newer claim",
+        "last one is there",
+        "last one is not there",
+        "prune 1/0",
+        "restart with (1, True, 1, 0, 0), content 1",
+        "seal 2/first",
+        "seal 1/0",
+        "seal 1/1",
+        "first sealed segment of 2 is of other bytes",
+        "sealed 1/0 is of other bytes",
+        *(f"crash in {step}" for step in ("list", "claim", "claim-retry", "read-tip", "put-terminal", "snapshot")),
+        *(f"crash in {step}" for step in ("run", "prove-epoch", "prove-last")),
+    ):
+        assert any(kind in label for label in labels), kind
+
+
+SMALL = {"finals": False, "crashes": 1}
+DROPPED = {
+    "closing only the newest predecessor": ("P2", Rules(**SMALL, close="newest"), "put 1/0"),
+    "closing down to one that is ended already": ("P2", Rules(**SMALL, close="ended"), "put 1/0"),
+    "closing after the first WAL segment": ("P2", Rules(**SMALL, close_first=False), "put 1/0"),
+    "two slots, fenced one after the other": ("P2", Rules(**SMALL, one_slot=False), "terminal 1/1"),
+    "no proof of ownership": ("P6", Rules(**SMALL, proof=False), "put 1/0"),
+    "no proof where nothing was shipped by the state": ("P6", Rules(**SMALL, proof_of_start=False), "put 1/0"),
+    "a closer that slept over the grace": ("P6", Rules(**SMALL, closer_rereads=False), "terminal 1/0"),
+    "pruning out of order": ("P6", Rules(**SMALL, in_order_pruning=False, puts=3), "put 1/1"),
+    "claims that are not create-only": ("P6", Rules(**SMALL, create_only_claims=False), "claim 2 over another"),
+    "a final before the sealed segment that it stands for": (
+        "P1",
+        Rules(**SMALL, seals=True, seal_before_final=False),
+        "put 1/0",
+    ),
+    "taking a sealed segment that is there for our own": (
+        "P1",
+        Rules(**SMALL, seals=True, check_sealed=False),
+        "put 1/0",
+    ),
+    "taking every refusal for our own put": ("P2", Rules(**SMALL, check_refused=False), "put 1/0 taken for ours"),
+}
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_each_rule_is_needed(dropped: str) -> None:
+    promise, rules, last_step = DROPPED[dropped]
+    result = search(rules, promises=(promise,), limit=MAX_STATES)
+    assert result.flaw is not None
+    assert last_step in result.trace[-1], result.trace
+
+
+def test_a_trace_can_be_walked() -> None:
+    rules = Rules(finals=False, crashes=1, close="ended")
+    model, states = Model(rules), {start(rules)}
+    trace = search(rules, promises=("P2",)).trace
+    assert len(trace) > 5
+    for step in trace:
+        states = {after for state in states for label, after, _ in model.successors(state) if label == step}
+        assert states, step

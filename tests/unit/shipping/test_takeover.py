@@ -1,0 +1,419 @@
+"""A takeover flag authorises one claim: who has owned the replica, or sees a newer owner, is fenced with it, too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.config import LogConfig, ReplicaConfig
+from litelog.errors import FencedError, ForeignClaimError, StoreError
+from litelog.objects.layout import Fencing
+from litelog.reading.latest import find_latest
+from litelog.replicator.thread_pools import DestinationThreads
+from litelog.replicator.wiring import Tools, open_log
+from litelog.shipping.claiming import LostRaceError, SucceededError
+from litelog.shipping.state import StateError
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.trial import StoreTrials
+from litelog.system.clock import SystemClock
+from replica_clients.file import FileStore
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon, restored
+from tests.builders.independent_reader import objects, read_replica
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.stores import CarelessStore, CountingStore, Fault, FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.objects.claim import Claim
+    from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
+
+
+class HookedStore(CountingStore):
+    """Calls ``before`` once, before the first put of a key that starts with ``prefix``."""
+
+    def __init__(self, inner: ObjectStore, prefix: str, before: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._prefix = prefix
+        self._before: Callable[[], object] | None = before
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        if self._before is not None and key.startswith(self._prefix):
+            before, self._before = self._before, None
+            before()
+        super().put(key, body, create_only=create_only)
+
+
+class ActingStore(CountingStore):
+    """Calls ``act`` after its request of that number, before the answer is given."""
+
+    def __init__(self, inner: ObjectStore, number: int, act: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._number, self._act = number, act
+
+    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        try:
+            super().put(key, body, create_only=create_only)
+        finally:
+            self._act_if_due()
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        try:
+            return super().open(key, byte_range)
+        finally:
+            self._act_if_due()
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        listed = list(super().list(prefix, start_after))
+        self._act_if_due()
+        return iter(listed)
+
+    def _act_if_due(self) -> None:
+        if self.total() == self._number:
+            self._act()
+
+
+class FullDisk:
+    """A state folder in which nothing can be saved until ``free``."""
+
+    def __init__(self, state: str) -> None:
+        self._blocked = os.path.join(state, ".state.json.tmp")
+
+    def fill(self) -> None:
+        os.makedirs(self._blocked)
+
+    def free(self) -> None:
+        os.rmdir(self._blocked)
+
+
+def rewrite(log: LogBuilder) -> None:
+    """Rewind the log to its beginning, and write it differently."""
+    log.next = 0
+    log.overwrite(0, log.header() + b"".join(log.commit(tag=b"R") for _ in range(5)))
+
+
+def expect_fenced(daemon: Daemon, store: ObjectStore) -> None:
+    """It stays fenced at each try, and the replica stays as it is."""
+    before = objects(store)
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            daemon.sync()
+    assert objects(store) == before
+
+
+def test_a_daemon_that_took_over_is_fenced_by_the_next_takeover_even_where_the_log_jumps(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    paused = Daemon(log, store, state, takeover=True)
+    paused.sync()
+    other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+    for _ in range(3):
+        log.roll(2)
+    other.sync()
+    kept = log.files()
+    for name in list(kept)[:3]:
+        log.delete(name)  # what the replica holds may be truncated
+    expect_fenced(paused, store)
+    assert restored(store, tmp_path / "restored") == kept
+    log.append(1)
+    other.sync()
+    assert list(read_replica(store).values())[-1].files() == kept | log.files()
+
+
+def test_a_daemon_that_resumed_its_own_generation_with_the_flag_is_fenced_like_any_other(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    daemon.restart(takeover=True)
+    log.append(1)
+    daemon.sync()
+    Daemon(log, store, state + ".other", seed=1, takeover=True).sync()
+    rewrite(log)  # a new generation is due
+    expect_fenced(daemon, store)
+
+
+def test_a_daemon_whose_start_failed_on_a_full_disk_ends_only_what_it_met(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    disk = FullDisk(state)
+    disk.fill()
+    daemon = Daemon(log, store, state, takeover=True)
+    with pytest.raises(StateError, match="cannot save state"):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=2, takeover=True).sync()
+    disk.free()
+    expect_fenced(daemon, store)
+
+
+def test_a_daemon_whose_start_failed_on_a_full_disk_takes_over_once_there_is_room(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    first = Daemon(log, store, state + ".first", seed=1)
+    first.sync()
+    disk = FullDisk(state)
+    disk.fill()
+    daemon = Daemon(log, store, state, takeover=True)
+    with pytest.raises(StateError):
+        daemon.sync()
+    log.append(1)
+    first.sync()  # the one that is to be ended goes on meanwhile
+    disk.free()
+    daemon.sync()
+    log.append(1)
+    expect_fenced(first, store)
+    daemon.sync()
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_disk_that_fills_up_after_the_claim_gives_no_second_takeover(
+    log: LogBuilder, store: MemoryStore, state: str, restarted: bool
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    disk = FullDisk(state)
+    hooked = HookedStore(store, "generations/", disk.fill)
+    daemon = Daemon(log, hooked, state, takeover=True)
+    with pytest.raises(StateError):
+        daemon.sync()
+    assert len(read_replica(store)) == 2
+    Daemon(log, store, state + ".other", seed=2, takeover=True).sync()
+    disk.free()
+    if restarted:
+        daemon.restart()
+    expect_fenced(daemon, store)
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+@pytest.mark.parametrize("at", range(6))
+def test_a_takeover_that_failed_at_any_put_does_not_end_whoever_took_over_meanwhile(
+    log: LogBuilder, store: MemoryStore, state: str, at: int, fault: Fault
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    faulty = FaultyStore(store, {"put": [Fault.NONE] * at + [fault]})
+    daemon = Daemon(log, faulty, state, takeover=True)
+    try:
+        daemon.sync()
+        log.append(1)
+        daemon.sync()
+    except StoreError:
+        pass
+    other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+    other.sync()
+    log.append(1)
+    other.sync()
+    expect_fenced(daemon, store)
+    assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+def test_a_claim_that_comes_between_the_look_and_the_claim_is_not_ended(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+    daemon = Daemon(log, HookedStore(store, "epochs/", other.sync), state, takeover=True)
+    with pytest.raises(LostRaceError):
+        daemon.sync()
+    expect_fenced(daemon, store)
+
+
+def test_a_start_with_the_flag_ends_what_it_meets_also_after_its_process_was_fenced(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    """A person who types it again means it: so one fails back to the first daemon."""
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    other = Daemon(log, store, state + ".other", seed=1, takeover=True)
+    other.sync()
+    log.append(1)
+    expect_fenced(daemon, store)
+    daemon.restart()
+    with pytest.raises(SucceededError):
+        daemon.sync()
+    daemon.restart(takeover=True)
+    daemon.sync()
+    log.append(1)
+    expect_fenced(other, store)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    assert [bool(generation.terminal) for generation in generations] == [True, True, False]
+    assert generations[-1].files() == log.files()
+
+
+def test_the_message_says_how_to_take_over_what_the_flag_was_not_for(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
+    Daemon(log, store, state + ".first", seed=1).sync()
+    disk = FullDisk(state)
+    disk.fill()
+    daemon = Daemon(log, store, state, takeover=True)
+    with pytest.raises(StateError):
+        daemon.sync()
+    Daemon(log, store, state + ".other", seed=2, takeover=True, host="b.example").sync()
+    disk.free()
+    with pytest.raises(ForeignClaimError, match=r"b\.example.*came after this start with --takeover.*again"):
+        daemon.sync()
+
+
+def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    careless = CarelessStore(store)
+    Daemon(log, careless, state + ".first", seed=1, fencing=Fencing.ISOLATED).sync()
+    daemon = Daemon(log, careless, state, takeover=True, fencing=Fencing.ISOLATED)
+    daemon.sync()
+    Daemon(log, careless, state + ".other", seed=2, takeover=True, fencing=Fencing.ISOLATED).sync()
+    rewrite(log)
+    expect_fenced(daemon, store)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_the_newest_owner_ships_after_a_takeover_has_looked_is_not_passed_over(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, holds: bool
+) -> None:
+    """``holds``: whether the log of the one that takes over has it, too."""
+    Daemon(log, store, state + ".first", seed=1).sync()
+    copy = log if holds else make_copy(log, tmp_path / "copy")
+    newest = Daemon(log, HookedStore(store, "generations/", fail), state + ".newest", seed=2, takeover=True)
+    with pytest.raises(StoreError):
+        newest.sync()  # it has claimed, and done nothing more
+
+    def go_on() -> None:
+        newest.sync()
+        log.append(1)
+        newest.sync()
+
+    daemon = Daemon(copy, HookedStore(store, "epochs/", go_on), state, takeover=True)
+    daemon.sync()
+    generations = list(read_replica(store).values())
+    shipped = generations[1].claim["generation"]
+    assert generations[1].files() == log.files()
+    assert generations[-1].claim["predecessor"] == shipped
+    assert generations[-1].claim["relation"] == ("continues" if holds else "diverged")
+    assert find_latest(ObjectReplicaClient(store)).generation == generations[-1].claim["generation"]
+    assert restored(store, tmp_path / "restored") == copy.files()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("began", [True, False])
+def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued(
+    log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, began: bool
+) -> None:
+    """``began``: whether the newest owner had begun before, or does so between two requests of the takeover."""
+    for number in range(4, 15):
+        folder, inner = tmp_path / str(number), MemoryStore("test")
+        mine = make_copy(log, folder / "log")
+        Daemon(mine, inner, str(folder / "first"), seed=1).sync()
+        beginning = inner if began else HookedStore(inner, "generations/", fail)
+        newest = Daemon(mine, beginning, str(folder / "newest"), seed=2, takeover=True)
+        with suppress(StoreError):
+            newest.sync()
+        go_on = partial(ship_and_truncate, newest, mine)
+        daemon = Daemon(mine, ActingStore(inner, number, go_on), str(folder / "state"), takeover=True)
+        daemon.sync()
+        daemon.sync()
+        generations = list(read_replica(inner).values())
+        begun = [generation.claim["relation"] for generation in generations if generation.snapshot]
+        assert set(begun[1:]) == {"continues"}, number
+        assert restored(inner, folder / "restored") == mine.texts
+
+
+def ship_and_truncate(daemon: Daemon, log: LogBuilder) -> None:
+    """The owner ships, and what is shipped of the log's older files is deleted; an owner that is fenced ships nothing,
+    and deletes nothing."""
+    with suppress(FencedError):
+        for _ in range(3):
+            log.roll(2)
+            daemon.sync()
+        for name in list(log.files())[:-1]:
+            log.delete(name)
+
+
+def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
+    log: LogBuilder, state: str, tmp_path: Path
+) -> None:
+    """As where its folder was away for a while, or the configuration was read again."""
+    store = FileStore(str(tmp_path / "replica"))
+    Daemon(log, store, state + ".first", seed=1).sync()
+    config = LogConfig(path=log.folder, takeover=True, replicas=(ReplicaConfig(url=store.url),))
+
+    def sync(tools: Tools) -> None:
+        (opened,) = open_log(config, state, "here", tools)
+        assert opened.task.replica is not None
+        try:
+            opened.task.replica.sync()
+        finally:
+            opened.task.replica.close()
+
+    with a_process() as tools:
+        sync(tools)
+        other = Daemon(log, store, state + ".other", seed=2, takeover=True)
+        other.sync()
+        before = objects(store)
+        for _ in range(2):
+            with pytest.raises(FencedError):
+                sync(tools)
+        assert objects(store) == before
+    with a_process() as tools:
+        sync(tools)
+    assert objects(store) != before
+    log.append(1)
+    expect_fenced(other, store)
+
+
+@contextmanager
+def a_process() -> Iterator[Tools]:
+    """What the replicas of one process share."""
+    threads = DestinationThreads()
+    with ThreadPoolExecutor(1) as compressing:
+        yield Tools(
+            clock=SystemClock(),
+            random=Random(0),
+            listener=Silent(),
+            compressing=compressing,
+            threads=threads,
+            trials=StoreTrials(Random(0)),
+            stop_requested=threading.Event(),
+            guard=lambda work: work(),
+        )
+    threads.shutdown(wait=True)
+
+
+class Silent:
+    """A listener that listens to nothing."""
+
+    def shipped(self, event: Shipped) -> None: ...
+
+    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def sealed(self, event: Sealed) -> None: ...
+
+    def snapped(self, event: Snapped) -> None: ...
+
+    def scrubbed(self, event: Scrubbed) -> None: ...
+
+
+def fail() -> None:
+    raise StoreError("put", "generations/", "injected")
+
+
+def make_copy(log: LogBuilder, folder: Path) -> LogBuilder:
+    """The same log as another host has it."""
+    shutil.copytree(log.folder, folder)
+    copy = make_log(folder)
+    copy.name, copy.next, copy.texts = log.name, log.next, dict(log.texts)
+    return copy

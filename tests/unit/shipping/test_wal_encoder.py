@@ -1,0 +1,78 @@
+"""Reading ahead changes the pace and nothing else: what comes before a fault is shipped, whole and in order."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.config import Config, LogConfig, ReplicaConfig
+from litelog.errors import CorruptionError
+from litelog.formats.litelog import encode_commit, segment_name
+from litelog.log.writer import LogWriter
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.replicator import Replicator
+from litelog.shipping.context import Source, Workers
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_client, open_format
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.stores.replica_client import ReplicaClient
+
+LIMIT = 4096
+"""Bytes in a WAL segment: a few commits, so that nearly every run is a large one, and several are made ahead."""
+
+
+def ship(tmp_path: Path) -> None:
+    replica = ReplicaConfig(url=str(tmp_path / "replica"), max_segment_bytes=LIMIT)
+    config = Config(logs=(LogConfig(path=str(tmp_path / "log"), replicas=(replica,)),))
+    Replicator(config, state_dir=str(tmp_path / "state"), host="here").run(once=True)
+
+
+def shipped_bytes(client: ReplicaClient) -> dict[str, bytes]:
+    """What the replica's WAL segments hold of each log segment."""
+    found: dict[str, bytes] = {}
+    for info in client.wal_segments(client.generations()[-1]):
+        segment = wal_segment.decode(wal_key(info.position), client.read_wal_segment(info.position))
+        assert len(found.get(segment.header.file, b"")) == segment.header.offset
+        found[segment.header.file] = found.get(segment.header.file, b"") + segment.data()
+    return found
+
+
+@pytest.mark.parametrize("good", [1, 3, 4, 9, 30, 31])
+def test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path: Path, good: int) -> None:
+    with LogWriter(str(tmp_path / "log")) as writer:
+        for _ in range(good):
+            writer.append(b"v" * 900)
+    path = tmp_path / "log" / segment_name(0)
+    whole = path.read_bytes()
+    bad = bytearray(encode_commit(good, 0, 1 << 50, [b"x" * 900]))
+    bad[500] ^= 1
+    path.write_bytes(whole + bad + encode_commit(good + 1, 0, 1 << 50, [b"y" * 900]))
+    with pytest.raises(CorruptionError):
+        ship(tmp_path)
+    assert shipped_bytes(open_client(str(tmp_path / "replica"))) == {path.name: whole}
+
+
+@pytest.mark.parametrize("segment_bytes", [3000, 10_000, 1 << 20])
+def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int) -> None:
+    """All of it in one turn of a daemon that is there: what is finished while none is goes up sealed."""
+    folder, store = str(tmp_path / "log"), MemoryStore()
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
+        source, workers = Source(folder, open_format("litelog")), Workers(compressing, putting)
+        with LogWriter(folder, segment_bytes=segment_bytes) as writer:
+            writer.append(b"first")
+            daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source, workers=workers)
+            assert daemon.sync()
+            for number in range(60):
+                writer.append(b"%d" % number * 300)
+        assert daemon.sync()
+        daemon.close()
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("*.log")}
+    assert shipped_bytes(ObjectReplicaClient(store)) == expected

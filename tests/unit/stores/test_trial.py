@@ -1,0 +1,254 @@
+"""Before its first claim at a destination an owner tries what it relies on there: races, and listings in pages."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import StoreError
+from litelog.objects.layout import Fencing
+from litelog.replicator.task import Phase, lasting_phase
+from litelog.stores.trial import (
+    RACERS,
+    ROUNDS,
+    NotCreateOnlyError,
+    StoreTrials,
+    TrialError,
+    UnfitStoreError,
+    race_keys,
+    try_race,
+)
+from replica_clients.conformance.checks import listed
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import make_log
+from tests.builders.stores import CountingStore, Fault, FaultyStore, InPartsStore, RacyStore, ShortListingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
+    from tests.builders.log_builder import LogBuilder
+
+PUTS = RACERS * ROUNDS
+
+
+@pytest.fixture
+def trials() -> StoreTrials:
+    return StoreTrials(Random(7))
+
+
+def racing(key: str) -> bool:
+    return "/race-" in key
+
+
+def start(log: LogBuilder, store: ObjectStore, tmp_path: Path, trials: StoreTrials, **more: object) -> Daemon:
+    return Daemon(log, store, str(tmp_path / "state"), trials=trials, **more)  # type: ignore[arg-type]
+
+
+# --- before the first claim
+
+
+def test_a_store_that_accepts_several_puts_at_one_moment_is_refused_before_the_first_claim(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials
+) -> None:
+    inner = MemoryStore()
+    daemon = start(log, RacyStore(inner, racing, RACERS), tmp_path, trials)
+    with pytest.raises(
+        NotCreateOnlyError, match="8 of 8 create-only puts of one key, at one moment, were acc"
+    ) as caught:
+        daemon.sync()
+    assert "Choose a store that refuses a second create-only put of a key; or set fencing: isolated" in str(
+        caught.value
+    )
+    assert lasting_phase(caught.value) is Phase.REFUSED, "trying again does not help"
+    assert listed(inner) == [], "no claim, and nothing is left"
+
+
+def test_the_same_store_is_taken_with_isolated_fencing(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+    daemon = start(log, RacyStore(MemoryStore(), racing, RACERS), tmp_path, trials, fencing=Fencing.ISOLATED)
+    daemon.sync()
+    assert daemon.acknowledged
+
+
+def test_a_store_whose_uploads_in_parts_race_is_refused(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+    inner = MemoryStore()
+    store = InPartsStore(RacyStore(inner, lambda key: "/parts-" in key, RACERS))
+    with pytest.raises(NotCreateOnlyError, match="8 of 8"):
+        start(log, store, tmp_path, trials).sync()
+    assert listed(inner) == []
+
+
+class NoSecondPageStore(InPartsStore):
+    """A store that cannot go on behind a page."""
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        return ShortListingStore(self.inner, keys).list(prefix)
+
+
+@pytest.mark.parametrize("fencing", Fencing)
+def test_a_store_that_fails_to_list_its_second_page_is_not_claimed(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, fencing: Fencing
+) -> None:
+    """Whether it lasts cannot be known from one failure: the owner tries again, and says what it is if it does."""
+    inner = MemoryStore()
+    store = NoSecondPageStore(inner)
+    daemon = start(log, store, tmp_path, trials, fencing=fencing)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="5 objects are there, and their listing fails") as caught:
+            daemon.sync()
+        assert caught.value.retryable
+        assert "could not be found by restore; choose another store" in str(caught.value)
+    races = 1 if fencing is Fencing.REQUIRED else 0
+    assert len([key for key in store.put_keys if "/race-" in key]) == races * RACERS * ROUNDS, (
+        "what passed is not redone"
+    )
+    assert listed(inner) == []
+
+
+class UnorderedPagesStore(InPartsStore):
+    """A store whose pages are not in the order of their keys."""
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+        return iter([*self.inner.list(prefix)][::-1])
+
+
+@pytest.mark.parametrize("fencing", Fencing)
+def test_a_store_that_lists_out_of_order_is_refused(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, fencing: Fencing
+) -> None:
+    inner = MemoryStore()
+    with pytest.raises(UnfitStoreError, match="5 objects is not in the order of their keys") as caught:
+        start(log, UnorderedPagesStore(inner), tmp_path, trials, fencing=fencing).sync()
+    assert "could not be found by restore; choose another store" in str(caught.value)
+    assert not isinstance(caught.value, NotCreateOnlyError)
+    assert listed(inner) == []
+
+
+def test_a_good_store_is_tried_with_few_requests_and_nothing_is_left(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials
+) -> None:
+    store = InPartsStore(MemoryStore())
+    start(log, store, tmp_path, trials).sync()
+    tried = [key for key in store.put_keys if key.startswith("trials/")]
+    assert len(tried) == 2 * PUTS + 5
+    assert store.put_keys[: len(tried)] == tried, "before anything else"
+    assert not [key for key in listed(store) if key.startswith("trials/")]
+
+
+def test_a_store_that_deletes_nothing_is_taken_and_keeps_a_few_small_objects(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials
+) -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner, rates={"delete": ([Fault.BEFORE], 1.0)})
+    start(log, store, tmp_path, trials).sync()
+    assert len([key for key in listed(inner) if key.startswith("trials/")]) == ROUNDS
+
+
+# --- once
+
+
+def test_many_logs_at_one_destination_have_it_tried_once(tmp_path: Path, trials: StoreTrials) -> None:
+    """Each has its prefix there, and so a store of its own."""
+    stores = [CountingStore(MemoryStore()) for _ in range(3)]
+    for number, store in enumerate(stores):
+        log = make_log(tmp_path / f"log{number}")
+        log.roll(1)
+        Daemon(log, store, str(tmp_path / f"state{number}"), trials=trials).sync()
+    assert [len([key for key in store.put_keys if key.startswith("trials/")]) for store in stores] == [PUTS, 0, 0]
+
+
+def test_a_verdict_stands_for_all_logs_of_the_process(tmp_path: Path, trials: StoreTrials) -> None:
+    store = RacyStore(MemoryStore(), racing, RACERS)
+    for number in range(2):
+        log = make_log(tmp_path / f"log{number}")
+        log.roll(1)
+        with pytest.raises(NotCreateOnlyError):
+            Daemon(log, store, str(tmp_path / f"state{number}"), trials=trials).sync()
+    assert store.requests["put"] == RACERS, "the first race decided"
+
+
+def test_an_owner_that_had_it_tried_claims_again_without(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+    """After a restart, in another process, with a reason to begin a new generation."""
+    store = CountingStore(MemoryStore())
+    daemon = start(log, store, tmp_path, trials)
+    daemon.sync()
+    store.put_keys.clear()
+    daemon.trials = StoreTrials(Random(8))
+    daemon.restart()
+    log.truncate(len(log.texts[log.name]) - 8)
+    daemon.sync()
+    assert len({shipped.header.generation for shipped in daemon.acknowledged}) == 2
+    assert not [key for key in store.put_keys if key.startswith("trials/")]
+
+
+def test_an_owner_that_lost_its_state_has_it_tried_again(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+    store = CountingStore(MemoryStore())
+    daemon = start(log, store, tmp_path, trials)
+    daemon.sync()
+    daemon.lose_state()
+    store.put_keys.clear()
+    daemon.trials = StoreTrials(Random(8))
+    daemon.start(takeover=True)
+    daemon.sync()
+    assert len([key for key in store.put_keys if key.startswith("trials/")]) == PUTS
+
+
+def test_another_fencing_is_another_trial(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+    store = CountingStore(MemoryStore())
+    daemon = start(log, store, tmp_path, trials, fencing=Fencing.ISOLATED)
+    daemon.sync()
+    assert not [key for key in store.put_keys if key.startswith("trials/")], "names keep those apart"
+    daemon.fencing = Fencing.REQUIRED
+    daemon.restart()
+    daemon.sync()
+    assert len([key for key in store.put_keys if key.startswith("trials/")]) == PUTS
+
+
+# --- requests that fail
+
+
+def test_where_all_requests_fail_nothing_is_decided(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+    store = FaultyStore(MemoryStore(), {"put": [Fault.BEFORE] * RACERS})
+    daemon = start(log, store, tmp_path, trials)
+    with pytest.raises(StoreError, match="injected: before") as caught:
+        daemon.sync()
+    assert caught.value.retryable
+    daemon.sync()
+    assert daemon.acknowledged
+
+
+def test_answers_that_are_lost_are_not_held_against_a_store() -> None:
+    """Whoever wrote the object does not know it, and all others were refused."""
+    store = FaultyStore(MemoryStore(), {"put": [Fault.AFTER] * RACERS})
+    keys = race_keys("trials/1/")[:1]
+    try_race(store, keys)
+    assert store.injected["put", Fault.AFTER] == RACERS
+
+
+def test_an_object_that_is_not_the_winners_is_found() -> None:
+    class Swapping(CountingStore):
+        """Accepts one, and stores another one's bytes."""
+
+        def put(self, key, body, *, create_only=True):  # type: ignore[no-untyped-def]
+            super().put(key, body, create_only=create_only)
+            self.inner.put(key, [b"another's"], create_only=False)
+
+    with pytest.raises(TrialError, match="another one is there than was accepted"):
+        try_race(Swapping(MemoryStore()), race_keys("trials/1/"))
+
+
+def test_a_store_that_refuses_a_free_key_is_found() -> None:
+    class Refusing(CountingStore):
+        """Says that every key is taken."""
+
+        def put(self, key, body, *, create_only=True):  # type: ignore[no-untyped-def]
+            super().put("another", body, create_only=create_only)
+
+    store = Refusing(MemoryStore())
+    store.put("another", [b"x"])
+    with pytest.raises(TrialError, match="none of 8 create-only puts of a free key was accepted"):
+        try_race(store, race_keys("trials/1/"))

@@ -1,0 +1,310 @@
+"""Bits of a small replica flipped, and each of its objects dropped, doubled, swapped and replayed.
+
+The rule: a verification names a harmful anomaly, or the damage is harmless. **Harmless** means that what a reader
+restores from the damaged replica is, byte for byte, what it restores from the whole one. What another object cannot
+tell (that the very newest one of an open generation is gone) the owner's state tells, and that is shown, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import LitelogError
+from litelog.objects import snapshot as snapshots
+from litelog.objects import wal_segment
+from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal, sealed_key
+from litelog.objects.sealed_decoding import decode_frame
+from litelog.objects.sealed_segment import read_footer
+from litelog.verify.execution import Acknowledged
+from litelog.verify.findings import Kind
+from tests.builders.replica_builder import ReplicaBuilder, make_log
+from tests.builders.verify_helper import LOG, everything, found, verified
+from tests.sampling import NIGHTLY, sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ONE_IN = 4
+"""Of what a test damages, in a run that is not a night's."""
+
+TINY = make_log([[1, 1], [1]])
+
+
+def sealed_and_growing() -> ReplicaBuilder:
+    """A claim, a sealed segment, two snapshots and a WAL segment; what was sealed is pruned, but for the last piece."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(TINY[0], cuts=[0])
+    built.snapshot(1)
+    built.prune(1)
+    built.ship_segment(TINY[1], final=None)
+    builder.client.delete_snapshots([(built.name, 0)])
+    return builder
+
+
+def ended_and_continued() -> ReplicaBuilder:
+    """Two claims, a snapshot and WAL segments each, and a terminal between them."""
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(TINY[0], cuts=[0], final=None)
+    builder.add().ship(TINY[0].data, TINY[0].name)
+    return builder
+
+
+REPLICAS = {"sealed": sealed_and_growing, "ended": ended_and_continued}
+
+
+def restored(objects: dict[str, bytes]) -> dict[str, bytes] | None:
+    """What a reader gives of a replica's newest generation: its files. None where one cannot be read.
+
+    The objects are decoded as every reader decodes them; nothing else is checked.
+    """
+    try:
+        claims = [key for key in objects if parse_claim(key) is not None]
+        epoch = parse_claim(max(claims)).epoch
+        mine = {key: body for key, body in objects.items() if key.startswith(f"generations/{epoch:08x}")}
+        base = max((key for key in mine if parse_snapshot(key)), default=None)
+        files: dict[str, bytes] = {}
+        start = 0
+        if base is not None:
+            snapshot = snapshots.decode(base, mine[base])
+            start = snapshot.next
+            for entry in snapshot.segments:
+                files[entry.file] = unsealed(entry.key, objects[entry.key])
+        for key in sorted(mine):
+            position = parse_wal(key)
+            if position is not None and position.index >= start:
+                segment = wal_segment.decode_checked(key, mine[key])
+                if segment.header.sealed is not None:
+                    there = sealed_key(position.generation, position.index)
+                    files[segment.header.file] = unsealed(there, mine[there])
+                    continue
+                assert segment.header.offset == len(files.get(segment.header.file, b"")) or segment.header.successor
+                files[segment.header.file] = files.get(segment.header.file, b"") + segment.data()
+    except (LitelogError, KeyError, AssertionError):
+        return None
+    return files
+
+
+def unsealed(key: str, body: bytes) -> bytes:
+    footer = read_footer(key, lambda start, length: body[start : start + length], len(body))
+    frames = (footer.frames[number] for number in range(len(footer.frames)))
+    return b"".join(
+        decode_frame(key, footer, number, body[frame.start : frame.stop]) for number, frame in enumerate(frames)
+    )
+
+
+def is_loud_or_harmless(objects: dict[str, bytes], whole: dict[str, bytes]) -> bool:
+    report = verified(objects, parallelism=1)
+    return report.harmful > 0 or restored(objects) == restored(whole)
+
+
+# --- bits
+
+
+Flip = tuple[str, int, int]
+"""An object's key, the number of a byte in it, the number of a bit in that."""
+
+
+def flips_of(name: str) -> list[Flip]:
+    """Every bit of a replica."""
+    objects = REPLICAS[name]().objects()
+    return [(key, at, bit) for key, body in objects.items() for at in range(len(body)) for bit in range(8)]
+
+
+def judge_flips(name: str, flips: Iterable[Flip]) -> tuple[int, int]:
+    """Flip bits, one at a time: how many are named, how many are harmless. AssertionError for one that is neither."""
+    whole = REPLICAS[name]().objects()
+    expected = restored(whole)
+    assert found(verified(whole, parallelism=1)) == []
+    assert expected
+    loud = harmless = 0
+    for key, at, bit in flips:
+        body = whole[key]
+        damaged = {**whole, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}
+        report = verified(damaged, parallelism=1)
+        if report.harmful:
+            harmful = (anomaly for anomaly in report.anomalies if anomaly.harmful)
+            assert any(key in (anomaly.key, *anomaly.what.split()) for anomaly in harmful)
+            loud += 1
+        else:
+            assert restored(damaged) == expected, (key, at)
+            harmless += 1
+    return loud, harmless
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REPLICAS)
+def test_a_flipped_bit_in_any_byte_is_named_or_harmless(name):
+    """One bit of each byte, a sample of them; every bit of it in ``tests/faults``."""
+    bits = [(key, at, bit) for key, at, bit in flips_of(name) if bit == at % 8]
+    loud, harmless = judge_flips(name, sampled(bits, ONE_IN, f"a bit of each byte of {name}"))
+    assert loud > 20 * harmless
+    assert harmless > 0 or not NIGHTLY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REPLICAS)
+def test_every_truncation_is_named(name):
+    whole = REPLICAS[name]().objects()
+    sizes = [(key, size) for key, body in whole.items() for size in range(len(body))]
+    for key, size in sampled(sizes, ONE_IN, f"truncations of {name}"):
+        report = verified({**whole, key: whole[key][:size]}, parallelism=1)
+        kinds = {anomaly.kind for anomaly in report.anomalies if anomaly.harmful and anomaly.key == key}
+        assert kinds, (key, size)
+        if parse_wal(key) or parse_sealed(key):
+            assert kinds == {Kind.LENGTH}, (key, size)
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_bytes_behind_the_end_are_named(name):
+    whole = REPLICAS[name]().objects()
+    for key, body in whole.items():
+        for extra in (b"\0", b" ", body[-1:], body):
+            report = verified({**whole, key: body + extra}, parallelism=1)
+            if not report.harmful:
+                assert parse_claim(key) is not None, key  # JSON with a space behind it is the same claim
+                assert extra == b" "
+
+
+# --- objects
+
+EVERYTHING = everything().objects()
+KEYS = sorted(EVERYTHING)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_dropped_object_is_missed_or_was_not_needed(key):
+    left = {other: body for other, body in EVERYTHING.items() if other != key}
+    report = verified(left)
+    if not report.harmful:
+        assert key in NOT_NEEDED, key
+        assert all_points(left) >= all_points(EVERYTHING) - ({NEWEST} if key == NEWEST_KEY else set())
+    else:
+        assert key not in NOT_NEEDED
+        assert {kind for kind, _ in found(report)} <= {"missing", "gap"}
+
+
+G1, G2, G3 = "generations/00000001000000a1", "generations/00000002000000a2", "generations/00000003000000a3"
+NEWEST_KEY = f"{G3}/wal/0000000000000003/0000000000000080.wal.lz4"
+"""The newest object of all: its owner's state tells."""
+NOT_NEEDED = {
+    # Snapshots behind which a newer one stands, and the newest of a generation whose WAL segments are all there.
+    f"{G1}/snapshots/0000000000000000.snapshot.lz4",
+    f"{G1}/snapshots/0000000000000001.snapshot.lz4",
+    f"{G2}/snapshots/0000000000000000.snapshot.lz4",
+    f"{G2}/snapshots/0000000000000003.snapshot.lz4",
+    # WAL segments that the newest snapshot covers.
+    f"{G2}/wal/0000000000000000/0000000000000000.wal.lz4",
+    f"{G2}/wal/0000000000000000/00000000000000b8.wal.lz4",
+    f"{G2}/wal/0000000000000001/0000000000000000.wal.lz4",
+    f"{G2}/wal/0000000000000002/0000000000000000.wal.lz4",
+    NEWEST_KEY,
+}
+NEWEST = (G3, LOG[3].name)
+
+
+def all_points(objects: dict[str, bytes]) -> set[tuple[str, str]]:
+    """Every (generation, file) that a reader gives whole, from the newest snapshot of each generation on."""
+    points = set()
+    for name in (G1, G2, G3):
+        epoch = name[12:20]
+        mine = {
+            key: body
+            for key, body in objects.items()
+            if not key.startswith("generations/") or key.startswith(name) or parse_sealed(key) is not None
+        }
+        mine = {key: body for key, body in mine.items() if parse_claim(key) is None or key[7:15] <= epoch}
+        files = restored(mine)
+        assert files is not None, name
+        points |= {(name, file) for file, data in files.items() if data == {s.name: s.data for s in LOG}.get(file)}
+    return points
+
+
+def test_the_owner_knows_its_newest_object():
+    builder = everything()
+    last = builder.generations[-1].positions[-1]
+    key = f"{G3}/wal/{last.index:016x}/{last.offset:016x}.wal.lz4"
+    objects = builder.objects()
+    known = Acknowledged(last, wal_segment.digest([objects[key]]))
+    assert found(verified(objects, acknowledged=known)) == []
+    assert found(verified({**objects, key: objects[key] + b"x"}, acknowledged=known))[-1] == ("checksum", key)
+    del objects[key]
+    assert found(verified(objects)) == []
+    assert found(verified(objects, acknowledged=known)) == [("missing", key)]
+
+
+@pytest.mark.slow
+def test_every_swap_of_two_objects_is_named():
+    for one, two in sampled(list(combinations(KEYS, 2)), ONE_IN, "swaps"):
+        if EVERYTHING[one] != EVERYTHING[two]:
+            report = verified({**EVERYTHING, one: EVERYTHING[two], two: EVERYTHING[one]}, parallelism=1)
+            assert {one, two} <= {key for _, key in found(report)}, (one, two)
+
+
+@pytest.mark.slow
+def test_every_object_in_the_place_of_another_is_named():
+    for one, two in sampled(list(permutations(KEYS, 2)), ONE_IN, "places"):
+        if EVERYTHING[one] != EVERYTHING[two]:
+            report = verified({**EVERYTHING, two: EVERYTHING[one]}, parallelism=1)
+            assert two in {key for _, key in found(report)}, (one, two)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_second_copy_of_an_object_under_a_free_name_is_named(key):
+    for free in free_names():
+        report = verified({**EVERYTHING, free: EVERYTHING[key]}, parallelism=1)
+        assert free in {name for _, name in found(report)}, free
+    assert found(verified({**EVERYTHING, key + ".copy": EVERYTHING[key]})) == []
+    assert found(verified({**EVERYTHING, key + ".copy": EVERYTHING[key]}), harmful=False) == [
+        ("foreign", key + ".copy")
+    ]
+
+
+def free_names() -> list[str]:
+    return [
+        "epochs/00000004.json",
+        f"{G3}/segments/0000000000000005.segment.lz4",
+        f"{G3}/snapshots/0000000000000004.snapshot.lz4",
+        f"{G3}/wal/0000000000000003/0000000000000081.wal.lz4",
+        f"{G3}/wal/0000000000000004/0000000000000000.wal.lz4",
+        f"{G2}/wal/0000000000000003/0000000000000001.wal.lz4",
+        f"{G1}/wal/0000000000000004/0000000000000000.wal.lz4",
+    ]
+
+
+def test_every_replay_of_what_was_deleted_is_named_or_harmless():
+    """An object that retention removed comes back: below the newest snapshot nobody reads it."""
+    builder = everything()
+    before = {**builder.objects()}
+    unpruned = ReplicaBuilder()
+    first = unpruned.add()
+    for segment in LOG[:2]:
+        first.ship_segment(segment, cuts=[0])
+    replayed = 0
+    for key, body in unpruned.objects().items():
+        if key not in before:
+            assert is_loud_or_harmless({**before, key: body}, before), key
+            assert all_points({**before, key: body}) == all_points(before)
+            replayed += 1
+    assert replayed
+
+
+def test_every_replay_of_another_owners_history_is_named():
+    """The same log, shipped by another owner under the same names: no object of it passes for this one's."""
+    other = ReplicaBuilder()
+    claim = other.claim()
+    built = other.add(replace(claim, owner="another"))
+    for segment in LOG[:2]:
+        built.ship_segment(segment, cuts=[0])
+    mine = ReplicaBuilder()
+    built = mine.add()
+    for segment in LOG[:2]:
+        built.ship_segment(segment, cuts=[0])
+    objects = mine.objects()
+    for key, body in other.objects().items():
+        assert body != objects[key]
+        assert found(verified({**objects, key: body})), key

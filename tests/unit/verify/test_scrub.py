@@ -1,0 +1,278 @@
+"""Verification in the background: when, how fast, what it says, and that shipping never waits for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from litelog.config import make_config
+from litelog.errors import ConfigError, StoreError
+from litelog.replicator import Replicator
+from litelog.stores.throttled_store import REQUEST_BYTES, ThrottledStore
+from litelog.verify.scrub import FILE, FIRST_SHARE, Scrub, ScrubSettings
+from tests.builders.log_builder import make_log
+from tests.builders.manual_clock import ManualClock
+from tests.builders.replica_builder import FORMAT
+from tests.builders.stores import CountingStore
+from tests.builders.verify_helper import everything, store_of
+from tests.waiting import WAIT_SECONDS
+
+DAY = 86400.0
+
+
+def make_scrub(store, folder, clock, *, interval=DAY, rate=1 << 40, acknowledged=None) -> Scrub:
+    return Scrub(
+        store,
+        ScrubSettings(interval, rate),
+        str(folder),
+        formats=lambda name: FORMAT,
+        acknowledged=lambda: acknowledged,
+        clock=clock,
+        random=Random(1),
+    )
+
+
+def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path):
+    clock = ManualClock()
+    scrub = make_scrub(everything().store, tmp_path, clock)
+    assert 0 <= scrub.due - clock.monotonic() <= FIRST_SHARE * DAY
+    verified, new = scrub.run(threading.Event())
+    assert (verified.anomalies, new, verified.time) == (0, [], clock.now())
+    assert verified.objects == len(everything().objects())
+    assert scrub.due == clock.monotonic() + DAY
+
+
+def test_a_restart_goes_on_counting(tmp_path):
+    clock = ManualClock()
+    make_scrub(everything().store, tmp_path, clock).run(threading.Event())
+    clock.advance(DAY / 4)
+    scrub = make_scrub(everything().store, tmp_path, clock)
+    assert scrub.last.objects > 0
+    assert scrub.due - clock.monotonic() == pytest.approx(DAY * 3 / 4)
+    clock.jump(-10 * DAY)
+    assert make_scrub(everything().store, tmp_path, clock).due - clock.monotonic() == DAY
+    clock.jump(100 * DAY)
+    assert make_scrub(everything().store, tmp_path, clock).due == clock.monotonic()
+    (tmp_path / FILE).write_text("{")
+    assert make_scrub(everything().store, tmp_path, clock).last is None
+
+
+def test_an_anomaly_is_said_once_also_after_a_restart_and_again_when_it_comes_back(tmp_path):
+    objects = everything().objects()
+    key = max(key for key in objects if "wal" in key)
+    damaged = {**objects, key: objects[key][:-1] + b"?"}
+    clock = ManualClock()
+    stop = threading.Event()
+    scrub = make_scrub(store_of(damaged), tmp_path, clock)
+    verified, new = scrub.run(stop)
+    assert (verified.anomalies, [anomaly.key for anomaly in new]) == (1, [key])
+    verified, new = scrub.run(stop)
+    assert (verified.anomalies, new) == (1, [])
+    verified, new = make_scrub(store_of(damaged), tmp_path, clock).run(stop)
+    assert (verified.anomalies, new) == (1, [])
+    verified, new = make_scrub(store_of(objects), tmp_path, clock).run(stop)
+    assert (verified.anomalies, new) == (0, [])
+    verified, new = make_scrub(store_of(damaged), tmp_path, clock).run(stop)
+    assert (verified.anomalies, len(new)) == (1, 1)
+
+
+def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path):
+    class Down:
+        fences, url = True, "down://"
+
+        def list(self, prefix, start_after=None):
+            raise StoreError("list", prefix, "down")
+
+    clock = ManualClock()
+    good = make_scrub(everything().store, tmp_path, clock)
+    good.run(threading.Event())
+    clock.advance(DAY)
+    scrub = make_scrub(Down(), tmp_path, clock)
+    verified, new = scrub.run(threading.Event())
+    assert "down" in verified.error
+    assert (verified.time, new) == (good.last.time, [])
+    assert scrub.due == clock.monotonic() + 3600
+
+
+def test_it_stops_when_it_is_told_to(tmp_path):
+    stop = threading.Event()
+
+    class Stopping(CountingStore):
+        def open(self, key, byte_range=None):
+            stop.set()
+            return super().open(key, byte_range)
+
+    scrub = make_scrub(Stopping(everything().store), tmp_path, ManualClock())
+    assert scrub.run(stop) is None
+    assert scrub.last is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_reads_no_faster_than_it_may():
+    clock, waited = ManualClock(), []
+
+    def wait(seconds):
+        waited.append(seconds)
+        clock.advance(seconds)
+
+    store = store_of({f"epochs/{n:08x}.json": b"x" * 100_000 for n in range(1, 11)})
+    throttled = ThrottledStore(store, 50_000, clock, wait)
+    started = clock.monotonic()
+    for info in throttled.list(""):
+        with throttled.open(info.key) as stream:
+            assert len(stream.read()) == 100_000
+    expected = 10 * (100_000 + REQUEST_BYTES) / 50_000
+    assert clock.monotonic() - started == pytest.approx(expected, rel=0.15)
+    assert max(waited) < 2.5
+
+
+def test_streams_give_what_they_hold():
+    store = store_of({"a": bytes(range(256)) * 20_000})
+    throttled = ThrottledStore(store, 1 << 40, ManualClock(), lambda _: None)
+    whole = store.open("a").read()
+    with throttled.open("a") as stream:
+        assert stream.read(10) == whole[:10]
+        assert stream.read(3 << 20) == whole[10 : 10 + (3 << 20)]
+        assert stream.read() == whole[10 + (3 << 20) :]
+        assert stream.read(5) == b""
+
+
+# --- in the daemon
+
+
+class Told:
+    """A listener that waits for what is verified."""
+
+    def __init__(self) -> None:
+        self.verified, self.shipped_bytes = [], 0
+        self._changed = threading.Condition()
+
+    def scrubbed(self, event):
+        with self._changed:
+            self.verified.append(event)
+            self._changed.notify_all()
+
+    def shipped(self, event):
+        with self._changed:
+            self.shipped_bytes += event.header.length
+            self._changed.notify_all()
+
+    def began(self, log, replica, claim): ...
+
+    def sealed(self, event): ...
+
+    def snapped(self, event): ...
+
+    def wait(self, holds):
+        with self._changed:
+            assert self._changed.wait_for(holds, WAIT_SECONDS)
+
+
+class Soonest(Random):
+    def uniform(self, a, b):
+        return a
+
+
+def configure(log, tmp_path, **settings):
+    return make_config(
+        "test", {"logs": [{"path": log.folder, "replicas": [{"url": str(tmp_path / "replica"), **settings}]}]}
+    )
+
+
+def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path, caplog):
+    log = make_log(tmp_path / "log")
+    log.roll(5)
+    told = Told()
+    config = configure(log, tmp_path, scrub_interval=1)
+    replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="h", listener=told, random=Soonest())
+    thread = threading.Thread(target=replicator.run)
+    with caplog.at_level(logging.INFO):
+        thread.start()
+        try:
+            told.wait(lambda: told.shipped_bytes)
+            told.wait(lambda: any(event.verified.objects >= 3 for event in told.verified))
+            assert not any(event.new for event in told.verified)
+            (wal,) = Path(tmp_path / "replica").rglob("*.wal.lz4")
+            body = bytearray(wal.read_bytes())
+            body[-6] ^= 1
+            os.chmod(wal, 0o644)
+            wal.write_bytes(body)
+            told.wait(lambda: any(event.new for event in told.verified))
+            count, shipped = len(told.verified), told.shipped_bytes
+            log.append(3)
+            told.wait(lambda: told.shipped_bytes > shipped)
+            told.wait(lambda: len(told.verified) >= count + 2)
+            (status,) = replicator.status()
+        finally:
+            replicator.stop()
+            thread.join(WAIT_SECONDS)
+    assert not thread.is_alive()
+    new = [anomaly for event in told.verified for anomaly in event.new]
+    assert len(new) == len({(anomaly.kind, anomaly.key) for anomaly in new})
+    key = str(wal.relative_to(tmp_path / "replica"))
+    assert ("checksum", key) in {(anomaly.kind, anomaly.key) for anomaly in new}
+    assert status.last_verified is not None
+    assert status.anomalies >= 1
+    loud = [record for record in caplog.records if record.levelno == logging.ERROR and key in record.getMessage()]
+    assert len([record for record in loud if "checksum" in record.getMessage()]) == 1
+
+
+def test_the_newest_object_is_missed_by_the_daemon_that_put_it(tmp_path):
+    log = make_log(tmp_path / "log")
+    log.roll(5)
+    told = Told()
+    config = configure(log, tmp_path, scrub_interval=1)
+    replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="h", listener=told, random=Soonest())
+    thread = threading.Thread(target=replicator.run)
+    thread.start()
+    try:
+        told.wait(lambda: told.shipped_bytes)
+        (wal,) = Path(tmp_path / "replica").rglob("*.wal.lz4")
+        wal.unlink()
+        told.wait(lambda: any(event.new for event in told.verified))
+    finally:
+        replicator.stop()
+        thread.join(WAIT_SECONDS)
+    (anomaly,) = [anomaly for event in told.verified for anomaly in event.new]
+    assert (anomaly.kind, anomaly.key) == ("missing", str(wal.relative_to(tmp_path / "replica")))
+
+
+def test_nothing_is_verified_unasked(tmp_path):
+    log = make_log(tmp_path / "log")
+    log.roll(5)
+    told = Told()
+    replicator = Replicator(configure(log, tmp_path), state_dir=str(tmp_path / "state"), host="h", listener=told)
+    replicator.run(once=True)
+    (status,) = replicator.status()
+    assert (told.verified, status.last_verified) == ([], None)
+    config = configure(log, tmp_path, scrub_interval=1)
+    Replicator(config, state_dir=str(tmp_path / "state"), host="h", listener=told, random=Soonest()).run(once=True)
+    assert told.verified == []  # a run that only syncs has no background
+
+
+@pytest.mark.parametrize(("interval", "good"), [(0, True), (1, True), (31_000_000, True), (0.5, False), (4e7, False)])
+def test_intervals_have_limits(tmp_path, interval, good):
+    log = make_log(tmp_path / "log")
+    if good:
+        (found,) = configure(log, tmp_path, scrub_interval=interval).logs
+        assert found.replicas[0].scrub_interval == interval
+    else:
+        with pytest.raises(ConfigError, match="scrub"):
+            configure(log, tmp_path, scrub_interval=interval)
+
+
+def test_what_is_said_once_holds_for_all_replicas_that_say_nothing(tmp_path):
+    replicas = [{"url": "/one"}, {"url": "/two", "scrub_interval": 0, "scrub_rate": "1MiB"}]
+    config = make_config(
+        "test", {"scrub_interval": "1d", "scrub_rate": "4MiB", "logs": [{"path": "/l", "replicas": replicas}]}
+    )
+    one, two = config.logs[0].replicas
+    assert (one.scrub_interval, one.scrub_rate) == (DAY, 4 << 20)
+    assert (two.scrub_interval, two.scrub_rate) == (0, 1 << 20)
+    with pytest.raises(ConfigError, match="rate"):
+        make_config("test", {"scrub_rate": "1B", "logs": [{"path": "/l", "replicas": replicas}]})

@@ -1,0 +1,982 @@
+"""What a verification finds: each kind of anomaly, what is none, and what it does about stores that fail or lag."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import compress_frames
+from litelog.errors import ConfigError, SourceMissingError, StoreError
+from litelog.formats.lines import LinesFormat
+from litelog.formats.litelog import encode_commit
+from litelog.formats.raw import RawFormat
+from litelog.log.writer import LogWriter
+from litelog.objects import wal_segment
+from litelog.objects.claim import Relation
+from litelog.objects.layout import (
+    Fencing,
+    claim_key,
+    sealed_key,
+    sealed_prefix,
+    snapshot_key,
+    trial_prefix,
+    wal_key,
+    wal_prefix,
+)
+from litelog.objects.position import Position
+from litelog.objects.sealed_segment import encode_footer
+from litelog.objects.snapshot_entries import make_entry
+from litelog.verify.execution import Acknowledged
+from litelog.verify.findings import MAX_KEPT, Kind, Scope, VerifyStoppedError, Watch
+from litelog.verify.local_compare import check_log, compare_logs
+from litelog.verify.sealed import SealedReader
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
+from tests.builders.sealed_builder import make_sealed
+from tests.builders.verify_helper import LOG, everything, found, store_of, verified
+from tests.sampling import examples
+
+SHAPES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@pytest.fixture
+def simple() -> ReplicaBuilder:
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0, 1])
+    return builder
+
+
+def kinds(store, **options) -> set[str]:
+    return {kind for kind, _ in found(verified(store, **options))}
+
+
+# --- what is well
+
+
+def test_all_that_owners_write_is_well():
+    report = verified(everything().store)
+    assert report.anomalies == ()
+    assert (report.failed, report.unknown_formats) == (0, ())
+    assert [held.relation for held in report.generations] == ["first", "continues", "diverged"]
+    assert [held.ended for held in report.generations] == [True, True, False]
+    objects = len(everything().objects())
+    assert report.claims + report.snapshots + report.sealed_segments + report.wal_segments == objects
+
+
+@given(shape=SHAPES, data=st.data())
+@settings(max_examples=examples(60))
+def test_any_history_of_owners_is_well(shape, data):
+    builder = ReplicaBuilder()
+    log = make_log(shape)
+    for _ in range(data.draw(st.integers(1, 4))):
+        relation = data.draw(st.sampled_from([None, Relation.DIVERGED])) if builder.generations else None
+        before = data.draw(st.integers(0, len(log) - 1))
+        built = builder.add(builder.claim(relation, first=before), start=False)
+        if data.draw(st.booleans()):
+            entries = [built.seal_unshipped(index, segment) for index, segment in enumerate(log[:before])]
+            if builder.generations[:-1] or data.draw(st.booleans()):
+                built.start(entries)
+            if built.positions or not built._digest:
+                continue
+            upto = data.draw(st.integers(before, len(log)))
+            for segment in log[before:upto]:
+                if data.draw(st.booleans()):
+                    built.stand_for_sealed(segment)
+                else:
+                    built.ship_segment(segment, data.draw(st.sets(st.integers(0, 3))), final="empty")
+            taken = before
+            for index in sorted(data.draw(st.sets(st.integers(before + 1, max(before + 1, upto))))):
+                if index <= upto:
+                    built.snapshot(index)
+                    taken = index
+            built.prune(data.draw(st.integers(before, taken)))
+    report = verified(builder.store, parallelism=data.draw(st.sampled_from([1, 3])))
+    assert found(report) == []
+
+
+@pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
+def test_formats_without_sequences_are_well(log_format):
+    builder = ReplicaBuilder(log_format)
+    built = builder.add()
+    built.ship(b"one\ntwo\n", "a-1.log")
+    built.ship(b"thr", "a-1.log", final=True)
+    built.ship(b"four\n" * 100_000, "a-2.log", final=True)
+    built.snapshot(1)
+    built.ship(b"five\n", "a-3.log")
+    assert verified(builder.store, log_format).anomalies == ()
+
+
+def test_commits_that_cross_frames_are_well():
+    segment = make_segment(0, [1])
+    values = [random.Random(n).randbytes(size) for n, size in enumerate((900_000, 900_000, 5 << 20, 10, 700_000))]
+    data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [value])) for n, value in enumerate(values))
+    builder = ReplicaBuilder()
+    builder.add().ship(data, segment.name)
+    report = verified(builder.store)
+    assert report.anomalies == ()
+    assert report.content_bytes == len(data)
+
+
+def test_isolated_owners_leave_each_others_generations_open():
+    builder = ReplicaBuilder()
+    for number in range(2):
+        claim = replace(builder.claim(Relation.DIVERGED if number else None), fencing=Fencing.ISOLATED)
+        builder.add(claim, close=False).ship_segment(LOG[0])
+    assert verified(builder.store).anomalies == ()
+    key = builder.generations[0].claim.key
+    builder.store.delete([key])
+    assert found(verified(builder.store))[0][0] == "missing"
+
+
+def test_an_empty_store_holds_no_replica():
+    assert verified({}).is_empty
+    assert not verified({"epochs/00000001.json": b"{}"}).is_empty
+
+
+# --- each kind
+
+
+def test_a_wal_segment_inside_another_overlaps(simple):
+    built = simple.generations[0]
+    where = Position(built.name, 0, 1)
+    header = replace(built.header(b"", LOG[0].name), index=0, offset=1, length=1, crc=crc32c(b"x"))
+    simple.client.write_wal_segment(where, wal_segment.encode(header, b"x"))
+    assert ("overlap", wal_key(where)) in found(verified(simple.store))
+
+
+def test_a_gap_is_named_by_what_is_missing_and_judged_on_behind_it(simple):
+    built = simple.generations[0]
+    objects = simple.objects()
+    second, last = wal_key(built.positions[1]), wal_key(built.positions[-1])
+    del objects[second]
+    objects[last] += b"\0"
+    report = verified(objects)
+    assert ("gap", second) in found(report)
+    assert last in {key for _, key in found(report)}
+
+
+def test_a_left_out_record_is_a_gap():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    late = make_segment(LOG[1].next, [1])
+    built._next = late.next - 1
+    built.ship(late.data, late.name)
+    assert found(verified(builder.store)) == [("gap", wal_key(built.positions[-1]))]
+
+
+def test_a_left_out_record_between_sealed_segments_is_a_gap():
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=2), start=False)
+    entries = [built.seal_unshipped(0, LOG[0]), built.seal_unshipped(1, LOG[2])]
+    built.start(entries)
+    assert found(verified(builder.store)) == [("gap", entries[1].key)]
+
+
+def test_things_that_go_back_are_out_of_order(simple):
+    built = simple.generations[0]
+    built.clock = built.claim.time
+    built.ship_segment(LOG[3])
+    assert found(verified(simple.store)) == [("order", wal_key(built.positions[-1]))]
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[1])
+    older = make_segment(0, [1])
+    built._next = None
+    built.ship(older.data, older.name)
+    assert kinds(builder.store) == {"order"}
+
+
+def test_epochs_of_commits_that_go_back_are_out_of_order():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(make_segment(0, [1], epoch=5))
+    built.ship_segment(make_segment(1, [1], epoch=4))
+    assert found(verified(builder.store)) == [("order", wal_key(built.positions[-1]))]
+
+
+def test_what_lies_behind_a_terminal_is_out_of_order():
+    builder = ReplicaBuilder()
+    first = builder.add()
+    first.ship_segment(LOG[0])
+    builder.add().ship_segment(LOG[0])
+    first.slot = first.slot.__class__(first.name, first.slot.index + 1, 0)
+    first.ship_segment(LOG[1])
+    assert ("order", wal_key(first.positions[-1])) in found(verified(builder.store))
+
+
+def test_another_owners_wal_segment_is_foreign(simple):
+    built = simple.generations[0]
+    built.ship(LOG[3].data, LOG[3].name, owner="somebody")
+    assert found(verified(simple.store)) == [("foreign", wal_key(built.positions[-1]))]
+
+
+def test_another_logs_objects_are_foreign(simple):
+    built = simple.generations[0]
+    built.ship(LOG[3].data, LOG[3].name, log="f" * 32)
+    assert found(verified(simple.store)) == [("foreign", wal_key(built.positions[-1]))]
+
+
+def test_names_of_nobody_are_foreign_and_harm_nobody(simple):
+    for name in ("README", "epochs/1.json", "generations/x/wal/0", "zzz"):
+        simple.store.put(name, [b"x"])
+    report = verified(simple.store)
+    assert report.harmful == 0
+    assert found(report, harmful=False) == [("foreign", key) for key in sorted(a.key for a in report.anomalies)]
+    assert len(report.anomalies) == 4
+
+
+def test_what_a_trial_of_the_store_has_left_is_no_anomaly(simple):
+    simple.store.put(f"{trial_prefix(7)}race-0", [b"writer 1"])
+    assert found(verified(simple.store)) == found(verified(simple.store), harmful=False) == []
+
+
+def test_foreign_names_without_end_are_counted_and_not_kept():
+    store = store_of({f"photos/{number:06d}.jpg": b"" for number in range(MAX_KEPT + 5)})
+    report = verified(store)
+    assert len(report.anomalies) == MAX_KEPT
+    assert report.counts == {"foreign": MAX_KEPT + 5}
+
+
+def test_commits_that_were_damaged_before_they_were_shipped_are_named_as_such(simple):
+    built = simple.generations[0]
+    data = bytearray(LOG[3].data)
+    data[-1] ^= 1
+    built.ship(bytes(data), LOG[3].name, described=LOG[3].data)
+    assert found(verified(simple.store)) == [("commit", wal_key(built.positions[-1]))]
+
+
+def seal_other(built, index: int = 0):
+    """Seal a log segment whose bytes are not those that were shipped."""
+    other = make_segment(0 if index == 0 else LOG[index - 1].next, [1] * 3, tag=b"other")
+    marks = [(len(other.data), built.clock)]
+    return built._put_sealed(index, other.name, other.data, 1, marks=marks, expect=None)
+
+
+def test_a_sealed_segment_of_other_bytes_that_a_snapshot_names_conflicts():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    entry = seal_other(built)
+    built.ship_segment(LOG[1])
+    built.snapshot(1)
+    assert set(found(verified(builder.store))) == {("conflict", entry.key)}
+
+
+def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.stand_for_sealed(LOG[0])
+    builder.store.delete([sealed_key(built.name, 0)])
+    entry = seal_other(built)
+    built.ship_segment(LOG[1])
+    assert set(found(verified(builder.store))) == {("conflict", entry.key)}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("shipped", ["grows", "finished", "one behind it, too"])
+def test_a_sealed_segment_beside_wal_of_other_bytes_that_nothing_names_is_an_orphan(ends, shipped):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    entry = seal_other(built, 1)
+    built.ship_segment(LOG[1], final=None if shipped == "grows" else "last")
+    if shipped == "one behind it, too":
+        built.ship_segment(LOG[2], final=None)
+    if ends:
+        builder.add(builder.claim(Relation.DIVERGED)).ship_segment(make_segment(0, [1], tag=b"new"), final=None)
+    report = verified(builder.store)
+    assert found(report, harmful=False) == [("orphan", entry.key)]
+    assert (report.harmful, report.pending) == (0, 0)
+
+
+def test_a_sealed_segment_whose_log_segment_still_grows_is_an_orphan_though_its_marks_fit():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0], upto=1, final=None)
+    entry = built.seal(0)
+    report = verified(builder.store)
+    assert found(report, harmful=False) == [("orphan", entry.key)]
+    assert (report.harmful, report.pending) == (0, 0)
+
+
+def test_a_snapshot_that_says_other_things_than_a_footer_conflicts(simple):
+    built = simple.generations[0]
+    entry = built.seal(0)
+    built.entries[0] = replace(entry, highest=entry.highest + 1)
+    built._write_snapshot(1)
+    assert found(verified(simple.store)) == [("conflict", entry.key)]
+
+
+def test_snapshots_that_disagree_conflict(simple):
+    built = simple.generations[0]
+    first = built.snapshot(1)
+    built.seal(1)
+    built.entries[0] = replace(built.entries[0], shipped_last=built.entries[0].shipped_last + 1)
+    built._write_snapshot(2)
+    assert ("conflict", first.key) in found(verified(simple.store))
+
+
+def test_a_snapshot_that_names_another_chain_breaks_it(simple):
+    built = simple.generations[0]
+    built.shipped[0].chain = "0" * 64
+    snapshot = built.snapshot(1)
+    assert found(verified(simple.store)) == [("chain", snapshot.key)]
+
+
+def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple):
+    built = simple.generations[0]
+    built.seal(2)
+    report = verified(simple.store)
+    assert (report.anomalies, report.pending) == ((), 1)
+    built.snapshot(2)
+    built.seal_unshipped(5, LOG[3])
+    simple.store.delete([snapshot_key(built.name, 2)])
+    built._write_snapshot(2, first=1)
+    report = verified(simple.store)
+    assert found(report, harmful=False) == [("orphan", sealed_key(built.name, 0))]
+    assert (report.harmful, report.pending) == (0, 2)
+
+
+def test_a_generation_that_nobody_claims_is_missed_or_an_orphan(simple):
+    stray = simple.generations[0].name[:-1] + "f"
+    simple.store.put(f"generations/{stray}/wal/{0:016x}/{0:016x}.wal.lz4", [b"x"])
+    assert ("orphan", f"generations/{stray}/") in found(verified(simple.store), harmful=False)
+    simple.store.delete([claim_key(1)])
+    assert ("missing", claim_key(1)) in found(verified(simple.store))
+
+
+def test_objects_of_a_newer_version_are_not_judged(simple):
+    built = simple.generations[0]
+    key = snapshot_key(built.name, 2)
+    text = json.dumps({"version": 2, "anything": 1}).encode()
+    simple.store.put(key, [b"".join(compress_frames(text))])
+    report = verified(simple.store)
+    assert found(report) == [("version", key)]
+
+
+def test_claims_that_do_not_fit_each_other():
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(LOG[0])
+    builder.add(replace(builder.claim(), log="f" * 32))
+    report = verified(builder.store)
+    assert ("conflict", claim_key(2)) in found(report)
+    builder = ReplicaBuilder()
+    builder.add(replace(builder.claim(), relation=Relation.CONTINUES)).ship_segment(LOG[0])
+    assert found(verified(builder.store)) == [("checksum", claim_key(1))]
+
+
+def test_a_terminal_of_nobody_is_named():
+    builder = ReplicaBuilder()
+    first = builder.add()
+    first.ship_segment(LOG[0])
+    first.end(replace(builder.claim(), generation="0000000900000000"))
+    assert found(verified(builder.store)) == [("missing", claim_key(9))]
+    builder = ReplicaBuilder()
+    first = builder.add()
+    first.ship_segment(LOG[0])
+    first.ship(b"", "", successor="nobody")
+    assert kinds(builder.store) == {"conflict"}
+
+
+def test_a_predecessor_that_ends_before_its_successor_saw_it_end_is_cut():
+    builder = ReplicaBuilder()
+    first = builder.add()
+    first.ship_segment(LOG[0], final=None, cuts=[0])
+    claim = builder.claim()
+    builder.client.delete_wal_segments([first.positions.pop()])
+    first.slot = Position(first.name, 0, LOG[0].ends[0])
+    builder.add(claim, close=False, start=False)
+    assert found(verified(builder.store)) == [("missing", wal_key(first.slot))]
+
+
+def test_a_wal_segment_that_names_another_before_it_breaks_the_chain(simple):
+    built = simple.generations[0]
+    built.ship(LOG[3].data, LOG[3].name, previous="0" * 64)
+    assert found(verified(simple.store)) == [("chain", wal_key(built.positions[-1]))]
+
+
+def test_a_sum_that_the_parts_do_not_make_is_named(simple):
+    built = simple.generations[0]
+    built.ship(LOG[3].data, LOG[3].name, crc_total=1)
+    assert found(verified(simple.store)) == [("checksum", wal_key(built.positions[-1]))]
+
+
+@pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"crc": 1}])
+def test_a_footer_that_says_other_sums_of_its_frames_is_named(changes):
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=1), start=False)
+    footer, body = make_sealed(built.claim, 0, LOG[0].name, LOG[0].data, FORMAT, marks=[(len(LOG[0].data), 1)])
+    footer = replace(footer, **changes)
+    body = body[: footer.data_bytes] + encode_footer(footer)
+    builder.client.write_sealed_segment(built.name, 0, [body])
+    entry = make_entry(footer, len(body))
+    built.start([entry])
+    assert found(verified(builder.store)) == [("checksum", entry.key)]
+
+
+def test_snapshots_that_were_created_in_another_order_are_out_of_order(simple):
+    built = simple.generations[0]
+    built.snapshot(1)
+    built.clock = built.claim.time
+    snapshot = built.snapshot(2)
+    assert found(verified(simple.store)) == [("order", snapshot.key)]
+
+
+def test_a_snapshot_that_says_another_end_of_its_predecessor_conflicts():
+    builder = ReplicaBuilder()
+    first = builder.add()
+    first.ship_segment(LOG[0])
+    second = builder.add(start=False)
+    second.start(end=str(Position(first.name, 1, 5)))
+    second.ship_segment(LOG[0])
+    assert found(verified(builder.store)) == [("conflict", snapshot_key(second.name, 0))]
+
+
+def test_a_claim_of_which_nothing_else_is_left_is_missed_by_its_epoch():
+    builder = ReplicaBuilder()
+    first = builder.add()
+    builder.add(close=False, start=False)
+    claim = replace(builder.claim(), predecessor=first.claim.generation, predecessor_end=str(first.slot))
+    first.end(claim)
+    builder.add(claim, close=False).ship_segment(LOG[0])
+    builder.store.delete([claim_key(2)])
+    assert found(verified(builder.store)) == [("missing", claim_key(2))]
+
+
+def test_damaged_bytes_and_other_lengths_are_named_by_their_frames():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0])
+    entry = built.seal(0)
+    body = bytearray(builder.objects()[entry.key])
+    frames = SealedReader(builder.store, Scope(), lambda name: FORMAT).footer(built.name, 0).frames
+    assert len(frames) == 3
+    for number in (0, 2):
+        body[frames.starts[number] + 20] ^= 1
+    assert found(verified({**builder.objects(), entry.key: bytes(body)})) == [("checksum", entry.key)] * 2
+    where = wal_key(built.positions[0])
+    store = Lying(builder.store, where)
+    assert found(verified(store)) == [("length", where)]
+
+
+class Lying:
+    """A store whose listing says another size of an object."""
+
+    fences = True
+
+    def __init__(self, inner, key: str):
+        self.inner, self.url, self.key = inner, inner.url, key
+        self.open = inner.open
+
+    def list(self, prefix, start_after=None):
+        for info in self.inner.list(prefix, start_after):
+            yield replace(info, size=info.size + (info.key == self.key))
+
+
+def test_every_kind_is_provoked_here():
+    text = Path(__file__).read_text()
+    for kind in Kind:
+        assert f'"{kind}"' in text, kind
+
+
+# --- order and sampling
+
+
+def test_the_order_of_results_does_not_depend_on_parallelism():
+    objects = everything().objects()
+    for number, key in enumerate(sorted(objects)):
+        if number % 3 == 0:
+            objects[key] = objects[key][: len(objects[key]) // 2]
+    reports = [verified(objects, parallelism=parallelism) for parallelism in (1, 2, 8, 64)]
+    assert len(reports[0].anomalies) > 5
+    assert {report.anomalies for report in reports} == {reports[0].anomalies}
+
+
+def test_a_sample_reads_all_structure_and_a_share_of_the_contents():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    log = make_log([[1] * 8 for _ in range(30)])
+    for segment in log[:20]:
+        built.ship_segment(segment, cuts=range(8))
+    built.snapshot(20)
+    built.prune(20)
+    for segment in log[20:]:
+        built.ship_segment(segment, cuts=range(8))
+    whole = verified(builder.store)
+    some = verified(builder.store, scope=Scope(0.25, seed=7))
+    assert 0.1 < some.content_bytes / whole.content_bytes < 0.4
+    assert some.content_bytes == verified(builder.store, scope=Scope(0.25, seed=7), parallelism=1).content_bytes
+    assert some.content_bytes != verified(builder.store, scope=Scope(0.25, seed=8)).content_bytes
+    assert verified(builder.store, scope=Scope(0.0)).content_bytes == 0
+    assert (some.anomalies, some.wal_segments, some.sealed_segments) == ((), whole.wal_segments, 20)
+
+
+@pytest.mark.parametrize("part", ["wal", "segments", "snapshots", "epochs"])
+def test_a_sample_of_nothing_still_misses_what_is_missing(part):
+    builder = everything()
+    objects = builder.objects()
+    last = sorted(key for key in objects if f"{part}/" in key)[{"epochs": 0, "wal": -2}.get(part, -1)]
+    del objects[last]
+    assert kinds(objects, scope=Scope(0.0)) == kinds(objects) != set()
+
+
+# --- stores that lag, fail, or lose things to retention meanwhile
+
+
+class Wrapped:
+    """A store that does something else at chosen calls."""
+
+    fences = True
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.url = inner.url
+        self.requests = Counter()
+
+    def open(self, key, byte_range=None):
+        self.requests["open"] += 1
+        return self.inner.open(key, byte_range)
+
+    def list(self, prefix, start_after=None):
+        self.requests["list"] += 1
+        return self.inner.list(prefix, start_after)
+
+
+class Lagging(Wrapped):
+    """Its first listings lack an object that can be read."""
+
+    def __init__(self, inner, key: str, listings: int):
+        super().__init__(inner)
+        self.key, self.listings = key, listings
+
+    def list(self, prefix, start_after=None):
+        for info in super().list(prefix, start_after):
+            if info.key != self.key or self.requests["list"] > self.listings:
+                yield info
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_wal_segment_that_is_listed_late_is_not_missing(simple, number):
+    """The first listing is of all names, the second of the generation's WAL segments, the third is made again."""
+    built = simple.generations[0]
+    builder_claim = replace(simple.claim(), predecessor_end=str(built.slot))
+    key = wal_key(built.positions[number])
+    simple.add(builder_claim).ship_segment(LOG[0])
+    assert found(verified(Lagging(simple.store, key, 2), parallelism=1)) == []
+    assert found(verified(Lagging(simple.store, key, 99), parallelism=1)) != []
+
+
+@pytest.mark.parametrize("part", ["epochs/", "segments/"])
+def test_what_is_named_and_never_listed_is_read_by_its_name(part):
+    builder = everything()
+    for key in builder.objects():
+        if part in key and key != claim_key(3):
+            assert found(verified(Lagging(builder.store, key, 99))) == [], key
+
+
+class Failing(Wrapped):
+    def __init__(self, inner, key: str):
+        super().__init__(inner)
+        self.key = key
+
+    def open(self, key, byte_range=None):
+        if key == self.key:
+            raise StoreError("open", key, "503")
+        return super().open(key, byte_range)
+
+
+def pending() -> ReplicaBuilder:
+    """All there may be, and a sealed segment that the next snapshot will name, and no ``final`` does."""
+    builder = everything()
+    builder.generations[-1].seal(2)
+    return builder
+
+
+def standing() -> ReplicaBuilder:
+    """A ``final`` that stands for a sealed segment, which no snapshot names yet."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0], cuts=[1])
+    built.stand_for_sealed(LOG[1])
+    built.ship_segment(LOG[2], final=None)
+    return builder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [pending, standing])
+@pytest.mark.parametrize("compared", [False, True])
+def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(make, compared, tmp_path):
+    """Nor in comparison with the log: one that is all there is not told to lack, or to hold, what was not read."""
+    builder = make()
+    write(tmp_path / "log", LOG if make is pending else LOG[:3])
+    options = {"against": str(tmp_path / "log")} if compared else {}
+    assert found(verified(builder.store, **options), harmful=False) == []
+    assert verified(builder.store).pending == (make is pending)
+    bad = {}
+    for key in builder.objects():
+        report = verified(Failing(builder.store, key), **options)
+        assert report.failed >= 1
+        assert key in report.failures[0]
+        anomalies = found(report, harmful=False)
+        bad.update({key: anomalies} if anomalies else {})
+    assert bad == {}
+
+
+class FailingList(Wrapped):
+    def __init__(self, inner, prefix: str):
+        super().__init__(inner)
+        self.prefix = prefix
+
+    def list(self, prefix, start_after=None):
+        if prefix == self.prefix:
+            raise StoreError("list", prefix, "503")
+        return super().list(prefix, start_after)
+
+
+def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path):
+    builder = pending()
+    write(tmp_path / "log", LOG)
+    for built in builder.generations:
+        report = verified(FailingList(builder.store, wal_prefix(built.name)), against=str(tmp_path / "log"))
+        assert (report.failed, report.against, found(report, harmful=False)) == (1, None, []), built.name
+
+
+def test_a_gap_that_cannot_be_listed_again_is_none_and_what_lies_behind_it_is_verified():
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(LOG[0], cuts=[0, 1, 2])
+    built.ship_segment(LOG[1], cuts=[0, 1], final=None)
+    without = builder.objects()
+    del without[wal_key(built.positions[1])]
+    assert [kind for kind, _ in found(verified(without))] == ["gap"]
+
+    class FailingLater(FailingList):
+        listed = 0
+
+        def list(self, prefix, start_after=None):
+            self.listed += prefix == self.prefix
+            return super().list(prefix, start_after) if self.listed > 1 else self.inner.list(prefix, start_after)
+
+    report = verified(FailingLater(store_of(without), wal_prefix(built.name)))
+    assert (report.failed, found(report, harmful=False)) == (1, [])
+    assert report.wal_segments == len(built.positions) - 1
+
+
+@pytest.mark.parametrize("prefix", ["", sealed_prefix(pending().generations[1].name)])
+def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix):
+    with pytest.raises(StoreError, match="503"):
+        verified(FailingList(pending().store, prefix))
+
+
+class Noisy(Wrapped):
+    """A bit is wrong in one of three answers of each object: in the first, second or third of them."""
+
+    def __init__(self, inner, number: int):
+        super().__init__(inner)
+        self.number = number
+
+    def open(self, key, byte_range=None):
+        self.requests[key] += 1
+        stream = self.inner.open(key, byte_range)
+        if self.requests[key] % 3 == self.number:
+            data = bytearray(stream.read())
+            data[len(data) // 2] ^= 4
+            return io.BytesIO(data)
+        return stream
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_bytes_that_change_on_their_way_are_read_again(number):
+    builder = everything()
+    position = builder.generations[-1].positions[-1]
+    known = Acknowledged(position, wal_segment.digest([builder.objects()[wal_key(position)]]))
+    report = verified(Noisy(builder.store, number), acknowledged=known)
+    assert (found(report, harmful=False), report.failed) == ([], 0)
+
+
+class Retaining(Wrapped):
+    """Does something after so many requests."""
+
+    def __init__(self, inner, act, after: int):
+        super().__init__(inner)
+        self.act, self.left = act, after
+
+    def _count(self):
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+
+    def open(self, key, byte_range=None):
+        self._count()
+        return super().open(key, byte_range)
+
+    def list(self, prefix, start_after=None):
+        self._count()
+        return super().list(prefix, start_after)
+
+
+@pytest.mark.parametrize("way", [lambda store: store, *(partial(Noisy, number=number) for number in range(3))])
+@pytest.mark.parametrize("after", range(1, 40))
+def test_what_retention_removes_meanwhile_is_no_anomaly(after, way):
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(1)
+    acted = []
+
+    def act():
+        built.snapshot(3, first=1)
+        built.prune(3)
+        builder.client.delete_snapshots([(built.name, 0), (built.name, 1)])
+        builder.client.delete_sealed_segments([(built.name, 0)])
+        acted.append(True)
+
+    report = verified(way(Retaining(builder.store, act, after)), parallelism=1)
+    assert found(report) == []
+    if not acted:
+        assert after > 10
+
+
+def test_what_is_shipped_meanwhile_is_no_anomaly():
+    for after in range(1, 30):
+        builder = ReplicaBuilder()
+        built = builder.add()
+        built.ship_segment(LOG[0], cuts=[0])
+
+        def act(builder=builder, built=built):
+            built.ship_segment(LOG[1])
+            successor = builder.add()
+            successor.ship_segment(LOG[0])
+
+        assert found(verified(Retaining(builder.store, act, after), parallelism=1)) == []
+
+
+def test_a_store_that_cannot_be_listed_is_an_error():
+    class Down(Wrapped):
+        def list(self, prefix, start_after=None):
+            raise StoreError("list", prefix, "down")
+
+    with pytest.raises(StoreError):
+        verified(Down(everything().store))
+
+
+def test_a_format_that_is_not_installed_is_said():
+    def unknown(name):
+        raise ConfigError(f"no format {name}")
+
+    from litelog.verify.execution import verify
+
+    report = verify(everything().store, formats=unknown)
+    assert report.unknown_formats == ("litelog",)
+    assert report.anomalies == ()
+    assert report.content_bytes > 0
+
+
+def test_it_can_be_stopped():
+    left = 5
+
+    def may_go_on():
+        nonlocal left
+        left -= 1
+        return left > 0
+
+    with pytest.raises(VerifyStoppedError):
+        verified(everything().store, watch=Watch(may_go_on=may_go_on))
+    assert left == 0
+
+
+def test_progress_goes_up_to_the_total():
+    seen = []
+    report = verified(everything().store, watch=Watch(progress=seen.append))
+    assert [step.objects for step in seen] == sorted(step.objects for step in seen)
+    assert seen[-1].objects == seen[-1].total
+    assert seen[-1].bytes == seen[-1].total_bytes == report.object_bytes
+
+
+# --- against the local log
+
+
+def write(folder, log):
+    folder.mkdir(exist_ok=True)
+    for segment in log:
+        (folder / segment.name).write_bytes(segment.data)
+
+
+@pytest.fixture
+def sealed_and_wal(tmp_path):
+    """A replica of four log segments, two of them sealed, and the log."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG[:3]:
+        built.ship_segment(segment, cuts=[0])
+    built.snapshot(2)
+    built.prune(2)
+    built.ship_segment(LOG[3], cuts=[0, 1], final=None)
+    write(tmp_path / "log", LOG)
+    return builder, tmp_path / "log"
+
+
+def test_a_log_that_is_its_replica(sealed_and_wal):
+    builder, log = sealed_and_wal
+    report = verified(builder.store, against=str(log))
+    assert report.anomalies == ()
+    assert (report.against.files, report.against.gone, report.against.behind) == (4, 0, 0)
+    assert report.against.bytes == sum(len(segment.data) for segment in LOG)
+    with open(log / LOG[3].name, "ab") as file:
+        file.write(b"more")
+    assert verified(builder.store, against=str(log)).against.behind == 4
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_any_other_byte_of_the_log_differs(sealed_and_wal, number):
+    builder, log = sealed_and_wal
+    segment = LOG[number]
+    for at in range(0, len(segment.data), 7):
+        data = bytearray(segment.data)
+        data[at] ^= 1
+        (log / segment.name).write_bytes(data)
+        report = verified(builder.store, against=str(log))
+        ((kind, _),) = found(report)
+        assert kind == "differs"
+        words = report.anomalies[0].what.split()
+        start, stop = int(words[words.index("offset") + 1]), int(words[words.index("below") + 1])
+        assert start <= at < stop
+        assert stop - start < len(segment.data) or len(segment.ends) == 1
+
+
+def test_a_log_that_is_behind_its_replica(sealed_and_wal):
+    builder, log = sealed_and_wal
+    (log / LOG[3].name).write_bytes(LOG[3].data[:-1])
+    assert kinds(builder.store, against=str(log)) == {"ahead"}
+    (log / LOG[3].name).unlink()
+    assert kinds(builder.store, against=str(log)) == {"ahead"}
+
+
+def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal):
+    builder, log = sealed_and_wal
+    (log / LOG[0].name).unlink()
+    report = verified(builder.store, against=str(log))
+    assert (report.anomalies, report.against.gone) == ((), 1)
+    (log / LOG[2].name).unlink()
+    assert kinds(builder.store, against=str(log)) == {"differs"}
+    write(log, LOG)
+    stray = f"{int(LOG[1].name[:20]) + 1:020d}.log"
+    (log / stray).write_bytes(b"x")
+    assert found(verified(builder.store, against=str(log))) == [("missing", str(log / stray))]
+    (log / stray).unlink()
+    (log / f"{99:020d}.log").write_bytes(b"new")
+    assert verified(builder.store, against=str(log)).against.behind == 3
+
+
+def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(sealed_and_wal):
+    builder, log = sealed_and_wal
+    (log / f"{99:020d}.log").write_bytes(b"new")
+    (log / f"{1:020d}.log").write_bytes(b"")
+    report = verified(builder.store, against=str(log))
+    assert found(report) == []
+    left_out = [(each.file, each.bytes, each.reason) for each in report.against.not_compared]
+    assert left_out == [(f"{1:020d}.log", 0, "empty"), (f"{99:020d}.log", 3, "newer")]
+    assert (report.against.left_out, report.against.missing) == (2, 0)
+    sampled = verified(builder.store, against=str(log), scope=Scope(0.5, seed=1)).against
+    assert sampled.files + sampled.left_out == len(LOG) + 2
+    assert {each.reason for each in sampled.not_compared} == {"empty", "newer", "sampled"}
+
+
+def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(sealed_and_wal):
+    """As in a log's folder that was replaced by a copy, which its daemon has not noticed."""
+    builder, log = sealed_and_wal
+    built = builder.generations[0]
+    builder.store.delete([snapshot_key(built.name, 2)])
+    built.snapshot(2, first=2)
+    report = verified(builder.store, against=str(log))
+    assert [key for _, key in found(report)] == [str(log / segment.name) for segment in LOG[:2]]
+    assert (report.against.files, report.against.missing) == (2, 2)
+
+
+@pytest.mark.parametrize(("relation", "missed"), [(Relation.DIVERGED, 0), (Relation.CONTINUES, 2)])
+def test_what_only_the_generation_holds_that_the_latest_diverged_from_is_not_missed(tmp_path, relation, missed):
+    builder = ReplicaBuilder()
+    first = builder.add()
+    for segment in LOG[:2]:
+        first.ship_segment(segment)
+    second = builder.add(builder.claim(relation, first=0 if relation is Relation.DIVERGED else 2))
+    second.ship_segment(LOG[2])
+    write(tmp_path / "log", LOG[:3])
+    report = verified(builder.store, against=str(tmp_path / "log"))
+    assert sum(key.startswith(str(tmp_path)) for _, key in found(report)) == missed
+    earlier = [each.file for each in report.against.not_compared if each.reason == "earlier"]
+    assert earlier == ([] if missed else [segment.name for segment in LOG[:2]])
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(sealed_and_wal, after):
+    builder, log = sealed_and_wal
+    left = after
+
+    def truncate():
+        nonlocal left
+        left -= 1
+        if left == 0:
+            for segment in LOG[:2]:
+                (log / segment.name).unlink()
+        return True
+
+    watch = Watch(may_go_on=truncate)
+    report = verified(builder.store, against=str(log), watch=watch, parallelism=1)
+    assert found(report) == []
+    assert report.against.files + report.against.gone == len(LOG)
+
+
+def test_another_log_is_not_compared(sealed_and_wal, tmp_path):
+    other = tmp_path / "other"
+    with LogWriter(str(other)) as writer:
+        writer.append(b"a record")
+    report = verified(sealed_and_wal[0].store, against=str(other))
+    assert (found(report), report.against) == ([("foreign", str(other))], None)
+    assert writer.log_id.hex in report.anomalies[0].what
+
+
+def test_no_folder_to_compare_with(sealed_and_wal, tmp_path):
+    with pytest.raises(SourceMissingError):
+        verified(sealed_and_wal[0].store, against=str(tmp_path / "nothing"))
+
+
+def test_the_generation_that_readers_read_is_compared(tmp_path):
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(LOG[0])
+    other = make_segment(0, [2, 3, 1], tag=b"other")
+    builder.add(builder.claim(Relation.DIVERGED)).ship_segment(other)
+    builder.add().ship_segment(other, upto=1, final=None)  # has not come as far as the one before it
+    write(tmp_path / "log", [other])
+    report = verified(builder.store, against=str(tmp_path / "log"))
+    assert report.anomalies == ()
+    assert report.against.generation == builder.generations[1].name
+
+
+def test_a_local_log_is_checked_by_its_format(tmp_path):
+    write(tmp_path / "log", LOG)
+    assert check_log(str(tmp_path / "log"), FORMAT) == LOG[-1].next
+    assert compare_logs(str(tmp_path / "log"), str(tmp_path / "log"), FORMAT) == sum(len(s.data) for s in LOG)
+    for segment in LOG:
+        for at in range(0, len(segment.data), 5):
+            data = bytearray(segment.data)
+            data[at] ^= 1
+            write(tmp_path / "other", LOG)
+            (tmp_path / "other" / segment.name).write_bytes(data)
+            with pytest.raises(Exception, match=r"corrupt|gap|format"):
+                check_log(str(tmp_path / "other"), FORMAT)
+            with pytest.raises(Exception, match=f"offset {at}"):
+                compare_logs(str(tmp_path / "other"), str(tmp_path / "log"), FORMAT)
