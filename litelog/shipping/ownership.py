@@ -163,7 +163,7 @@ class Owner:
             kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
             lost = self.prove(state, kept.snapshot)
             if lost and (ahead := self.find_ahead(state)) is not None:  # the newest snapshot may cover what is gone
-                state, lost = ahead, self.prove(ahead, None)
+                state, lost = ahead, self.prove(ahead, kept.snapshot)
             stale = describe_lost(lost) if lost else None
             if stale is not None:
                 self._tell_lost(stale)

@@ -34,8 +34,9 @@ def find_lost(
 ) -> Sequence[str]:
     """What the replica lacks of what ``state`` says was acknowledged, as text with keys; empty where nothing is lost.
 
-    ``snapshot``: the index of the newest snapshot; None where it is not known. Three requests: a listing of claims, a
-    GET of the last object, and a listing from the snapshot on. ``first``: a client for the first of them.
+    ``snapshot``: the index of the newest snapshot; None where it is not known, and any will do. Three requests: a
+    listing of claims, a GET of the last object, and a listing from the snapshot on. ``first``: a client for the first
+    of them.
 
     Raises SucceededError where a newer claim exists, ReplicaUnavailableError where ours does not.
     """
@@ -90,8 +91,8 @@ def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, 
     """The newest snapshot, and the WAL segments since, by names and sizes."""
     name = generation(claim.generation)
     listing = list_generation(client, name, since=snapshot or 0)
-    if snapshot is not None and listing.newest is None:
-        yield f"{snapshot_key(name, snapshot)} is missing"
+    if listing.newest is None:  # a generation begins with one, and keeps the newest
+        yield f"{snapshot_key(name, claim.first if snapshot is None else snapshot)} is missing"
     first = max(snapshot or 0, listing.newest or 0)  # what it covers may be deleted
     last = Position.parse(state.last) if state.last else None
     there: dict[int, IndexTally] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import FencedError
-from litelog.objects.layout import parse_wal
+from litelog.objects.layout import parse_snapshot, parse_wal
 from litelog.shipping.context import Settings
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, restored
@@ -179,5 +179,28 @@ def test_what_the_replica_lost_before_the_place_of_an_older_state_is_missed(
     assert daemon.generation != generation
     daemon.log.append(1)
     daemon.sync()
+    whole = b"".join(restored(daemon.store, tmp_path / "out", daemon.log.format).values())
+    assert whole == b"".join(daemon.log.texts.values())
+
+
+@BOTH_FORMATS
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_snapshot_that_the_replica_lost_is_missed_by_an_older_state(
+    daemon: Daemon, tmp_path: Path, is_kept: bool
+) -> None:
+    daemon.sync()
+    ship(daemon, 3)  # seals, and puts a snapshot
+    daemon.log.append(1)
+    daemon.sync()
+    backup = back_up(daemon, tmp_path)
+    daemon.sync()
+    generation = daemon.generation
+    snapshots = [info.key for info in daemon.store.list("") if parse_snapshot(info.key) is not None]
+    daemon.log.append(1)
+    daemon.sync()
+    daemon.store.delete(snapshots[-1:] if is_kept else snapshots)
+    go_back(daemon, backup)
+    daemon.sync()
+    assert daemon.generation != generation
     whole = b"".join(restored(daemon.store, tmp_path / "out", daemon.log.format).values())
     assert whole == b"".join(daemon.log.texts.values())
