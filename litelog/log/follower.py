@@ -1,7 +1,8 @@
 """Follows a log that somebody else writes: what is durable, whole and contiguous, and nothing else. Read-only.
 
-The rules are REPLICA.md's "Writing" 1 to 4. A log segment is read through one descriptor that stays open for its life;
-before each read the descriptor is synced, so that what is shipped is never ahead of the source's own disk.
+The rules, from following to comparing, are in litelog/shipping/README.md#writing. A log segment is read through one
+descriptor that stays open for its life. Before each read the descriptor is synced, so that what is shipped is never
+ahead of the source's own disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Whether a generation began: one rule for its owner, its successors, and everyone who reads it.
+"""Whether a generation began: one rule for its owner, its successors, and everyone who reads it
+(litelog/shipping/README.md#which-generations-began).
 
 An owner begins its generation with the first snapshot. A new owner that closes a generation looks for that snapshot
 before it puts the terminal, and the terminal names the snapshot as the object before it. If a terminal in the first

@@ -1,4 +1,4 @@
-"""One writer: claiming, closing what came before, proof of ownership. REPLICA.md's "One writer", step by step.
+"""One writer: claims, closes what came before, and proves ownership, as litelog/shipping/README.md#one-writer says.
 
 There is exactly one next slot in a generation. Whoever creates the object there decides how the generation goes on: its
 owner with a WAL segment, a successor with a terminal. So a successor that holds the slot knows the generation's end,

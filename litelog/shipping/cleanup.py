@@ -2,7 +2,8 @@
 
 It deletes only while a recent PUT proves that the generation is still the owner's, and judges by the snapshots that
 were durable before that PUT. Covered WAL segments are deleted one by one, oldest first: an owner that was suspended
-then finds that its last WAL segment is gone, or that the slot after it is taken.
+then finds that its last WAL segment is gone, or that the slot after it is taken. The rules are in
+litelog/shipping/README.md#deletions.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proof of ownership: before an owner continues after a start, a failure or a pause, it checks that its claim is there,
-and all that was acknowledged since the newest snapshot. README.md's "Proof of ownership" says why.
+and all that was acknowledged since the newest snapshot. litelog/shipping/README.md#proof-of-ownership says why.
 """
 
 from __future__ import annotations

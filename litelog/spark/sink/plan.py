@@ -1,7 +1,7 @@
 """Before a write: a claim for what the tasks write, and the end of the log that it goes on from. In the driver.
 
-The claim comes first and ends all that was open, as everywhere (REPLICA.md, "One writer"). Its generation only carries
-sealed segments; readers see none of them before a later generation's snapshot names them.
+The claim comes first and ends all that was open, as for every owner (litelog/shipping/README.md#one-writer). Its
+generation only carries sealed segments; readers see none of them before a later generation's snapshot names them.
 
 It cannot wait until the tasks are done. What lies in a generation that nobody claimed is an anomaly to ``verify``, and
 ``prune`` may take what no snapshot names, which only whoever was fenced does not; and where the log ends, from which
