@@ -3,6 +3,8 @@ range, and errors that name the object.
 
 An object of a few hundred kilobytes can hold a gigabyte of lists once it is parsed. What it would hold is counted over
 its bytes first, at the speed of a copy.
+
+Specified in litelog/objects/README.md#what-a-decoder-checks.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A column is written as a list; a long one whose numbers are all there and small, but for the first, as that first number
 and one text: base64 of the others, i32 each, little-endian. That is half as long, and quicker to read.
+
+Specified in litelog/objects/README.md#columns.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ is decompressed:
     1  header checksum
     .  blocks: u32 size (bit 31: stored), bytes;   u32 0 ends them
     4  content checksum
+
+Specified in litelog/objects/README.md#lz4-frames.
 """
 
 from __future__ import annotations

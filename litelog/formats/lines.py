@@ -1,4 +1,7 @@
-"""The format of text logs: a line that ends in \\n is a commit, and its number is its sequence."""
+"""The format of text logs: a line that ends in \\n is a commit, and its number is its sequence.
+
+Specified in litelog/formats/README.md#lines.
+"""
 
 from __future__ import annotations
 

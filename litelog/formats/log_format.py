@@ -3,6 +3,8 @@
 A format keeps two results apart. *Not yet*: what lies behind the last whole commit may still become one (it is
 incomplete, or zero, or fails a check with nothing good behind it): ``Scan.tail`` says which. *Corrupt*: a bad commit
 with good ones behind it, or bytes that no writer of this format leaves: an error.
+
+Specified in litelog/formats/README.md#the-contract.
 """
 
 from __future__ import annotations

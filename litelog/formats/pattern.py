@@ -1,6 +1,8 @@
 """Formats whose log segments are all files that match a pattern: their names, order and rotation.
 
 The bytes of these files do not identify the log.
+
+Specified in litelog/formats/README.md#file-names.
 """
 
 from __future__ import annotations

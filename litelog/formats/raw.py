@@ -1,4 +1,7 @@
-"""The format of anything that only appends: whatever is there is one commit, and its place in the log its sequence."""
+"""The format of anything that only appends: whatever is there is one commit, and its place in the log its sequence.
+
+Specified in litelog/formats/README.md#raw.
+"""
 
 from __future__ import annotations
 

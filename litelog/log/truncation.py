@@ -3,6 +3,8 @@
 A log segment goes only if each replica in the set holds the same bytes sealed and named by a durable snapshot: the same
 file, first sequence, length, and CRC-32C of all of it. The newest two always stay. The tombstone is durable first; then
 they go oldest first, each durably before the next.
+
+Specified in litelog/shipping/README.md#truncation-of-the-source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Claims: the object that says who writes a generation, and what it continues."""
+"""Claims: the object that says who writes a generation, and what it continues.
+
+Specified in litelog/objects/README.md#claim.
+"""
 
 from __future__ import annotations
 

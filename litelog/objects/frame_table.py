@@ -3,6 +3,8 @@
 A frame ends where a commit ends. Only a run of commits that no frame can hold (one commit above MAX_FRAME_BYTES, with
 what was read behind it) is cut inside a commit: its frames are a **run**, told by ``inner``, and are decoded together.
 All that is said of a run's commits is said in its first frame; the others say 0 records, and the sequence behind it.
+
+Specified in litelog/objects/README.md#frame-table.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
 generations/<generation>/segments/<index:16 hex>.segment.lz4
 generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
 trials/<16 hex>/...                                                 left by a trial of the store: no reader uses it
+
+Specified in litelog/objects/README.md#layout.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ skippable frame   the footer:
     4  u32 bytes of the whole skippable frame
     4  u32 CRC-32C of the skippable frame up to here
     4  magic "seal"
+
+Specified in litelog/objects/README.md#sealed-segment.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 One that describes no log segment stands at a generation's first index: the chain begins with it. Others stand behind
 the last WAL segment of the index before theirs, whose digest they name as ``chain``.
+
+Specified in litelog/objects/README.md#snapshot.
 """
 
 from __future__ import annotations

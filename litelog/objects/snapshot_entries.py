@@ -1,4 +1,7 @@
-"""What a snapshot says of each log segment: entries, and the columns that they are written as."""
+"""What a snapshot says of each log segment: entries, and the columns that they are written as.
+
+Specified in litelog/objects/README.md#snapshot-entries.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 skippable frame   the header, JSON in UTF-8, fields as in WalHeader; the last one is the CRC-32C of the others
 LZ4 frames        the run's bytes, FRAME_BYTES each; none where it is empty
+
+Specified in litelog/objects/README.md#wal-segment.
 """
 
 from __future__ import annotations

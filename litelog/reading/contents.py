@@ -1,6 +1,8 @@
 """What a generation holds: its base snapshot, the sealed segments that it names, and the WAL segments after them.
 
 Nothing before the base need be listed or read.
+
+Specified in litelog/reading/README.md#what-a-generation-holds.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A wrong mapping would hide acknowledged bytes: a reader would take the older generation, or read past a part of the
 newer one. So the name of the log segment with which the older generation ended must stand at the index it is mapped to.
+
+Specified in litelog/reading/README.md#from-one-generation-to-the-next.
 """
 
 from __future__ import annotations

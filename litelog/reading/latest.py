@@ -1,4 +1,7 @@
-"""Which generation of a replica a reader takes: the choice as a pure function, and the look-ups that it needs."""
+"""Which generation of a replica a reader takes: the choice as a pure function, and the look-ups that it needs.
+
+Specified in litelog/reading/README.md#which-generation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reads a replica's records: from any place to its end, or on and on as it grows, through its generations."""
+"""Reads a replica's records: from any place to its end, or on and on as it grows, through its generations.
+
+Specified in litelog/reading/README.md#following.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where in a generation's pieces to begin: told by a sequence, a time, or the place where another generation ended."""
+"""Where in a generation's pieces to begin: told by a sequence, a time, or the place where another generation ended.
+
+Specified in litelog/reading/README.md#where-to-begin.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From one generation to the one that continues it: through claims, each of which says how indexes map."""
+"""From one generation to the one that continues it: through claims, each of which says how indexes map.
+
+Specified in litelog/reading/README.md#from-one-generation-to-the-next.
+"""
 
 from __future__ import annotations
 

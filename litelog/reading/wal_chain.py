@@ -1,4 +1,7 @@
-"""What each object of a generation must say, given the one before it: the checks of every reader."""
+"""What each object of a generation must say, given the one before it: the checks of every reader.
+
+Specified in litelog/reading/README.md#what-each-object-must-say.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ What goes, goes in an order that leaves no hole in what can still be read, where
 generation, oldest first: the WAL segments that its newest snapshot covers, its older snapshots, and then, where all of
 it goes, that snapshot before the WAL segments behind it, which nobody can read without it. The very first WAL segment
 goes before the snapshot that its chain begins with. What only snapshots named that went goes last of all.
+
+Specified in litelog/retention/README.md.
 """
 
 from __future__ import annotations

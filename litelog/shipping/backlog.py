@@ -3,6 +3,8 @@
 When a generation begins, these are all finished log segments, and its first snapshot names them. Those that the
 predecessor's newest snapshot names are not uploaded again, once the local bytes are found to be the same. After a
 downtime these are the log segments that were finished meanwhile, and an empty ``final`` stands for each.
+
+Specified in litelog/shipping/README.md#seal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A state that is older than the replica (a backup of the state folder, a crash) catches up with what its owner put."""
+"""A state that is older than the replica (a backup of the state folder, a crash) catches up with what its owner put.
+
+Specified in litelog/shipping/README.md#changes-to-the-source-that-begin-a-new-generation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A generation's first snapshot: what goes up sealed before it, and the object that its chain begins with."""
+"""A generation's first snapshot: what goes up sealed before it, and the object that its chain begins with.
+
+Specified in litelog/shipping/README.md#which-generations-began.
+"""
 
 from __future__ import annotations
 

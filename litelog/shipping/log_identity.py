@@ -1,4 +1,7 @@
-"""Which log a source is, and whether it holds what a generation shipped."""
+"""Which log a source is, and whether it holds what a generation shipped.
+
+Specified in litelog/shipping/README.md#which-log-it-is.
+"""
 
 from __future__ import annotations
 

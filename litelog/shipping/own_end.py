@@ -3,6 +3,8 @@
 The header of a WAL segment says where the next one goes. If the newest one's header is damaged, the replica no longer
 says which of two slots is the next one. The generation's own owner has that slot in its state, and the place in the log
 that the slot stands for. With these it ends the generation, and continues it in a new one.
+
+Specified in litelog/shipping/README.md#objects-that-a-store-loses.
 """
 
 from __future__ import annotations

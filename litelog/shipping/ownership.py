@@ -1,4 +1,7 @@
-"""How an owner comes to its generation: it resumes the one it has, or claims a new one and closes what is below."""
+"""How an owner comes to its generation: it resumes the one it has, or claims a new one and closes what is below.
+
+Specified in litelog/shipping/README.md#one-writer.
+"""
 
 from __future__ import annotations
 

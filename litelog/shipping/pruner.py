@@ -1,6 +1,8 @@
 """Deletes what retention frees in a replica, step by step, while ownership is proved.
 
 The owner prunes in its daemon. Without a daemon, the owner that the state folder names prunes under its lock.
+
+Specified in litelog/shipping/README.md#deletions.
 """
 
 from __future__ import annotations

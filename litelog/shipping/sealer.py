@@ -1,4 +1,7 @@
-"""Seals one log segment: from the local file, or from its WAL segments once the file is gone or has changed."""
+"""Seals one log segment: from the local file, or from its WAL segments once the file is gone or has changed.
+
+Specified in litelog/shipping/README.md#seal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A generation's snapshots: the newest one that can be read, and the next one."""
+"""A generation's snapshots: the newest one that can be read, and the next one.
+
+Specified in litelog/shipping/README.md#snapshots.
+"""
 
 from __future__ import annotations
 

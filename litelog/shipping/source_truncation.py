@@ -1,4 +1,7 @@
-"""What lets a source be truncated: each replica notes what it holds, and the log goes by the lowest of all notes."""
+"""What lets a source be truncated: each replica notes what it holds, and the log goes by the lowest of all notes.
+
+Specified in litelog/shipping/README.md#truncation-of-the-source.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The standing check of a replica: one listing a day, compared with what its owner knows to be there, and a share of
 the contents. It costs little, so it is on unless it is switched off; ``litelog verify`` reads all, and judges more.
+
+Specified in litelog/shipping/README.md#objects-that-a-store-loses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a daemon keeps of one log and replica between runs: identity, claim, position. And the lock on it."""
+"""What a daemon keeps of one log and replica between runs: identity, claim, position. And the lock on it.
+
+Specified in litelog/shipping/README.md#lost-state.
+"""
 
 from __future__ import annotations
 

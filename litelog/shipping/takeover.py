@@ -1,4 +1,7 @@
-"""A takeover flag authorises one claim, above the claims that were the newest when its daemon first looked."""
+"""A takeover flag authorises one claim, above the claims that were the newest when its daemon first looked.
+
+Specified in litelog/shipping/README.md#takeover.
+"""
 
 from __future__ import annotations
 

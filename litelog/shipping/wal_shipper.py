@@ -2,6 +2,8 @@
 
 Before a PUT it checks what the owner must still hold. A refused PUT is resolved by the object in the slot: the owner
 adopts its own object, and is fenced by another owner's.
+
+Specified in litelog/shipping/README.md#put-a-wal-segment.
 """
 
 from __future__ import annotations

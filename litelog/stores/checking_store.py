@@ -1,4 +1,7 @@
-"""What isolated fencing puts with: it looks whether a key is free, and then puts."""
+"""What isolated fencing puts with: it looks whether a key is free, and then puts.
+
+Specified in litelog/shipping/README.md#isolated-fencing.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A store may refuse a second create-only put and still accept two that come at the same moment: it looks whether the key
 is free, and then writes. And it may hold more objects than it can list. Neither shows in ordinary use before it is too
 late, so both are tried: by ``litelog check``, and by an owner before its first claim at a destination.
+
+Specified in litelog/stores/README.md#trials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The walk over our format's commits: where whole ones lie in a buffer, and what lies behind the last one."""
+"""The walk over our format's commits: where whole ones lie in a buffer, and what lies behind the last one.
+
+Specified in litelog/formats/README.md#damage.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ body
 22  1  u8 layout = 1   23  1  u8 flags   24  8  u64 bytes of all values   32  8  i64 timestamp, microseconds
 40  .  i64 x n timestamps (STAMPED) | u32 x n value lengths | i32 x n key lengths, -1 = null (KEYED) | keys | values
  .  .  0 to 7 zeros, so that the whole commit is a multiple of 8 bytes and every array lies aligned
+
+Specified in litelog/formats/README.md#commit.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ segment header, 64 bytes, little-endian
  8  2  u16 version = 1      10  2  u16 flags = 0      12  4  u32 header length = 64
 16 16  log id (UUID)        32  8  u64 first sequence 40  8  i64 created, microseconds
 48 12  zero                 60  4  u32 CRC-32C of bytes 0..60
+
+Specified in litelog/formats/README.md#segment-header.
 """
 
 from __future__ import annotations
