@@ -1,6 +1,6 @@
-"""Spark reads and writes replicas: data source, fast path, jobs.
+"""Reads and writes replicas with Spark: data source, fast path, jobs.
 
-Nothing of Spark is loaded before it is used, so that this imports where it is not installed.
+PySpark is imported only when it is used, so this package can be imported without it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a reader in Spark is asked for: its options as one checked value, with secrets kept out of sight.
+"""The options of a batch read in Spark, as one checked value. Its repr shows no secrets.
 
-Spark gives option names in lower case, whatever the user wrote, and every value as text.
+Spark passes option names in lower case, however the user wrote them, and every value as text.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_PARTITION_BYTES = 512 << 20
-"""What a partition holds of the log at most, uncompressed, unless it is said otherwise: stored it is about what Spark
-reads of a file (``spark.sql.files.maxPartitionBytes``)."""
+"""Default upper limit for a partition's share of the log, in uncompressed bytes. Compressed, this is about the size
+that Spark reads of a file (``spark.sql.files.maxPartitionBytes``)."""
 
 CORRUPT_COLUMN = "_corrupt_record"
 MAX_SEQUENCE = (1 << 63) - 1
@@ -35,7 +35,7 @@ READ_OPTIONS: Final = (
     *("mode", "columnNameOfCorruptRecord", "failOnDataLoss", "maxPartitionBytes", "numPartitions"),
     *("includeMetadata", "format", "pattern"),
 )
-"""The options of a batch, as they are written; those of stores are ``store_options``'."""
+"""The options of a batch, as users write them. ``store_options`` has the options of stores."""
 
 _USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
@@ -44,40 +44,43 @@ _WILDCARDS = re.compile(r"[*?\[]")
 
 
 class Mode(StrEnum):
-    """What becomes of bytes that fail a check."""
+    """How to treat bytes that fail a check."""
 
     FAILFAST = "FAILFAST"
-    """An error that names the object. The default: a log with holes is a loss of data."""
+    """Raise an error that names the object. The default, since a log with holes has lost data."""
     DROPMALFORMED = "DROPMALFORMED"
-    """They are left out, counted and named in the worker's log."""
+    """Leave them out. The worker's log counts and names them."""
     PERMISSIVE = "PERMISSIVE"
-    """A row for each, with nulls, and what is wrong in the column for it."""
+    """Return a row of nulls for each, with the reason in the column for malformed data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Which records are wanted; None: no bound. Times in microseconds since 1970."""
+    """The records to read. None means no bound; times are microseconds since 1970."""
 
     first: int | None = None
-    """Sequences from here on."""
+    """First sequence to read."""
     stop: int | None = None
-    """Sequences before this one."""
+    """Sequence to stop before."""
     since: int | None = None
-    """Records stamped then or later; shipped then or later, where the format has no timestamps."""
+    """Earliest timestamp, or earliest time of shipping if the format has no timestamps."""
     until: int | None = None
-    """Records stamped, or shipped, before."""
+    """Timestamp, or time of shipping, to stop before."""
     narrowed: bool = False
-    """Whether a filter narrowed it."""
+    """Whether a filter narrowed this range."""
     given: int | None = None
-    """If so: its ``first`` before that."""
+    """The value of ``first`` before a filter narrowed it."""
 
     @property
     def start(self) -> int | None:
-        """The sequence that was asked to start at: an error, where it is gone. What a filter leaves out is none."""
+        """The sequence that the user asked to start at, without filters.
+
+        It is an error if that record is gone. Records that only a filter leaves out may be missing.
+        """
         return self.given if self.narrowed else self.first
 
     def narrow(self, first: int | None, stop: int | None) -> Range:
-        """It, with the sequences that a filter over them may want. It may be empty."""
+        """This range, limited to the sequences that a filter may accept. The result may be empty."""
         firsts = [bound for bound in (self.first, first) if bound is not None]
         stops = [bound for bound in (self.stop, stop) if bound is not None]
         low, high = max(firsts, default=None), min(stops, default=None)
@@ -86,85 +89,86 @@ class Range:
         return replace(self, first=low, stop=high, narrowed=True, given=self.start)
 
     def overlaps(self, first: int | None, stop: int | None) -> bool:
-        """Whether it may want any of the sequences [first, stop); None: not known."""
+        """Whether the range may include any of the sequences [first, stop). None: bound not known."""
         if self.first is not None and stop is not None and stop <= self.first:
             return False
         return self.stop is None or first is None or first < self.stop
 
     def overlaps_times(self, lowest: int | None, highest: int | None) -> bool:
-        """Whether it may want any record of that range of times, both included; None: not known."""
+        """Whether the range may include a record with a time in [lowest, highest]. None: bound not known."""
         if self.since is not None and highest is not None and highest < self.since:
             return False
         return self.until is None or lowest is None or lowest < self.until
 
     def within_times(self, other: Range) -> Range:
-        """It, with the times that both want."""
+        """This range, limited to the times that both include."""
         since = [time for time in (self.since, other.since) if time is not None]
         until = [time for time in (self.until, other.until) if time is not None]
         return replace(self, since=max(since, default=None), until=min(until, default=None))
 
     def holds(self, first: int | None, stop: int | None) -> bool:
-        """Whether it wants all of the sequences [first, stop); None: not known."""
+        """Whether the range includes all of the sequences [first, stop). None: bound not known."""
         if self.first is not None and (first is None or first < self.first):
             return False
         return self.stop is None or (stop is not None and stop <= self.stop)
 
     def holds_times(self, lowest: int | None, highest: int | None) -> bool:
-        """Whether it wants all records of that range of times, both included; None: not known."""
+        """Whether the range includes all times in [lowest, highest]. None: bound not known."""
         if self.since is not None and (lowest is None or lowest < self.since):
             return False
         return self.until is None or (highest is not None and highest < self.until)
 
     @property
     def has_bounds(self) -> bool:
-        """Whether sequences are bounded."""
+        """Whether the range limits sequences."""
         return self.first is not None or self.stop is not None
 
     @property
     def has_times(self) -> bool:
-        """Whether times are."""
+        """Whether the range limits times."""
         return self.since is not None or self.until is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A batch to read. Its repr shows no place, whose URL may hold a secret, and no option of a store."""
+    """The options of a batch read. The repr leaves out URLs, which may hold a secret, and options of stores."""
 
     paths: tuple[str, ...] = field(repr=False)
-    """URLs, paths, or patterns of them: replicas and folders of logs."""
+    """URLs, paths, or patterns of either: replicas and folders of logs."""
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The stores' own options, as ``open_store`` takes them."""
+    """Options of the stores, as ``open_store`` takes them."""
     generation: Generation | None = None
-    """None: the latest one."""
+    """None: the latest generation."""
     range: Range = field(default_factory=Range)
     mode: Mode = Mode.FAILFAST
     corrupt_column: str = CORRUPT_COLUMN
     fail_on_data_loss: bool = True
     max_partition_bytes: int = MAX_PARTITION_BYTES
-    """Bytes of the log, uncompressed."""
+    """Uncompressed bytes of the log."""
     num_partitions: int | None = None
     include_metadata: bool = False
     format: str | None = None
-    """Of the log in a local folder; a replica says its own. None: ``litelog``."""
+    """Format of a log in a local folder; a replica names its own. None: ``litelog``."""
     pattern: str | None = None
-    """The names of the log segments, where the format asks for it."""
+    """Names of the log segments, if the format requires a pattern."""
 
     @property
     def has_several(self) -> bool:
-        """Whether there may be more than one log, so that rows say which one they are of."""
+        """Whether there may be more than one log, so that each row must name its log."""
         return len(self.paths) > 1 or any(is_pattern(path) for path in self.paths)
 
 
 def is_pattern(path: str) -> bool:
-    """Whether ``path`` holds wildcards (``*``, ``?``, ``[...]``), before a URL's query."""
+    """Whether ``path`` contains wildcards (``*``, ``?``, ``[...]``). In a URL only the part before the query counts."""
     head = path.partition("?")[0] if "://" in path else path
     return _WILDCARDS.search(head) is not None
 
 
 def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None) -> ReadOptions:
-    """The options of a batch. ConfigError for one that is not known, with the nearest, or does not fit.
+    """Parse and check the options of a batch.
 
-    ``own``: further options that the caller knows, lower case to spelled, and reads itself.
+    ``own``: further options that the caller reads itself, as a mapping from lower case to the documented spelling.
+    Raises ConfigError for an option that does not fit, or that is unknown; then the message suggests the nearest one.
     """
     store, others = read_store_options(given)
     known = _SPELLED | dict(own or {})
@@ -193,13 +197,13 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
 
 
 def parse_time(name: str, text: str) -> int:
-    """Microseconds since 1970 that an ISO time says; one without a zone is in UTC. ConfigError."""
+    """Convert an ISO time to microseconds since 1970; without a zone it is UTC. Raises ConfigError."""
     if text.strip().isdigit():
         raise ConfigError(f"{name}={text!r} is a number: write an ISO time, such as 2026-11-21T10:00:00Z")
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ConfigError(f"{name}={text!r} is no ISO time, such as 2026-11-21T10:00:00Z or 2026-11-21") from None
+        raise ConfigError(f"{name}={text!r} is not an ISO time, such as 2026-11-21T10:00:00Z or 2026-11-21") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
@@ -214,7 +218,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The places; ConfigError if there are none."""
+    """The paths in the options. Raises ConfigError if there are none."""
     found: list[str] = []
     if "paths" in options:
         try:
@@ -228,7 +232,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         found.append(options["path"])
     if not found or not all(path.strip() for path in found):
         raise ConfigError(
-            f"no log is named: load(URL), or option path: a replica's URL, or the folder of a log ({_USE_A_VIEW})"
+            f"no log is given: use load(URL) or option path, with a replica's URL or a log's folder ({_USE_A_VIEW})"
         )
     return tuple(dict.fromkeys(replica_url(path) for path in found))
 
@@ -280,7 +284,7 @@ def _switch(name: str, text: str) -> bool:
 
 
 def parse_count(name: str, text: str | None, limit: int, *, lowest: int = 1) -> int | None:
-    """The number in ``text``, None if there is none; ConfigError, by the option's name, for what is out of range."""
+    """Parse the number in ``text``; None stays None. Raises ConfigError, naming the option, if it is out of range."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= limit):

