@@ -70,7 +70,7 @@ def test_conditions_are_checked_intersected_and_never_a_start(spark: Any, tmp_pa
     assert found(("sequence", ">=", 12), ("sequence", "<", 8)) == []
     late, early = datetime(2100, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)
     assert found(("timestamp", ">=", late), ("timestamp", "<", early)) == []
-    with pytest.raises(ConfigError, match=r"where: .* is no condition"):
+    with pytest.raises(ConfigError, match=r"where: .* is not a condition"):
         read(spark, log.folder, where=("sequence", ">=", 5))
     with pytest.raises(ConfigError, match=r"where: .*other"):
         read(spark, log.folder, where=compute.field("other") > 5)
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_told(spark: Any, url: str) -> None:
         read(spark, url, aggregate={"m": ("sequence", "median")})
     with pytest.raises(ConfigError, match="no column 'other'"):
         read(spark, url, columns=["other"])
-    with pytest.raises(ConfigError, match="group_by goes with aggregate"):
+    with pytest.raises(ConfigError, match="group_by needs aggregate"):
         read(spark, url, group_by=["key"])
     size = compute.binary_length(compute.field("value"))
     mistakes: list[tuple[str, dict[str, Any]]] = [

@@ -1,1 +1,1 @@
-"""``litelog.spark.read``: filters, columns and counts that are pushed down to the replica."""
+"""``litelog.spark.read``: pushes filters, columns and counts down to the replica."""

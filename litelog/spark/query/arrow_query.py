@@ -1,4 +1,4 @@
-"""What the fast path does inside a worker: filter, project and aggregate record batches in Arrow."""
+"""The part of the fast path that runs in workers: filters, projects and aggregates record batches in Arrow."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from litelog.spark.scan.schema import Column
 
 MERGED: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
-"""The functions of aggregates, and how what tasks found is put together."""
+"""The aggregate functions, and the function that merges each one's partial results."""
 
 ROWS = 1 << 17
-"""About how many rows are aggregated at a time: a plan of Arrow's costs as much as some thousand rows."""
+"""About how many rows are aggregated at a time. Each plan of Arrow's costs as much as some thousand rows."""
 
 ALL = "*"
 _WORD = re.compile(r"\w+")
@@ -26,24 +26,24 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One column of a result."""
+    """One column of the result."""
 
     name: str
     column: str
-    """Of the projection; ``*`` for all rows."""
+    """A column of the projection; ``*`` for all rows."""
     function: str
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What becomes of the batches of a partition. Picklable."""
+    """What to do with the batches of a partition. Picklable."""
 
     columns: tuple[Column, ...]
-    """What is read."""
+    """The columns that are read."""
     where: Any = None
-    """A pyarrow.compute.Expression over these."""
+    """A pyarrow.compute.Expression over these columns."""
     projection: tuple[tuple[str, Any], ...] = ()
-    """(name, Expression over these) of each column of the result; none: those that are read, as they are."""
+    """(name, Expression over these columns) of each column of the result; empty: the columns as they are read."""
     group_by: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
 
@@ -52,13 +52,13 @@ class Query:
         return self.where is None and not self.projection and not self.aggregates
 
     def schema(self) -> Any:
-        """The pyarrow.Schema of what ``run`` gives."""
+        """The pyarrow.Schema of the batches that ``run`` yields."""
         read = arrow_schema(self.columns)
         return read if self.is_plain else _apply(self, read.empty_table(), self.aggregates).schema
 
 
 def run(query: Query, batches: Iterable[Any]) -> Iterator[Any]:
-    """What the query makes of record batches: one after the other, or, for aggregates, one for all of them."""
+    """Apply the query to record batches. Yields a result for each batch, or one for all if there are aggregates."""
     import pyarrow  # noqa: PLC0415 - an extra
 
     if query.is_plain:
@@ -77,7 +77,7 @@ def run(query: Query, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def expressions(columns: Sequence[str] | Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
-    """The projection that ``columns`` means, where it is more than names."""
+    """The projection that ``columns`` describes; empty if it only lists names."""
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
     if columns is None or not hasattr(columns, "items"):
@@ -86,16 +86,21 @@ def expressions(columns: Sequence[str] | Mapping[str, Any] | None) -> tuple[tupl
 
 
 def fields_of(*parts: Any, corrupt: str | None = None) -> set[str]:
-    """The columns of a log that expressions may name: at least those that they do. ``corrupt``: the one, if there is
-    any, for what is malformed."""
+    """The columns of a log that the expressions may name, possibly more.
+
+    ``corrupt``: the column for malformed data, if there is one.
+    """
     texts = [str(part) for part in parts if part is not None]
     found = {word for text in texts for word in _WORD.findall(text) if word in TYPES}
     return found | ({corrupt} if corrupt is not None and any(corrupt in text for text in texts) else set())
 
 
 def parse_aggregates(aggregate: Mapping[str, Any], group_by: Sequence[str]) -> tuple[Aggregate, ...]:
-    """``{name: (column, function)}`` as aggregates. ConfigError for a function that tasks cannot begin, and for two
-    columns of the result with one name, in whatever capitals."""
+    """Parse ``{name: (column, function)}``.
+
+    Raises ConfigError for a function that tasks cannot compute in parts, and if two columns of the result have the same
+    name, ignoring case.
+    """
     found = []
     names = [name.lower() for name in (*group_by, *aggregate)]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -140,7 +145,7 @@ def _apply(query: Query, table: Any, aggregates: Sequence[Aggregate] = ()) -> An
 
 
 def _merge(query: Query, table: Any) -> Any:
-    """Two partial results as one."""
+    """Merge two partial results."""
     from pyarrow import acero  # noqa: PLC0415 - an extra
 
     merged = [Aggregate(one.name, one.name, MERGED[one.function]) for one in query.aggregates]

@@ -1,4 +1,4 @@
-"""How many records a log holds, from snapshots and the headers of WAL segments: nothing of the log itself is read."""
+"""Counts the records of a log from snapshots and the headers of WAL segments, without reading the log itself."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from litelog.spark.scan.partitions import Part, Piece
 
 MOST_HEADERS = 4096
-"""WAL segments whose headers are read, a ranged GET each; where there are more, tasks count them as they read."""
+"""The most WAL segments whose headers are read, with a ranged GET each. If there are more, tasks count records."""
 
 PARALLELISM = 16
 
 
 def count_records(options: ReadOptions) -> int | None:
-    """The number of records, as their writers state it; None where the log must be read for it.
+    """The number of records, as their writers recorded it; None if the log must be read to count them.
 
-    That is so where records are chosen by time, or by sequence in what holds some that are not wanted and is not dense;
-    where what is malformed counts, too; for the format ``raw``, whose records are what was shipped at a time, and not
-    what was sealed; and for the folder of a log. Raises as ``planning.plan``.
+    The log must be read if records are selected by time. The same holds if they are selected by sequence, and an object
+    that holds some unwanted records is not dense. It also holds if malformed data counts, for the folder of a log, and
+    for the format ``raw``: its records follow from what was shipped at a time, not from what was sealed. Raises the
+    errors of ``planning.plan``.
     """
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None
@@ -50,7 +51,7 @@ def count_records(options: ReadOptions) -> int | None:
 
 
 def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | None, int]]:
-    """(key, first sequence, the one that follows, records) of each object of a piece."""
+    """(key, first sequence, next sequence, number of records) of each object of a piece."""
     if isinstance(piece, SealedPiece):
         entry = piece.entry
         yield entry.key, entry.first, entry.next, entry.records
@@ -63,7 +64,10 @@ def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | N
 
 
 def _within(part: Part, first: int | None, following: int | None, records: int) -> int | None:
-    """How many of ``records`` are wanted, whose sequences lie in [first, following); None where that is not known."""
+    """How many of ``records`` are wanted, given that their sequences lie in [first, following).
+
+    None if that is not known.
+    """
     bounds = part.log.range
     if not records or not bounds.has_bounds:
         return records

@@ -1,4 +1,4 @@
-"""The fast path: a replica's records by ``mapInArrow``, pruned, filtered and aggregated before they leave Python."""
+"""The fast path reads records with ``mapInArrow``, and prunes, filters and aggregates them inside Python."""
 
 from __future__ import annotations
 
@@ -31,17 +31,33 @@ def read(
     group_by: Sequence[str] = (),
     options: Mapping[str, object] | None = None,
 ) -> Any:
-    """A DataFrame of a log: what ``format("litelog")`` gives, at half its price, and less where less is asked for.
-
-    ``columns``: names; or a mapping of names to a column's name or a ``pyarrow.compute.Expression``. ``where``: such an
-    expression, or a list of ``(column, operator, value)`` that all must hold, and null for none; what they say of
-    ``timestamp``, and such a list of ``sequence``, also spares what need not be read, and is no error where the log
-    holds none of it.
-    ``aggregate``: ``{name: (column, function)}`` with count, sum, min and max (``*`` for all rows), per ``group_by``:
-    begun inside the tasks, finished by Spark. ``options``: as of the data source.
+    """Read a log as a DataFrame: the rows of ``format("litelog")`` at half the cost, and less if less is requested.
 
     >>> read(spark, "s3://bucket/events", columns=["key", "value"], where=[("timestamp", ">=", yesterday)])
     >>> read(spark, "s3://bucket/events", aggregate={"n": ("*", "count")}, group_by=["key"])
+
+    Args:
+        spark: the SparkSession.
+        url: URL of a replica, folder of a log, pattern of either, or a list of these.
+        columns: names; or a mapping of names to a column's name or a ``pyarrow.compute.Expression``.
+        where: a ``pyarrow.compute.Expression``, or a list of ``(column, operator, value)``. A row must meet all
+            conditions of the list; a null meets none. Conditions on ``timestamp``, and conditions of such a list on
+            ``sequence``, also avoid reading objects that hold no match. It is no error if the log holds no match.
+        aggregate: ``{name: (column, function)}`` with count, sum, min and max; ``*`` stands for all rows. Tasks compute
+            partial results, and Spark merges them.
+        group_by: columns to aggregate by.
+        options: options of the data source.
+
+    Returns:
+        The pyspark.sql.DataFrame.
+
+    Raises:
+        ConfigError: an option, column, condition or aggregate that does not fit.
+        NothingToRestoreError: a log that does not exist or is empty.
+        TruncatedError: the requested start lies before the first record, and ``failOnDataLoss`` is set.
+        ReplicaGapError: an object is missing, and ``failOnDataLoss`` is set.
+        CorruptObjectError: an object that planning reads is damaged.
+        StoreError: a request to the store failed.
     """
     conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
     expression = expression_of(conditions) if isinstance(where, list | tuple) else where
@@ -51,7 +67,7 @@ def read(
     parsed = replace(parsed, range=narrow(parsed.range, conditions))
     aggregates = parse_aggregates(aggregate or {}, group_by)
     if group_by and not aggregates:
-        raise ConfigError("group_by goes with aggregate")
+        raise ConfigError("group_by needs aggregate")
     if aggregates and expression is None and not group_by:
         counted = _count(spark, parsed, aggregates)
         if counted is not None:
@@ -84,8 +100,10 @@ def read(
 
 
 def _count(spark: Any, parsed: ReadOptions, aggregates: Sequence[Aggregate]) -> Any:
-    """The aggregates, if all of them count all rows, and the replica's footers and headers say how many there are; else
-    None."""
+    """The aggregates, if they only count rows and the replica's footers and headers state the count.
+
+    None otherwise.
+    """
     from litelog.spark.query.counting import count_records  # noqa: PLC0415
 
     if any(one.column != "*" for one in aggregates):
@@ -97,7 +115,7 @@ def _count(spark: Any, parsed: ReadOptions, aggregates: Sequence[Aggregate]) -> 
 
 
 def _scan(spark: Any, partitions: Sequence[Partition], query: Query) -> Any:
-    """What the query makes of each partition, in the order of the partitions."""
+    """The query's result for each partition, in the order of the partitions."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - an extra
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an extra
@@ -120,7 +138,7 @@ def _scan(spark: Any, partitions: Sequence[Partition], query: Query) -> Any:
 
 
 def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
-    """The aggregates of ``tasks`` tasks put together; other queries as they are."""
+    """Merge the aggregates of ``tasks`` tasks; other queries are unchanged."""
     if not query.aggregates:
         return frame
     from pyspark.sql import functions  # noqa: PLC0415 - an extra
@@ -134,13 +152,13 @@ def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
     keys = [*map(_quoted, query.group_by)]
     usual = str(spark.conf.get("spark.sql.shuffle.partitions"))
     if keys and tasks and usual.isdigit() and tasks < int(usual):  # some platforms have "auto" there
-        # Each task's rows are few by now, and Spark would have it open a file for each of its 200 usual partitions.
+        # Each task's rows are few by now. Spark would open a file for each of its 200 default partitions.
         frame = frame.repartition(tasks, *keys)
     return frame.groupBy(*keys).agg(*merged)
 
 
 def _quoted(name: str) -> str:
-    """A column's name as Spark's SQL has it, whatever it is made of."""
+    """A column's name, quoted for Spark's SQL, whatever characters it contains."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -152,7 +170,7 @@ def _names(
     group_by: Sequence[str],
     corrupt: str | None,
 ) -> list[str] | None:
-    """The columns to read; None for all. ``corrupt``: as ``fields_of`` takes it."""
+    """The columns to read; None for all. ``corrupt``: see ``fields_of``."""
     if projection:
         wanted = fields_of(where, *(made for _, made in projection), corrupt=corrupt)
     elif aggregates:
@@ -167,7 +185,7 @@ def _names(
 
 
 def _given(url: str | Sequence[str], options: Mapping[str, object]) -> dict[str, str]:
-    """The options of the data source."""
+    """The options for the data source."""
     import json  # noqa: PLC0415
 
     given = spell_options(options)

@@ -1,6 +1,6 @@
-"""Filters ``(column, operator, value)`` of ``litelog.spark.read``: checked, combined, and the bounds that they set.
+"""Filters ``(column, operator, value)`` of ``litelog.spark.read``: checks and combines them, and derives bounds.
 
-Arrow itself decides which times satisfy a filter; what lies outside these is not read.
+Arrow itself decides which times satisfy a filter. Records outside the resulting bounds are not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMBERSHIPS: Final = ("in", "not in")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One of them. ``values``: what is compared with; several only with ``in`` and ``not in``."""
+    """One filter. ``values``: the values to compare with; several only for ``in`` and ``not in``."""
 
     column: str
     operator: str
@@ -36,17 +36,17 @@ class Condition:
 
 
 def parse_conditions(where: Iterable[Any]) -> tuple[Condition, ...]:
-    """A list of ``(column, operator, value)``, checked. ConfigError that names the one that does not fit."""
+    """Parse and check a list of ``(column, operator, value)``. Raises a ConfigError that names a faulty condition."""
     return tuple(map(_parse, where))
 
 
 def expression_of(conditions: Sequence[Condition]) -> Any:
-    """The pyarrow Expression that holds where all of them do; None where there are none."""
+    """The pyarrow Expression that combines all conditions with "and"; None if there are none."""
     return reduce(and_, map(_express, conditions)) if conditions else None
 
 
 def narrow(wanted: Range, conditions: Sequence[Condition]) -> Range:
-    """``wanted``, with the sequences that they may hold for."""
+    """``wanted``, limited to the sequences that may meet the conditions."""
     firsts, stops = [], []
     for one in conditions:
         if one.column != "sequence" or one.operator in ("!=", "not in"):
@@ -62,7 +62,7 @@ def narrow(wanted: Range, conditions: Sequence[Condition]) -> Range:
 
 
 def require_bound(expression: Any, options: ReadOptions) -> None:
-    """ConfigError for an expression that is none over the columns of a log."""
+    """Raise ConfigError for an expression that does not work on the columns of a log."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import dataset  # noqa: PLC0415 - an extra
 
@@ -80,7 +80,7 @@ def _clamp(bound: int | None) -> int | None:
 
 def _parse(given: Any) -> Condition:
     if not isinstance(given, tuple) or len(given) != 3:
-        raise ConfigError(f"where: {given!r} is no condition: write a list of (column, operator, value)")
+        raise ConfigError(f"where: {given!r} is not a condition: write a list of (column, operator, value)")
     column, operator, value = given
     if column not in TYPES:
         raise ConfigError(f"where: {given!r}: a log has no column {column!r} (it has {', '.join(TYPES)})")
@@ -95,7 +95,7 @@ def _parse(given: Any) -> Condition:
 
 
 def _value(given: Any, column: str, value: Any) -> Any:
-    """A value as it is compared with the column's."""
+    """The value, converted for comparison with the column."""
     kind = TYPES[column]
     if kind == "bigint":
         if type(value) is not bool and isinstance(value, Integral) and abs(int(value)) <= MAX_SEQUENCE:
@@ -115,7 +115,7 @@ def _value(given: Any, column: str, value: Any) -> Any:
         if isinstance(value, str):
             return value
         wanted = "text"
-    raise ConfigError(f"where: {given!r}: {column} is compared with {wanted}, and not with {value!r}")
+    raise ConfigError(f"where: {given!r}: {column} is compared with {wanted}, not with {value!r}")
 
 
 def _express(condition: Condition) -> Any:
@@ -139,12 +139,15 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 """Microseconds since 1970."""
 
 PROBES = 32
-"""Times that are asked about at once."""
+"""How many times to test per query."""
 
 
 def time_bounds(where: Any, schema: Any) -> Range:
-    """Between which timestamps all records lie that a pyarrow Expression over ``schema`` may hold for; no bound where
-    Arrow finds none, or where timestamps may be null, as the schema says, and it may hold for such a row."""
+    """The range of timestamps outside which a pyarrow Expression over ``schema`` accepts no record.
+
+    There is no bound where Arrow finds none. There is none either if the schema allows null timestamps, and the
+    expression may accept such a row.
+    """
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
@@ -164,7 +167,7 @@ def time_bounds(where: Any, schema: Any) -> Range:
 
 
 def _search(never: Callable[[Sequence[int]], list[bool]]) -> int | None:
-    """The highest time for which ``never`` holds, which it does up to some time; None where for none."""
+    """The highest time for which ``never`` is true; None if there is none. ``never`` is true up to some time only."""
     low, high = LOWEST + 1, HIGHEST
     if not never([low])[0]:
         return None
@@ -178,7 +181,7 @@ def _search(never: Callable[[Sequence[int]], list[bool]]) -> int | None:
 
 
 def _never(where: Any, known: Sequence[Any], schema: Any) -> list[bool]:
-    """Whether the condition holds for no record of which ``known`` is known; asked as datasets prune their files."""
+    """For each fact in ``known``: whether no such record meets the condition. Uses the pruning of Arrow's datasets."""
     from pyarrow import dataset, fs  # noqa: PLC0415 - an extra
 
     names = [str(number) for number in range(len(known))]
