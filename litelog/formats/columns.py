@@ -23,11 +23,11 @@ NAMES = ["sequence", "timestamp", "key", "value"]
 
 MAX_ARROW_BYTES = (1 << 31) - 1  # offsets of Arrow's binary type are int32
 LONG_RUN_BYTES = 16 << 10
-"""From this mean length on, runs are copied one by one, and are worth a batch of their own; measured."""
+"""From this mean length in bytes, runs are copied one by one, and are worth a batch of their own; measured."""
 
 
 def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> Any:
-    """One pyarrow.RecordBatch that does not point into ``columns.data``: the columns in ``names``, in NAMES' order."""
+    """One pyarrow.RecordBatch that does not point into ``columns.data``. ``names`` are the columns, in NAMES' order."""
     pyarrow = _load_pyarrow()
     arrays = _fixed_columns(pyarrow, columns)
     if "key" in names:
@@ -43,9 +43,9 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> Any:
 
 
 def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[Any]:
-    """pyarrow.RecordBatches that point into ``columns.data``, one per run; one copied where runs are short or keyed.
+    """pyarrow.RecordBatches that point into ``columns.data``, one per run; a single copy if runs are short or keyed.
 
-    ``names`` as in ``copy_batch``: keys that are not asked for cost nothing.
+    ``names`` as in ``copy_batch``: a column that is left out costs nothing.
     """
     pyarrow = _load_pyarrow()
     if not len(columns):
@@ -64,7 +64,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[A
     ):
         yield copy_batch(columns, names)
         return
-    # An array without a copy needs each run's end where the next run's start stands: so two arrays, used in turns.
+    # An array without a copy needs each run's end where the next run's start stands. So two arrays take turns.
     stops = np.empty_like(breaks)
     stops[:-1] = breaks[1:]
     stops[-1] = len(columns)
@@ -84,7 +84,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[A
 
 
 def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
-    """The batch of one run of values; None where its keys do not lie back to back."""
+    """The batch of one run of values; None if its keys do not lie back to back."""
     data = pyarrow.py_buffer(columns.data)
     arrays = _fixed_columns(pyarrow, columns)
     if "value" in names:
@@ -113,7 +113,7 @@ def _ends(starts: Int64s, lengths: Int64s) -> npt.NDArray[np.int32]:
 
 def _load_pyarrow() -> Any:
     try:
-        import pyarrow  # noqa: PLC0415  # an extra: only those who ask for batches need it
+        import pyarrow  # noqa: PLC0415  # an extra that only Arrow batches need
     except ImportError as error:
         raise ConfigError("Arrow record batches need pyarrow; run: pip install 'litelog[arrow]'") from error
     return pyarrow
@@ -125,7 +125,7 @@ def _key_lengths(columns: Columns) -> Int64s | None:
 
 
 def _batch(pyarrow: Any, arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The batch of those arrays that are in ``names``, in NAMES' order."""
+    """The batch of the arrays that are in ``names``, in NAMES' order."""
     wanted = [name for name in NAMES if name in names]
     return pyarrow.RecordBatch.from_arrays([arrays[name] for name in wanted], names=wanted)
 
@@ -148,7 +148,7 @@ def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any)
 def _copy(
     pyarrow: Any, data: memoryview, runs: Int64s, starts: Int64s, lengths: Int64s, nulls: Int64s | None = None
 ) -> Any:
-    """A binary array of the entries at ``starts``; null where ``nulls`` is negative."""
+    """A binary array of the entries at ``starts``. An entry is null if its ``nulls`` is negative."""
     total = int(lengths.sum())
     if total > MAX_ARROW_BYTES:
         raise ValueError(f"{total} bytes of values do not fit into one record batch; slice the columns")
@@ -162,14 +162,14 @@ def _copy(
 
 
 def _compact(pyarrow: Any, data: memoryview, begins: Int64s, ends: Int64s, total: int) -> Any:
-    """A buffer of Arrow's own with the runs from ``begins`` to ``ends`` back to back."""
+    """A buffer that Arrow owns, with the runs from ``begins`` to ``ends`` back to back."""
     if total >= LONG_RUN_BYTES * len(begins):
         array = np.frombuffer(data, np.uint8)
         buffer = pyarrow.allocate_buffer(total)
         runs = [array[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
         np.concatenate(runs, out=np.frombuffer(buffer, np.uint8))
         return buffer
-    # Runs and the gaps between them are an array of 2n - 1 entries without a copy; Arrow takes every other one.
+    # Runs and the gaps between them are an array of 2n - 1 entries without a copy; Arrow takes every second one.
     bounds = np.stack([begins, ends], axis=1).ravel()
     origin = int(bounds[0])
     data = data[origin : int(bounds[-1])]
@@ -192,11 +192,11 @@ def _find_breaks(starts: Int64s, lengths: Int64s) -> Int64s:
     return np.concatenate([np.zeros(1, np.int64), inner])
 
 
-RECORDS_AT_A_TIME = 4096  # places that are turned into Python numbers at once, so that iteration takes little memory
+RECORDS_AT_A_TIME = 4096  # converted to Python numbers at once, so that iteration takes little memory
 
 
 class Record(NamedTuple):
-    """One entry of a log. ``timestamp`` is in microseconds since 1970, None where the format has none."""
+    """One entry of a log. ``timestamp`` is in microseconds since 1970; None if the format has none."""
 
     sequence: int
     timestamp: int | None
@@ -212,7 +212,7 @@ class Columns:
     sequences: npt.NDArray[np.int64]
     """Strictly rising."""
     timestamps: npt.NDArray[np.int64] | None
-    """Microseconds since 1970; None where the format has none."""
+    """Microseconds since 1970; None if the format has none."""
     key_starts: npt.NDArray[np.int64] | None
     """None if no record has a key."""
     key_lengths: npt.NDArray[np.int64] | None
@@ -220,19 +220,19 @@ class Columns:
     value_starts: npt.NDArray[np.int64]
     value_lengths: npt.NDArray[np.int64]
     runs: npt.NDArray[np.int64] | None = None
-    """The first record of each run whose values lie back to back in ``data``; None where that is not known."""
+    """The first record of each run whose values lie back to back in ``data``; None if that is not known."""
 
     def __len__(self) -> int:
         return len(self.sequences)
 
     @classmethod
     def empty(cls, data: memoryview, *, has_timestamps: bool) -> Columns:
-        """No record of ``data``."""
+        """Columns over ``data`` without records."""
         none = np.empty(0, np.int64)
         return cls(data, none, none if has_timestamps else None, None, None, none, none)
 
     def slice(self, start: int, stop: int) -> Columns:
-        """The records from the ``start``-th up to, not with, the ``stop``-th."""
+        """The records from number ``start`` to ``stop``, exclusive."""
         part = slice(start, stop)
         return Columns(
             self.data,
@@ -245,11 +245,11 @@ class Columns:
         )
 
     def find(self, sequence: int) -> int:
-        """How many records lie before the first one whose sequence is ``sequence`` or higher."""
+        """The number of records before the first one with this sequence or a higher one."""
         return int(np.searchsorted(self.sequences, sequence))
 
     def records(self) -> Iterator[Record]:
-        """The records one by one, their bytes copied: for people and small logs."""
+        """Yield the records one by one, with their bytes copied: for people and small logs."""
         for start in range(0, len(self), RECORDS_AT_A_TIME):
             part = self.slice(start, start + RECORDS_AT_A_TIME)
             count, data = len(part), self.data
@@ -263,17 +263,22 @@ class Columns:
             yield from map(Record, part.sequences.tolist(), stamps, keys, values)
 
     def to_arrow(self, names: Sequence[str] = NAMES) -> Any:
-        """All records as one pyarrow.RecordBatch with memory of its own: ``data`` may be reused afterwards.
+        """Return all records as one pyarrow.RecordBatch with its own memory, so that ``data`` may be reused.
 
-        Columns, of which ``names`` says the wanted ones, in this order: sequence int64, timestamp timestamp[us, UTC]
-        (null where the format has none), key binary, value binary. ConfigError if pyarrow is not installed; ValueError
-        if the values are 2 GiB or more.
+        Args:
+            names: The columns to include. Their order is always: sequence int64, timestamp timestamp[us, UTC] (null
+                if the format has none), key binary, value binary.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            ValueError: The values are 2 GiB or more.
         """
         return copy_batch(self, names)
 
     def to_arrow_batches(self, names: Sequence[str] = NAMES) -> Iterator[Any]:
-        """The same records as pyarrow.RecordBatches whose values and keys are not copied: ``data`` must not change.
+        """Yield the same records as pyarrow.RecordBatches without copying values and keys: ``data`` must not change.
 
-        One batch for each run of values that lie back to back, where these runs are long; else as ``to_arrow``.
+        Yields one batch for each run of values that lie back to back, if these runs are long; otherwise one batch, as
+        ``to_arrow`` does. Raises as ``to_arrow``.
         """
         return borrow_batches(self, names)

@@ -23,7 +23,7 @@ NEWLINE = 10
 
 
 class LinesFormat(PatternFormat):
-    """NDJSON, text logs: anything that appends lines to files that match ``pattern``, a glob."""
+    """NDJSON and text logs: lines appended to files that match ``pattern``, a glob."""
 
     name = "lines"
 
@@ -34,7 +34,7 @@ class LinesFormat(PatternFormat):
         offset: int,
         expect: Expectation,
         *,
-        known: bool = False,  # noqa: ARG002  # all is looked at
+        known: bool = False,  # noqa: ARG002  # every byte is checked anyway
     ) -> Scan:
         ends = _find_ends(name, data, offset)
         end = int(ends[-1]) if len(ends) else 0
@@ -72,7 +72,7 @@ class LinesFormat(PatternFormat):
         ]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        """The lines without their end of line."""
+        """The lines, without their line ends."""
         ends = _find_ends(name, data, offset)
         starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
         first = expect.sequence or 0
@@ -88,7 +88,7 @@ class LinesFormat(PatternFormat):
 
 
 def _find_ends(name: str, data: memoryview, offset: int) -> npt.NDArray[np.int64]:
-    """The places behind each end of line; CorruptCommitError for a line of more than MAX_COMMIT_BYTES."""
+    """The position after each line end. Raises CorruptCommitError for a line of more than MAX_COMMIT_BYTES."""
     array = np.frombuffer(data, np.uint8)
     chunks = range(0, len(array), COUNT_CHUNK_BYTES)
     found = [np.flatnonzero(array[at : at + COUNT_CHUNK_BYTES] == NEWLINE) + (at + 1) for at in chunks]

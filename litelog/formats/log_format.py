@@ -1,8 +1,8 @@
 """Log formats: which names in a folder are log segments, and where whole commits lie in bytes. No I/O here.
 
-A format keeps two results apart. *Not yet*: what lies behind the last whole commit may still become one (it is
-incomplete, or zero, or fails a check with nothing good behind it): ``Scan.tail`` says which. *Corrupt*: a bad commit
-with good ones behind it, or bytes that no writer of this format leaves: an error.
+A format keeps two results apart. *Not yet*: the bytes after the last whole commit may still become one. They are
+incomplete, or zero, or fail a check with nothing good after them; ``Scan.tail`` says which. *Corrupt*: a bad commit is
+followed by good ones, or the bytes are such as no writer of this format leaves. That raises an error.
 
 Specified in litelog/formats/README.md#the-contract.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
 
 MAX_COMMIT_BYTES = 32 << 20
-"""The largest commit that is accepted, in bytes: what one log may hold in memory at a time."""
+"""The largest commit that is accepted, in bytes. It bounds what one log holds in memory at a time."""
 
 
 class Tail(Enum):
-    """What lies behind the last whole commit of a buffer."""
+    """The kind of bytes after the last whole commit of a buffer."""
 
     NOTHING = "nothing"
     INCOMPLETE = "incomplete"
@@ -32,7 +32,7 @@ class Tail(Enum):
 
 
 class FinishedTail(Enum):
-    """What bytes behind the last whole commit of a finished log segment are."""
+    """The meaning of bytes after the last whole commit of a finished log segment."""
 
     ERROR = "error"
     """Corruption: writers of this format leave none."""
@@ -44,7 +44,7 @@ class FinishedTail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the next commit must be. ``sequence`` None: whatever the log segment itself says (a log's beginning)."""
+    """What the next commit must be. If ``sequence`` is None, the log segment itself says it (a log's beginning)."""
 
     sequence: int | None = None
     epoch: int = 0
@@ -52,7 +52,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Why the bytes at ``offset`` of a log segment are no commit."""
+    """Why the bytes at ``offset`` of a log segment are not a commit."""
 
     offset: int
     what: str
@@ -69,20 +69,20 @@ class Scan:
     commits: int
     records: int
     first: int | None
-    """The first record's sequence; None if there is no commit."""
+    """The first record's sequence; None without a commit."""
     next: int | None
-    """The sequence that follows; the expected one if there is no commit."""
+    """The sequence that follows; the expected one without a commit."""
     epoch: int
     lowest: int | None
-    """The lowest record timestamp, microseconds since 1970; None where the format has none."""
+    """The lowest record timestamp, in microseconds since 1970; None if the format has none."""
     highest: int | None
     last_commit: int
-    """Where the last commit starts (``start`` if there is none)."""
+    """The offset at which the last commit starts; ``start`` without a commit."""
     tail: Tail
     damage: Damage | None
     """For a damaged or incomplete tail: what was wrong with it."""
     wanted: int
-    """How many bytes from ``end`` on the commit behind it needs, as far as it tells; 0 if it does not."""
+    """How many bytes from ``end`` on the next commit needs, if its start shows that; otherwise 0."""
 
     @property
     def expectation(self) -> Expectation:
@@ -92,7 +92,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit's place and facts. ``end`` is the offset behind it in its log segment."""
+    """One commit's place and facts. ``end`` is the offset after it in its log segment."""
 
     start: int
     end: int
@@ -103,37 +103,75 @@ class Commit:
 
 
 class LogFormat(Protocol):
-    """What litelog needs to know of a log format. Instances have no state and are shared by threads."""
+    """A log format, as litelog uses it. Instances have no state, and threads share them."""
 
     name: str
     finished_tail: FinishedTail
     has_timestamps: bool
     """Whether commits carry record timestamps."""
     self_numbered: bool
-    """Whether commits carry their sequence, so that one tells what came before it."""
+    """Whether commits carry their sequence, so that a commit shows what came before it."""
     has_log_id: bool
     """Whether log segments carry the log's identity."""
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
-        """What to sort a log segment's file name by; None for a name that is not a log segment's."""
+        """Return the sort key of a log segment's file name.
+
+        Args:
+            name: The file name, without a folder.
+
+        Returns:
+            The sort key; None for a name that is not a log segment's.
+        """
 
     def check_names(self, names: list[str]) -> None:
-        """Raise ConfigError where names show a rotation that cannot be replicated (names that are reused)."""
+        """Refuse a rotation that cannot be replicated, because it reuses names.
+
+        Args:
+            names: The file names in the log's folder.
+
+        Raises:
+            ConfigError: The names show such a rotation.
+        """
 
     def log_id(self, name: str, head: memoryview) -> UUID | None:
-        """The log's identity, from a log segment's first bytes; None where the format has none, or not yet."""
+        """Return the log's identity.
+
+        Args:
+            name: The log segment's file name, for errors.
+            head: The log segment's first bytes.
+
+        Returns:
+            The identity; None if the format has none, or if ``head`` does not hold it yet.
+
+        Raises:
+            WrongFormatError: The bytes are another format's.
+        """
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
-        """The whole commits at the front of ``data``, which starts at byte ``offset`` of log segment ``name``.
+        """Find the whole commits at the front of ``data``.
 
-        ``offset`` is 0 (then the log segment's header comes first, and belongs to the run with the first commit) or
-        where a commit starts. ``known``: these are bytes that a scan has passed before, by a checksum of theirs; what
-        commits hold inside may go unseen, and ``lowest`` and ``highest`` be None. Checksums, lengths and sequences are
-        checked all the same. Raises CorruptCommitError, SequenceGapError, WrongFormatError.
+        Args:
+            name: The log segment's file name, for errors.
+            data: A piece of the log segment.
+            offset: Where ``data`` starts in the log segment, in bytes: 0, or the start of a commit. At 0 the log
+                segment's header comes first, and belongs to the run with the first commit.
+            expect: What the first commit must be.
+            known: A checksum has shown that these are the bytes that an earlier scan passed. The scan may then leave
+                out what commits hold inside, and ``lowest`` and ``highest`` may be None. It still checks checksums,
+                lengths and sequences.
+
+        Returns:
+            The run of whole commits, and what follows it.
+
+        Raises:
+            CorruptCommitError: A bad commit is followed by good ones.
+            SequenceGapError: A commit does not have the expected sequence.
+            WrongFormatError: The bytes are another format's.
         """
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
-        """The same run as ``scan``, commit by commit, for callers that cut it."""
+        """Return the same run as ``scan``, commit by commit, for callers that cut it. Raises as ``scan``."""
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        """The records of the same run as columns, checked as ``scan`` checks."""
+        """Return the records of the same run as columns, with the checks of ``scan``. Raises as ``scan``."""

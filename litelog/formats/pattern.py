@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PatternFormat:
-    """Files that match ``pattern``, a glob, in their natural order, shipped to their last byte."""
+    """Files that match ``pattern``, a glob, in natural order. They are shipped to their last byte."""
 
     finished_tail = FinishedTail.SHIP
     has_timestamps = False
@@ -49,30 +49,30 @@ _DATED = re.compile(r"(?P<base>.+)-[0-9]{8,}" + _COMPRESSED, re.DOTALL)
 
 
 def natural_order(name: str, pattern: str) -> tuple[object, ...] | None:
-    """What to sort ``name`` by, its numbers compared as numbers; None if the pattern does not mean it."""
+    """The sort key of ``name``, with its numbers compared as numbers; None if ``name`` does not match the pattern."""
     if name.startswith(".") or name.endswith(NEVER_SEGMENTS) or not fnmatchcase(name, pattern):
         return None
     parts = _NUMBERS.split(name)
-    # Text and numbers take turns, so like is compared with like. The name itself tells a1 from a01.
+    # Text and numbers alternate, so text is compared with text. The name itself tells a1 from a01.
     return (tuple(int(part) if place & 1 else part for place, part in enumerate(parts)), name)
 
 
 def refuse_rotation(names: list[str], pattern: str) -> None:
-    """ConfigError where a log segment is renamed when it is full, so that its name comes to mean another file."""
+    """Raise ConfigError if a log segment is renamed when it is full, so that its name comes to mean another file."""
     segments = {name for name in names if natural_order(name, pattern) is not None}
     for name in sorted(names):
         shifted, dated = _SHIFTED.fullmatch(name), _DATED.fullmatch(name)
         if shifted and shifted["base"] in segments:
             base = shifted["base"]
             raise ConfigError(
-                f"{base} beside {name}: rotation by renaming gives a name to another file each time, so that names do "
-                f"not tell what was replicated; let finished files keep a name (logrotate: dateext) and replicate "
+                f"{base} next to {name}: rotation by renaming gives a name to another file each time, so that names do "
+                f"not show what was replicated; let finished files keep a name (logrotate: dateext) and replicate "
                 f"those with the pattern '{base}-*'"
             )
         if dated and dated["base"] in segments:
             base = dated["base"]
             raise ConfigError(
-                f"{base} beside {name}: {base} is renamed when it is full, so its name comes to mean another file; "
+                f"{base} next to {name}: {base} is renamed when it is full, so its name comes to mean another file; "
                 f"replicate the finished files alone with the pattern '{base}-*', or let the program write into dated "
                 "files from the start"
             )

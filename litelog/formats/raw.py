@@ -1,4 +1,4 @@
-"""The format of anything that only appends: whatever is there is one commit, and its place in the log its sequence.
+"""The format of any file that is only appended to: the bytes read at once are a commit; its offset is its sequence.
 
 Specified in litelog/formats/README.md#raw.
 """
@@ -13,7 +13,7 @@ from litelog.formats.pattern import PatternFormat
 
 
 class RawFormat(PatternFormat):
-    """Bytes appended to files that match ``pattern``, a glob. A buffer above MAX_COMMIT_BYTES is several commits."""
+    """Bytes appended to files that match ``pattern``, a glob. More than MAX_COMMIT_BYTES are several commits."""
 
     name = "raw"
 
@@ -24,7 +24,7 @@ class RawFormat(PatternFormat):
         offset: int,
         expect: Expectation,
         *,
-        known: bool = False,  # noqa: ARG002  # all is looked at
+        known: bool = False,  # noqa: ARG002  # every byte is checked anyway
     ) -> Scan:
         found = self.commits(name, data, offset, expect)
         return Scan(

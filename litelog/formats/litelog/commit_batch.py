@@ -1,6 +1,6 @@
-"""Whole commits of our own log as Arrow arrays: what they hold side by side is put behind each other, column by column.
+"""Whole commits of litelog's own format as Arrow arrays: their columns are joined, commit after commit.
 
-For commits with many records: what is done for each is a few slices, and what is done for each record is Arrow's.
+For commits with many records: a commit costs a few slices, and Arrow does all the work per record.
 """
 
 from __future__ import annotations
@@ -30,27 +30,29 @@ NO_KEY = struct.pack("<i", -1)
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Commits one behind the other, whose headers, checksums and sequences were checked; what is inside them by those
-    who wrote and sealed these very bytes."""
+    """Consecutive commits whose headers, checksums and sequences were checked.
+
+    Their contents were checked by the process that wrote and sealed these very bytes.
+    """
 
     name: str
     data: memoryview
     """Bytes of log segment ``name``, from ``offset`` on."""
     offset: int
     positions: list[int]
-    """Where each begins in ``data``; at least one."""
+    """Where each commit begins in ``data``; at least one."""
     first: int
     """The first record's sequence."""
     records: int
 
     def columns(self) -> Columns:
-        """The records. CorruptCommitError where what is inside a commit is not as it must be."""
+        """The records. Raises CorruptCommitError if a commit's contents are malformed."""
         return Bodies.check(self.name, self.data, self.offset, self.positions).columns(self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """One commit, by its header. Places are in ``of.data``."""
+    """One commit, as its header describes it. Places are in ``of.data``."""
 
     of: Commits
     at: int
@@ -78,21 +80,21 @@ class _Commit:
         return self.key_lengths_at + (4 * self.count if self.flags & KEYED else 0)
 
     def check(self, values_at: int) -> None:
-        """That its values, which begin at ``values_at``, end where it does."""
+        """Check that its values, which begin at ``values_at``, end where the commit does."""
         padding = self.end - CHECKSUM_BYTES - self.value_bytes - values_at
         if not 0 <= padding <= 7:
             raise self.fault("bytes of padding", "0 to 7", padding)
 
     def fault(self, what: str, expected: object, actual: object) -> CorruptCommitError:
-        """That it is not as it must be."""
+        """The error that reports the commit as malformed."""
         return CorruptCommitError(self.of.name, self.of.offset + self.at, what, expected, actual)
 
 
 class CommitGatherer:
-    """Gathers commits, and gives their records as dictionaries of Arrow arrays, of about ``rows`` records each.
+    """Gathers commits, and yields their records as dictionaries of Arrow arrays, of about ``rows`` records each.
 
-    ``names``: the columns, as ``Columns.to_arrow`` has them; what is not asked for costs nothing. An array does not
-    point into the commits' bytes, unless it is of one commit alone.
+    ``names`` are the columns, as in ``Columns.to_arrow``; columns that are left out cost nothing. An array points into
+    the commits' bytes only if it comes from a single commit.
     """
 
     def __init__(self, names: Sequence[str], rows: int, most_bytes: int) -> None:
@@ -105,7 +107,7 @@ class CommitGatherer:
         self._rows = self._bytes = 0
 
     def add(self, commits: Commits) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(records, arrays) that are full with these commits. CorruptCommitError where lengths do not add up."""
+        """Yield the (records, arrays) that these commits complete. CorruptCommitError if lengths do not add up."""
         data = commits.data
         for at in commits.positions:
             first, _, count, length, _, flags, value_bytes, stamp = HEADER.unpack_from(data, at)
@@ -117,7 +119,7 @@ class CommitGatherer:
             self._bytes += total
 
     def rest(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What is gathered and not yet given."""
+        """Yield what was gathered and not yet yielded."""
         if self._held:
             yield self._take()
 
@@ -136,7 +138,7 @@ class CommitGatherer:
         return count, arrays
 
     def _bytes_of(self, held: list[_Commit], count: int) -> dict[str, Any]:
-        """The keys and the values, which lie behind the keys."""
+        """The keys, and the values that follow them."""
         bounds = [0, *accumulate(commit.count for commit in held)]
         key_bytes = [0] * len(held)
         keyed = any(commit.flags & KEYED for commit in held)

@@ -1,4 +1,4 @@
-"""The columns inside our format's commits: checked and decoded for a whole run of commits at once."""
+"""The columns inside commits of litelog's own format: checked and decoded for a whole run of commits at once."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 FEW_RECORDS = 32
-"""Up to so many records a commit (on average) one index array is cheaper than a slice per commit; measured."""
+"""Up to this mean number of records per commit, one index array is cheaper than a slice per commit; measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """The columns of a run of c commits with n records. Places are in the buffer; arrays of c but where it says n."""
+    """The columns of a run of c commits with n records. Places are in the buffer. Arrays have length c unless noted."""
 
     data: memoryview
     positions: Int64s
     totals: Int64s
-    """Bytes of the whole commit."""
+    """The size of the whole commit, in bytes."""
     counts: Int64s
     firsts: Int64s
-    """How many of the n records lie before each commit's first."""
+    """How many of the n records precede each commit's first."""
     keyed: npt.NDArray[np.bool_]
     stamped: npt.NDArray[np.bool_]
     stamps: Int64s
@@ -39,18 +39,18 @@ class Bodies:
     value_lengths: Int64s
     """n."""
     key_lengths: Int64s | None
-    """Those of the keyed commits' records; None if there are none."""
+    """The key lengths of the keyed commits' records; None if no commit has keys."""
     key_starts: Int64s
-    """Where the keys begin, and behind them the values."""
+    """Where the keys begin; the values follow them."""
     key_bytes: Int64s
     timestamps: Int64s | None
-    """Those of the stamped commits' records; None if there are none."""
+    """The timestamps of the stamped commits' records; None if no commit is stamped."""
 
     @classmethod
     def check(cls, name: str, data: memoryview, offset: int, positions: list[int]) -> Bodies:
-        """The bodies of the commits at ``positions`` (at least one), whose headers and checksums hold.
+        """Decode the bodies of the commits at ``positions`` (at least one), whose headers and checksums are right.
 
-        CorruptCommitError where the columns do not fill the body exactly.
+        Raises CorruptCommitError if the columns do not fill a body exactly.
         """
         at = np.array(positions, np.int64)
         words = np.frombuffer(data, "<i8", count=len(data) // 8)
@@ -117,7 +117,7 @@ class Bodies:
         return lowest, highest
 
     def columns(self, first: int) -> Columns:
-        """All records, the first of which has sequence ``first``."""
+        """All records; the first one has sequence ``first``."""
         lengths = self.value_lengths
         timestamps = np.repeat(self.stamps, self.counts)
         if self.timestamps is not None:
@@ -141,14 +141,14 @@ class Bodies:
 
 @dataclass(frozen=True, slots=True)
 class _Faults:
-    """Where faults lie, to name the first."""
+    """The place of each commit, so that an error can name the first faulty one."""
 
     name: str
     offset: int
     positions: Int64s
 
     def refuse(self, what: str, expected: Int64s | int, actual: Int64s) -> None:
-        """CorruptCommitError for the first commit whose ``actual`` is not as ``expected``."""
+        """Raise CorruptCommitError for the first commit whose ``actual`` differs from ``expected``."""
         wrong = actual != expected
         if wrong.any():
             commit = int(wrong.argmax())
@@ -158,7 +158,7 @@ class _Faults:
 
 
 def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
-    """``counts[i]`` words from ``starts[i]`` on, for each commit i, one behind the other."""
+    """``counts[i]`` words from ``starts[i]`` on, for each commit i, one run after the other."""
     total = int(counts.sum())
     if total > FEW_RECORDS * len(counts):
         ends = starts + counts
@@ -173,9 +173,9 @@ def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
 
 
 def _place(lengths: Int64s, starts: Int64s, sizes: Int64s, firsts: Int64s) -> Int64s:
-    """Where each entry starts, if those of commit i lie back to back in ``sizes[i]`` bytes from ``starts[i]`` on."""
+    """Where each entry starts, if the entries of commit i lie back to back in ``sizes[i]`` bytes from ``starts[i]``."""
     places = np.empty(len(lengths), np.int64)
-    # Each step is the length of the entry before; into a commit, it is the way from the last commit's last entry.
+    # Each step is the length of the preceding entry. At a new commit, it is the distance from the last entry before it.
     places[1:] = lengths[:-1]
     places[0] = starts[0]
     into = firsts[1:]
@@ -184,7 +184,7 @@ def _place(lengths: Int64s, starts: Int64s, sizes: Int64s, firsts: Int64s) -> In
 
 
 def _padding_bits(words: Int64s, ends: Int64s, padding: Int64s) -> Int64s:
-    """The 0 to 7 bytes of padding before the checksums of commits that end at ``ends``, 0 if they are."""
+    """The 0 to 7 bytes of padding before the checksums of commits that end at ``ends``; 0 if they are zeros."""
     last = (ends >> 3) - 1
     before = (words[last] << 32) | (words[last - 1] >> 32 & 0xFFFF_FFFF)  # the eight bytes before the checksum
     bits: Int64s = np.where(padding > 0, before >> (64 - 8 * padding & 63), 0)

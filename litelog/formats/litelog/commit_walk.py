@@ -1,4 +1,4 @@
-"""The walk over our format's commits: where whole ones lie in a buffer, and what lies behind the last one.
+"""The walk over commits of litelog's own format: where whole ones lie in a buffer, and what follows the last one.
 
 Specified in litelog/formats/README.md#damage.
 """
@@ -25,17 +25,17 @@ from litelog.formats.litelog.encoding import (
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 
 RESIDUE = 0x48674BC7
-"""CRC-32C of any bytes with their own CRC-32C (little-endian) behind them."""
+"""CRC-32C of any bytes followed by their own CRC-32C (little-endian)."""
 
 ZERO_CHUNK_BYTES = 1 << 20  # compared at a time, so that no temporary array is larger
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
 SEARCH_LIMIT_BYTES = 1 << 30
-"""How much a search may checksum: hostile bytes can hold a plausible header in every word, each claiming MiBs."""
+"""How many bytes a search may checksum: hostile bytes can hold a plausible header in every word, each claiming MiBs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Whole commits, by their places in the buffer. ``end`` is a place in the buffer too."""
+    """Whole commits, by their places in the buffer. ``end`` is a place in the buffer, too."""
 
     positions: list[int]
     end: int
@@ -49,7 +49,7 @@ class Walk:
 def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
     """Walk from ``start``, where a commit begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
 
-    Checks every header and checksum; what the columns inside must hold is checked by ``Bodies``.
+    Checks every header and checksum. ``Bodies`` checks the columns inside.
     """
     size, position, expected, newest = len(data), start, expect.sequence, expect.epoch
     if expected is None and size - position >= MIN_COMMIT_BYTES:
@@ -79,7 +79,7 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
 
 
 def is_zero(data: memoryview) -> bool:
-    """Whether there is nothing but zero bytes in ``data``."""
+    """Whether ``data`` holds only zero bytes."""
     array = np.frombuffer(data, np.uint8)
     if array[:MIN_COMMIT_BYTES].any():
         return False
@@ -89,7 +89,7 @@ def is_zero(data: memoryview) -> bool:
 def _judge_tail(
     name: str, data: memoryview, offset: int, position: int, expect: Expectation
 ) -> tuple[Tail, Damage | None, int]:
-    """(kind, damage, bytes wanted) of what lies at ``position``, which is not a whole, good commit that follows."""
+    """(kind, damage, bytes wanted) of the bytes at ``position``, which are not a whole, good commit that follows."""
     left = len(data) - position
     if not left:
         return Tail.NOTHING, None, 0
@@ -105,13 +105,13 @@ def _judge_tail(
     total = length + FRAME_BYTES
     whole = MIN_COMMIT_BYTES <= total <= min(left, MAX_COMMIT_BYTES)
     if damage and whole and crc32c(data[position : position + total]) == RESIDUE:
-        # The bytes are those that were written, so no crash explains them.
+        # The checksum holds, so these bytes are the ones that were written: a crash does not explain them.
         if damage.what == "sequence" and expect.sequence is not None:
             raise SequenceGapError(name, offset + position, expect.sequence, first)
         raise _corrupt(name, damage)
     if damage is None and not whole:
-        # A crash leaves this. Only the one commit that continues it tells that the length was damaged: the payload
-        # itself may hold commits, of another log.
+        # A crash can leave this. Only a commit that would continue the log proves that the length was damaged: the
+        # payload itself may hold commits of another log.
         damage = Damage(offset + position, "length", f"up to the {left} bytes there", total)
         if find_commit(data, position, expect, exact=first + count) is not None:
             raise _corrupt(name, damage)
@@ -131,7 +131,7 @@ def _corrupt(name: str, damage: Damage) -> CorruptCommitError:
 
 
 def _find_fault(data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
-    """What in the header at ``position`` (in as much of it as is there) is not as it must be; None if all is."""
+    """The first fault in the header at ``position``, in as much of the header as exists; None if there is none."""
     head = bytes(data[position : position + HEADER.size])
     known = len(head)
     first, epoch, count, length, layout, flags, value_bytes, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
@@ -139,7 +139,7 @@ def _find_fault(data: memoryview, offset: int, position: int, expect: Expectatio
     spare = length - BLOCK_BYTES - count * FIXED_BYTES[flags & 3]
     expected = first if expect.sequence is None else expect.sequence
     limit = f"a multiple of 8, up to {MAX_COMMIT_BYTES}"
-    # What is known of the sequence's bytes must fit, even where they are not all there.
+    # The bytes of the sequence that exist must fit, even if not all eight do.
     follows = head[:8] == expected.to_bytes(8, "little")[:known]
     checks: tuple[tuple[int, str, object, object, bool], ...] = (
         (1, "sequence", expected, first, follows),
@@ -159,9 +159,9 @@ def _find_fault(data: memoryview, offset: int, position: int, expect: Expectatio
 
 
 def find_commit(data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
-    """Where behind ``position`` a good commit starts whose sequence may follow; ``exact``: only that sequence.
+    """Find the start of a good commit after ``position`` whose sequence may follow; ``exact``: only that sequence.
 
-    What lies between can hold one record per 4 bytes at most, which bounds the sequences that may follow.
+    The bytes between hold at most one record per 4 bytes, which bounds the sequences that may follow.
     """
     words = np.frombuffer(data, "<u8", count=len(data) // 8)
     stop = (len(data) - MIN_COMMIT_BYTES) // 8 + 1
@@ -180,14 +180,14 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
             continue
         for at, total in _select_plausible(words, candidates, len(data), expect.epoch):
             budget -= total
-            # Too much to check is taken as found: an error that somebody looks at, not a tail that is cut off.
+            # Too much to check counts as found: a person looks at an error, while a tail would be cut off silently.
             if budget < 0 or crc32c(data[at : at + total]) == RESIDUE:
                 return at
     return None
 
 
 def _select_plausible(words: np.ndarray, candidates: np.ndarray, size: int, epoch: int) -> list[tuple[int, int]]:
-    """(place, bytes) of those candidates, given in words, whose headers may be a commit's within ``size`` bytes."""
+    """(place, bytes) of the candidates, given in words, whose headers may be a commit's within ``size`` bytes."""
     packed = words[candidates + 2]  # n, body length, layout, flags
     count = (packed & np.uint64(0xFFFF)).astype(np.int64)
     length = (packed >> np.uint64(16) & np.uint64(0xFFFF_FFFF)).astype(np.int64)

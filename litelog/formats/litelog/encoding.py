@@ -1,4 +1,4 @@
-"""The bytes of one commit of our own format: the layout, and encoding from Python or column values.
+"""The bytes of one commit of litelog's own format: the layout, and encoding from Python values or columns.
 
 commit, little-endian
  0  8  u64 first sequence    8  8  u64 epoch    16  2  u16 n records    18  4  u32 body length
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 HEADER = struct.Struct("<QQHIBBQq")
 """The first 40 bytes: sequence, epoch, n, body length, layout, flags, bytes of all values, timestamp."""
 
-PREFIX_BYTES = 22  # what lies before the body
+PREFIX_BYTES = 22  # the bytes before the body
 CHECKSUM_BYTES = 4
 FRAME_BYTES = PREFIX_BYTES + CHECKSUM_BYTES
 BLOCK_BYTES = HEADER.size - PREFIX_BYTES  # the body's own fixed part
-MIN_COMMIT_BYTES = 48  # one record without a byte: 40 + 4 + 4
+MIN_COMMIT_BYTES = 48  # one empty record: 40 + 4 + 4
 
 LAYOUT = 1
 KEYED = 1
 STAMPED = 2
 FIXED_BYTES = (4, 8, 12, 16)
-"""Bytes that each record takes beside its key and value, by the commit's flags."""
+"""Bytes that each record takes in addition to its key and value, by the commit's flags."""
 
 MAX_RECORDS = 0xFFFF  # n is a u16
 MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
@@ -63,10 +63,16 @@ def encode_commit(
     values: Sequence[bytes],
     keys: Sequence[bytes | None] | None = None,
 ) -> bytearray:
-    """One commit of ``values`` (1 to 65535), ready to be written.
+    """Encode one commit of ``values`` (1 to 65,535), ready to be written.
 
-    ``timestamps`` in microseconds since 1970: one for all records, or one for each. ValueError for what no commit can
-    hold (see ``commit_bytes`` and MAX_COMMIT_BYTES, MAX_RECORDS), or columns of different lengths.
+    Args:
+        first_sequence: The sequence of the first record.
+        values: One value per record.
+        timestamps: Microseconds since 1970: one for all records, or one for each.
+
+    Raises:
+        ValueError: A commit cannot hold this (see ``commit_bytes``, MAX_COMMIT_BYTES and MAX_RECORDS), or the columns
+            differ in length.
     """
     count = len(values)
     lengths = list(map(len, values))
@@ -101,9 +107,10 @@ def encode_columns(
     key_lengths: npt.NDArray[np.integer] | None = None,
     key_data: Buffer = b"",
 ) -> bytearray:
-    """One commit from columns, without a loop per record: lengths in bytes, -1 for a null key, data back to back.
+    """Encode one commit from columns, without a loop per record.
 
-    The lengths of a column must sum to its data. ValueError as for ``encode_commit``.
+    Lengths are in bytes, -1 for a null key; data lies back to back. The lengths of a column must sum to its data.
+    Raises ValueError as ``encode_commit`` does.
     """
     count = len(value_lengths)
     value_bytes, key_bytes = memoryview(value_data).nbytes, memoryview(key_data).nbytes
@@ -138,7 +145,7 @@ def _check_column(what: str, actual: int, expected: int) -> None:
 def _frame(
     first: int, epoch: int, count: int, flags: int, stamp: int, value_bytes: int, data_bytes: int, parts: list[Buffer]
 ) -> bytearray:
-    """The commit: header, parts, zeros, checksum, in one buffer that is allocated once."""
+    """The commit: header, parts, zeros and checksum, in one buffer that is allocated once."""
     if not 1 <= count <= MAX_RECORDS:
         raise ValueError(f"a commit holds 1 to {MAX_RECORDS} records, not {count}")
     if not 0 <= first <= MAX_SEQUENCE - count or not 0 <= epoch <= MAX_EPOCH:

@@ -1,4 +1,4 @@
-"""Our own log format as litelog asks for it, and the names of its log segments."""
+"""litelog's own log format, and the names of its log segments."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def segment_name(first_sequence: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """The first sequence that a log segment's file name says; None for any other name."""
+    """The first sequence that a log segment's file name states; None for any other name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
 
 
 class LitelogFormat:
-    """Our own log. Commits count their records: sequences are dense."""
+    """litelog's own format. Commits count their records, so sequences are dense."""
 
     name = "litelog"
     finished_tail = FinishedTail.ERROR
@@ -45,7 +45,7 @@ class LitelogFormat:
         return None if sequence is None else (sequence,)
 
     def check_names(self, names: list[str]) -> None:
-        """Nothing to refuse: a name says its first sequence, and no sequence comes twice."""
+        """Refuse nothing: a name states its first sequence, and no sequence occurs twice."""
 
     def log_id(self, name: str, head: memoryview) -> UUID | None:
         try:
@@ -59,7 +59,7 @@ class LitelogFormat:
         return _describe(data, offset, found, bodies)
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
-        """What ``scan`` and ``decode`` give, by one look at the bytes."""
+        """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(name, data, offset, expect)
         if not found.positions:
             return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
@@ -69,7 +69,7 @@ class LitelogFormat:
     def scan_commits(
         self, name: str, data: memoryview, offset: int, expect: Expectation
     ) -> tuple[Scan, Commits | None]:
-        """What ``scan`` tells of known bytes, and the commits, if there are any."""
+        """The scan of known bytes, and the commits; None without any."""
         found = _walk_segment(name, data, offset, expect)
         scan = _describe(data, offset, found, None)
         if scan.first is None:
@@ -95,7 +95,7 @@ class LitelogFormat:
 
 
 def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | None) -> Scan:
-    """The scan of a walk. Without ``bodies`` it tells no timestamps."""
+    """The scan of a walk. Without ``bodies`` it has no timestamps."""
     first = lowest = highest = None
     records, last_commit = 0, offset
     if found.positions:

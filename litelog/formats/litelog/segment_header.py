@@ -1,4 +1,4 @@
-"""The header of our format's log segments.
+"""The header of log segments in litelog's own format.
 
 segment header, 64 bytes, little-endian
  0  8  magic "litelog\\n"
@@ -26,12 +26,12 @@ SEGMENT_HEADER_BYTES = 64
 
 _HEADER = struct.Struct("<8sHHI16sQq12sI")
 _CHECKED_BYTES = SEGMENT_HEADER_BYTES - 4
-_FIXED = struct.pack("<HHI", VERSION, 0, SEGMENT_HEADER_BYTES)  # what follows the magic
+_FIXED = struct.pack("<HHI", VERSION, 0, SEGMENT_HEADER_BYTES)  # the fields after the magic
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a log segment's first 64 bytes say. ``created`` is in microseconds since 1970."""
+    """The header in a log segment's first 64 bytes. ``created`` is in microseconds since 1970."""
 
     log_id: UUID
     first_sequence: int
@@ -45,9 +45,9 @@ class SegmentHeader:
 
     @classmethod
     def decode(cls, name: str, head: memoryview | bytes) -> SegmentHeader:
-        """The header in the first 64 bytes of ``head``; ``name`` is the log segment's, for the error.
+        """Decode the first 64 bytes of ``head``. ``name`` is the log segment's, for errors.
 
-        ValueError if they are damaged or too few, WrongFormatError if they are not ours.
+        Raises ValueError if the bytes are damaged or too few, and WrongFormatError if they are another format's.
         """
         if len(head) < SEGMENT_HEADER_BYTES:
             raise ValueError(f"{len(head)} bytes are no header")
@@ -63,9 +63,10 @@ class SegmentHeader:
 
 
 def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> SegmentHeader | Walk:
-    """The header of a log segment that starts with ``sequence``; or, if it is not there yet, an empty walk.
+    """The header of a log segment that starts with ``sequence``; an empty walk if the header is not there yet.
 
-    CorruptCommitError for a damaged one with a good commit behind it, WrongFormatError for another format's.
+    Raises CorruptCommitError for a damaged header that a good commit follows, and WrongFormatError for another
+    format's header.
     """
     head = bytes(data[:SEGMENT_HEADER_BYTES])
     if is_zero(data):
@@ -90,8 +91,11 @@ def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> Segm
 
 
 def _is_foreign(head: memoryview | bytes) -> bool:
-    """Whether another format's log segment begins with ``head``. Ours may be there in part, with zeros behind; behind
-    zeros there is nothing of it, but for damage: others begin so (Kafka's, with its first offset)."""
+    """Whether another format's log segment begins with ``head``.
+
+    A partial header of ours may be zero-filled at the end. It never starts with zeros, unless it is damaged; other
+    formats do (Kafka's segments start with their first offset).
+    """
     magic = bytes(head[: len(MAGIC)]).rstrip(b"\0")
     if magic or len(head) < SEGMENT_HEADER_BYTES:
         return not MAGIC.startswith(magic)
