@@ -1,4 +1,4 @@
-"""What isolated fencing puts with: it looks whether a key is free, and then puts.
+"""The store under isolated fencing: it checks that a key is free, and then puts.
 
 Specified in litelog/shipping/README.md#isolated-fencing.
 """
@@ -22,11 +22,11 @@ _FIRST_BYTE = ByteRange(0, 1)
 
 
 class LookingStore:
-    """An ObjectStore over one whose create-only puts are not to be relied on: it ignores the condition, or has none.
+    """An ObjectStore over one whose create-only puts are unreliable: it ignores the condition, or has none.
 
-    Before each of them it looks, which is one request more. So an owner finds what it wrote itself before a crash, and
-    what was there for long; of two writers at the same moment none is refused. A condition that the store has is asked
-    for all the same.
+    It checks the key before each create-only put, which costs one more request. So an owner finds what it wrote itself
+    before a crash, and any object that has been there for a while. Of two writers at the same moment, neither is
+    refused. A condition that the inner store supports is still sent.
     """
 
     fences = False
@@ -34,7 +34,7 @@ class LookingStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.url = inner.url
-        self._looks = inner.fences  # one that says it does not fence looks by itself
+        self._looks = inner.fences  # a store that says it does not fence checks by itself
         self._conditional = True
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:

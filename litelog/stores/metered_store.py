@@ -1,4 +1,4 @@
-"""Counts the requests of an object store, by kind and result, and how long they took."""
+"""Counts the requests to an object store, by kind and result, and measures how long they took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESULTS = ("ok", "exists", "not_found", "not_offered", "error")
 
 
 class RequestMeter:
-    """What was asked of one replica's store. From any thread."""
+    """The requests to one replica's store. Safe from any thread."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -35,18 +35,18 @@ class RequestMeter:
 
     @property
     def requests(self) -> Mapping[tuple[str, str], int]:
-        """How many there were by (kind, result): of KINDS and RESULTS."""
+        """How many requests there were, by (kind, result), with KINDS and RESULTS."""
         with self._lock:
             return dict(self._requests)
 
     @property
     def durations(self) -> Mapping[str, Durations]:
-        """By kind, whatever their result."""
+        """Durations by kind, for all results."""
         return {kind: histogram.read() for kind, histogram in self._durations.items()}
 
     @contextmanager
     def request(self, kind: str) -> Iterator[None]:
-        """One request, as long as the context lasts."""
+        """Count one request, which lasts as long as the context."""
         started = time.monotonic()
         result = "error"
         try:
@@ -62,9 +62,11 @@ class RequestMeter:
 
 
 class MeteredStore:
-    """An ObjectStore that has a meter count what is asked of the one inside: what a caller asks, so that parts and
-    retries which the inner store makes of it by itself are one request. A get ends with the answer's first byte, a
-    listing with its first object."""
+    """An ObjectStore whose requests to the inner store are counted by a meter.
+
+    It counts what callers request: parts and retries that the inner store makes by itself are one request. A get ends
+    with the first byte of the answer, and a listing with its first object.
+    """
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         self._inner = inner

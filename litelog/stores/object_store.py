@@ -1,4 +1,4 @@
-"""ObjectStore, the seam that every backend implements, and the ReplicaClient over it."""
+"""ObjectStore, the interface that every backend implements, and the ReplicaClient over it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_OBJECT_BYTES = 80 << 20
-"""What a reader accepts as one object: a commit of the largest size, incompressible, and room."""
+"""The largest object that a reader accepts, in bytes: the largest commit, incompressible, and some room."""
 
 READ_BYTES = 4 << 20
-"""How much of an object one read asks for, so that a small object does not cost a buffer of the largest one's size."""
+"""How many bytes of an object one read requests, so that a small object does not cost a buffer for the largest one."""
 
 MAX_KEY_CHARACTERS = 1024
-"""What S3 accepts, in bytes; the layout's own keys have under 100."""
+"""The longest key that S3 accepts, in bytes. The layout's own keys have under 100."""
 
 _KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
 
 
 class NotOfferedError(StoreError):
-    """The store has not what a request asks of it (a condition, a link), and has done nothing."""
+    """The store does not support what a request needs (a condition, a link), and has done nothing."""
 
     def __init__(self, operation: str, key: str, reason: str) -> None:
         super().__init__(operation, key, reason, retryable=False)
@@ -49,7 +49,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """``length`` bytes from ``start``; to the object's end where ``length`` is None."""
+    """``length`` bytes from ``start`` on; to the object's end if ``length`` is None."""
 
     start: int
     length: int | None = None
@@ -60,7 +60,7 @@ class ByteRange:
 
 
 def require_key(key: str) -> None:
-    """ValueError if ``key`` is no key: parts between ``/``, none empty, ``.`` or ``..``; UTF-8 without NUL."""
+    """Raise ValueError unless ``key`` is valid: parts between ``/``, none empty, ``.`` or ``..``; UTF-8 without NUL."""
     if not _KEY.fullmatch(key) or not all(part.strip(".") for part in key.split("/") if len(part) < 3):
         raise ValueError(f"not an object's key: {key!r}")
     if len(key) > MAX_KEY_CHARACTERS:
@@ -68,7 +68,7 @@ def require_key(key: str) -> None:
 
 
 def require_prefix(prefix: str) -> str:
-    """The folder that all keys with that prefix lie in, empty or with its slash; ValueError if no key can have it."""
+    """The folder that holds all keys with that prefix, empty or with its slash. ValueError if no key can have it."""
     parent, slash, _ = prefix.rpartition("/")
     if slash:
         require_key(parent)
@@ -76,98 +76,131 @@ def require_prefix(prefix: str) -> str:
 
 
 class ObjectStore(Protocol):
-    """A backend: keys and bytes under one root. Calls come from several threads at once.
+    """A backend: keys and bytes under one root. Several threads call it at once.
 
-    Keys are relative, ``/`` between their parts. Errors are NotFoundError, ExistsError, or StoreError for all else.
-    No retries, metrics or checks inside: they are wrappers around it.
+    Keys are relative, with ``/`` between their parts. Methods raise NotFoundError, ExistsError, or StoreError for all
+    other failures, and ValueError for an invalid key (``require_key``). A backend has no retries, metrics or checks:
+    wrappers add them.
     """
 
     url: str
-    """Without credentials: fit for logs and messages."""
+    """The destination without credentials: fit for logs and messages."""
     fences: bool
-    """Whether ``create_only`` holds against every other writer, wherever it runs. Where it does not, a put looks first,
-    and two writers who look at once both write."""
+    """Whether ``create_only`` holds against every other writer, wherever it runs. If not, a put checks the key first,
+    and two writers that check at once both write."""
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
-        """Store the buffers, put together, as ``key``; return when it is durable. Nothing partial is ever visible.
+        """Store an object, and return when it is durable. Nothing partial is ever visible.
 
-        ``body`` may be iterated again, to try again, and gives the same bytes each time. One that is no sequence may
-        be far larger than memory, and makes its buffers as they are taken: few of them are held at a time. What its
-        iteration raises is passed on, and nothing is stored.
+        Args:
+            key: The object's key.
+            body: The object's bytes, as buffers. It may be iterated again for another attempt, and gives the same bytes
+                each time. A body that is not a sequence may be far larger than memory, and makes its buffers as they
+                are taken; the store holds only a few of them at a time. An error that its iteration raises is passed
+                on, and nothing is stored.
+            create_only: Refuse a key that is taken.
 
-        ``create_only``: raise ExistsError, and change nothing, where the key is taken; the object that has it is
-        durable then, too. A StoreError leaves open whether the object was stored. ValueError for what is not a key
-        (``require_key``), here and in the other methods. NotOfferedError from a store that has no create-only put.
+        Raises:
+            ExistsError: ``create_only``, and the key is taken. Nothing changed, and the object there is durable.
+            NotOfferedError: The store has no create-only put.
+            StoreError: The request failed. It is open whether the object was stored.
+            ValueError: The key is invalid.
         """
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
-        """The object's bytes, or a range of them (short where the object ends), to be read once and closed.
+        """Open an object for reading, once; the caller closes it.
 
-        Its ``read(n)`` may raise OSError or StoreError. It gives fewer than n bytes at the end only.
+        Args:
+            key: The object's key.
+            byte_range: The bytes to read, fewer if the object ends before; None for the whole object.
+
+        Returns:
+            A stream. Its ``read(n)`` may raise OSError or StoreError, and returns fewer than n bytes only at the end.
+
+        Raises:
+            NotFoundError: There is no such object.
+            StoreError: The request failed.
+            ValueError: The key is invalid.
         """
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """The objects whose key starts with ``prefix`` and sorts behind ``start_after``, in the order of their keys
-        (by code point), page by page as it is consumed. Foreign names may show; folders never do, nor what a put has
-        not finished.
+        """List objects in the order of their keys (by code point), page by page as the iterator is consumed.
+
+        Args:
+            prefix: What the keys start with.
+            start_after: List only keys that sort after this one.
+
+        Returns:
+            The objects. Foreign names may be among them, but no folders, and no put that has not finished.
+
+        Raises:
+            StoreError: A request failed; raised by the iterator.
         """
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects. A missing object is not an error.
+
+        Args:
+            keys: The keys of the objects.
+
+        Raises:
+            StoreError: A request failed. Some objects may be deleted.
+            ValueError: A key is invalid.
+        """
 
     def close(self) -> None:
-        """Release what the store holds. Idempotent."""
+        """Release the store's resources. Idempotent."""
 
 
 @runtime_checkable
 class DeletesUnchanged(Protocol):
-    """What a store may offer besides: to delete an object only while it is the one that was looked at.
+    """An optional capability of a store: to delete an object only while it is unchanged.
 
-    Nothing in litelog needs it, as no key is written twice. The probe tells whether it is there.
+    Nothing in litelog needs it, as no key is written twice. The probe reports whether it exists.
     """
 
     def tag(self, key: str) -> str:
-        """What the object's content goes by: another content has another tag. NotFoundError."""
+        """The tag of the object's content; other content has another tag. Raises NotFoundError."""
 
     def delete_unchanged(self, key: str, tag: str) -> bool:
-        """Delete the object if it has that tag, and say whether it had. NotOfferedError."""
+        """Delete the object if it has that tag, and return whether it had. Raises NotOfferedError."""
 
 
 @runtime_checkable
 class PartsAndPages(Protocol):
-    """What a store that puts large objects in parts and lists in pages may offer besides: both in small, so that they
-    can be tried with a few bytes."""
+    """An optional capability of a store that puts large objects in parts and lists in pages: to do both in small, so
+    that they can be tried with a few bytes."""
 
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
-        """As a create-only ``put``, in one part or more, however few bytes there are."""
+        """Put as a create-only ``put`` does, in one part or more, no matter how few bytes there are."""
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
-        """As ``list``, with at most ``keys`` keys in a page."""
+        """List as ``list`` does, with at most ``keys`` keys in a page."""
 
 
 Root: TypeAlias = "Hashable"
-"""Distinguishes the root that is there now from another one in its place; None where there is no root."""
+"""Distinguishes the current root from another one that replaces it; None if there is no root."""
 
 
 @runtime_checkable
 class Rooted(Protocol):
-    """Offered by a store whose root may go away and come back, as a mounted folder does.
+    """An optional capability of a store whose root may go away and come back, as a mounted folder does.
 
-    Without ``keep_to_root`` the first put makes a root that is missing. No later put makes it, or anything above it.
+    Without ``keep_to_root`` the first put creates a missing root. No later put creates it, or any folder above it.
     """
 
     def look_at_root(self) -> Root:
-        """Which root is there now. StoreError."""
+        """Identify the current root. Raises StoreError."""
 
     def keep_to_root(self, root: Root, anchor: str) -> None:
-        """From now on, put and delete in ``root`` alone, and only while it holds the object ``anchor``.
+        """From now on, put and delete only in ``root``, and only while it holds the object ``anchor``.
 
-        Elsewhere they raise a StoreError that may pass, and make nothing, neither folders nor temporary files.
+        Otherwise they raise a retryable StoreError, and create nothing, neither folders nor temporary files.
         """
 
 
 class ObjectReplicaClient:
-    """The ReplicaClient over any ObjectStore: the layout's names, and nothing of storage."""
+    """The ReplicaClient over any ObjectStore, and its only implementation: it maps names to keys."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -175,7 +208,7 @@ class ObjectReplicaClient:
         self.fences = store.fences
 
     def claims(self, since: int = 0) -> list[ClaimName]:
-        # "-" sorts before ".": behind this key there is no other claim of its epoch.
+        # "-" sorts before ".": no other claim of its epoch sorts after this key.
         after = layout.claim_key(since - 1) if since > 0 else None
         found = (layout.parse_claim(info.key) for info in self.store.list(layout.CLAIMS, after))
         return sorted(filter(None, found), key=lambda name: (name.epoch, name.isolated or ""))
@@ -200,7 +233,7 @@ class ObjectReplicaClient:
 
     def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
         _require(generation)
-        after = None if since is None else layout.wal_key(since)[:-1]  # behind all that sort before it
+        after = None if since is None else layout.wal_key(since)[:-1]  # sorts after all earlier positions
         for info in _ordered(self.store.list(layout.wal_prefix(generation), after)):
             position = layout.parse_wal(info.key)
             if position is not None:
@@ -305,7 +338,7 @@ class ObjectReplicaClient:
 
 
 def _require(name: Generation) -> None:
-    """ValueError if ``name`` is no generation, an empty one above all: its prefix would be every generation's."""
+    """Raise ValueError if ``name`` is not a generation. An empty name would be the prefix of every generation."""
     parse_generation(name)
 
 
@@ -316,7 +349,7 @@ def _indexed_keys(places: Iterable[tuple[Generation, int]], spell: Callable[[Gen
 
 
 def _claim_key(name: ClaimName) -> str:
-    """ValueError if ``name`` is no claim's: every reader would pass over its key."""
+    """The claim's key. Raises ValueError for an invalid name: every reader would skip its key."""
     if not 0 <= name.epoch <= MAX_EPOCH:
         raise ValueError(f"epoch out of range: {name.epoch}")
     if name.isolated is not None:
@@ -330,18 +363,18 @@ def _is_ours(key: str) -> bool:
 
 
 def _ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
-    """The same listing, once it is seen to be in order: a jump back would hide what lies between."""
+    """The same listing, checked for order: a jump back would hide the objects between."""
     previous = ""
     for info in infos:
         if info.key <= previous:
-            raise StoreError("list", info.key, f"the store lists it behind {previous}: its listing is not in order")
+            raise StoreError("list", info.key, f"the store lists it after {previous}: its listing is not in order")
         previous = info.key
         yield info
 
 
 class ByteStream(io.RawIOBase):
-    """To be inherited, as ``io`` has no protocol for streams: ``read(size)`` gives ``size`` bytes, or all that are left
-    where they are fewer or ``size`` is None or negative."""
+    """A base class, as ``io`` has no protocol for streams. ``read(size)`` returns ``size`` bytes, or all that are left
+    if they are fewer, or if ``size`` is None or negative."""
 
     def readall(self) -> bytes:
         return self.read() or b""

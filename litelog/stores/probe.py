@@ -1,4 +1,4 @@
-"""The probe: whether a store does what replication needs, step by step, with objects of its own."""
+"""The probe: checks step by step whether a store does what replication needs, with objects of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 BODY = bytes(range(256)) * 16
-"""What the probe writes: enough that a range of it is a real one."""
+"""The probe's object: long enough that a range of it is a real one."""
 
 RANGE = ByteRange(1000, 100)
 
@@ -28,7 +28,7 @@ CREATE_ONLY = "create-only put refused"
 RACE = f"one of {RACERS} puts at once wins"
 RACE_IN_PARTS = "the same, in parts"
 FENCING_STEPS = frozenset({CREATE_ONLY, RACE, RACE_IN_PARTS})
-"""The steps that say which fencing a store is good for."""
+"""The steps that show which fencing a store is good for."""
 
 LONG_LISTING = f"list {LISTED:,} objects"
 
@@ -47,28 +47,28 @@ class Outcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_OFFERED = "not offered"
-    """The store, or its client, has no such thing, and nothing needs it; so it is not ``required``."""
+    """The store, or its client, has no such feature, and nothing needs it; so it is not ``required``."""
     SKIPPED = "skipped"
-    """A step that it needs failed before."""
+    """A step that this one needs failed before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step found."""
+    """The result of one step."""
 
     name: str
     outcome: Outcome
     seconds: float
     required: bool
-    """Whether replication cannot do without it."""
+    """Whether replication needs it."""
     reason: str = ""
-    """Why it did not pass."""
+    """Why it did not pass; empty if it did."""
     meaning: str = ""
-    """What that means for who replicates there."""
+    """What the failure means for a replica there."""
 
 
 class _WrongAnswerError(Exception):
-    """The store answered, and not what was stored."""
+    """The store answered, but not with what was stored."""
 
 
 def run_probe(
@@ -78,10 +78,10 @@ def run_probe(
     fencing: Fencing = Fencing.REQUIRED,
     listed: int = LISTED,
 ) -> Iterator[Step]:
-    """Try every operation that replication uses on new keys, each step as it is done. What was put is deleted.
+    """Try every operation that replication uses, on new keys, and yield each step when it is done. Objects are deleted.
 
-    ``fencing``: as the replica is configured, or will be; isolated does without create-only puts. ``listed``: objects
-    in a long listing; 0 for a store that has no pages, such as a folder.
+    ``fencing``: as configured for the replica, now or later; isolated works without create-only puts. ``listed``:
+    objects in a long listing; 0 for a store without pages, such as a folder.
     """
     probe = _Probe(store, trial_prefix(random.getrandbits(64)), fencing, listed)
     failed: set[str] = set()
@@ -103,7 +103,7 @@ def run_probe(
 
 
 class _NotThereError(Exception):
-    """The store or its client has no such thing, and that is no failure."""
+    """The store or its client does not have the feature, which is not a failure."""
 
     def __init__(self, reason: str, meaning: str) -> None:
         self.reason = reason
@@ -168,7 +168,7 @@ class _Probe:
         try:
             self._store.put(self._key, [BODY])  # as a claim: the same bytes once more
         except ExistsError:
-            _require(self._store.fences, "the client looks whether the key is free, then writes: two may do so at once")
+            _require(self._store.fences, "the client checks that the key is free, then writes: two may do so at once")
             return
         raise _WrongAnswerError("a second put of the same key was accepted")
 
@@ -186,7 +186,7 @@ class _Probe:
         try_listing(self._store, f"{self._prefix}listed-", self._listed)
 
     def _delete_unchanged(self) -> None:
-        """An object of its own is not deleted under another one's tag, and is under its own."""
+        """An object is not deleted under another object's tag, and is deleted under its own."""
         store, key = self._store, f"{self._key}-unchanged"
         if not isinstance(store, DeletesUnchanged):
             raise _NotThereError("this client has no conditional delete", _NO_CONDITIONAL_DELETE)

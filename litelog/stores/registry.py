@@ -6,12 +6,12 @@ A package adds a backend or a format with one line in its pyproject.toml:
     s3 = "my_package.s3:open_store"         # called as open_store(url, options), returns an ObjectStore
 
     [project.entry-points."litelog.object_store_families"]
-    fsspec = "my_package.fsspec:open_store" # asked for schemes that no package has by name, and for fsspec+SCHEME://
+    fsspec = "my_package.fsspec:open_store" # for schemes that no package names, and for fsspec+SCHEME://
 
     [project.entry-points."litelog.formats"]
     journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
 
-Nothing is imported before it is asked for, so a broken package does not stop those who do not use it.
+Nothing is imported before it is requested, so a broken package does not stop users of other packages.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ if TYPE_CHECKING:
 
 OBJECT_STORES = "litelog.object_stores"
 FAMILIES = "litelog.object_store_families"
-"""Clients that know many schemes: each raises UnknownSchemeError for one that it does not know."""
+"""Clients that serve many schemes. Each raises UnknownSchemeError for a scheme that it does not know."""
 FORMATS = "litelog.formats"
 
 MASK = "***"
-"""What stands in a message in the place of a secret."""
+"""Replaces a secret in messages."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):")
 _SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-"""How a URL begins whose slashes were forgotten: as a path it would be a new, empty folder."""
+"""Matches a URL whose slashes were forgotten. Taken as a path, it would be a new, empty folder."""
 _EXTRAS = {"s3": "s3", **dict.fromkeys(("abfs", "az", "gcs", "gs", "hdfs", "hf", "sftp", "smb", "webdav"), "fsspec")}
 
 
 def destination_of(url: str) -> str:
-    """What fails together, of a replica's URL: a scheme, a host or bucket, and what the query says (an endpoint)."""
+    """The unit of failure of a replica's URL: scheme, host or bucket, and the query (which may name an endpoint)."""
     place, _, query = url.partition("?")
     scheme, _, rest = place.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}?{query}"
 
 
 def scheme_of(url: str) -> str:
-    """A replica URL's scheme, in lower case; ``file`` for what is no URL but a path."""
+    """A replica URL's scheme, in lower case; ``file`` for a plain path."""
     match = _URL.match(url)
     return (match[1] or match[2]).lower() if match else "file"
 
 
 def local_folder(url: str) -> str | None:
-    """The folder of a file replica, from the URL that its client goes by; None for a replica elsewhere."""
+    """The folder of a file replica, from its client's URL; None for a replica elsewhere."""
     return unquote(url.removeprefix("file://"), errors="surrogateescape") if url.startswith("file://") else None
 
 
 def schemes() -> list[str]:
-    """The schemes that a replica URL may have here, sorted."""
+    """The schemes that a replica URL may have in this installation, sorted."""
     return sorted({entry.name for entry in entry_points(group=OBJECT_STORES)})
 
 
@@ -77,12 +77,22 @@ def format_names() -> list[str]:
 
 
 def open_client(url: str, options: Mapping[str, object] | None = None) -> ReplicaClient:
-    """The replica client for a URL or path; ``options`` are its backend's own. UnknownSchemeError, ConfigError."""
+    """Open the replica client for a URL or path.
+
+    Args:
+        url: The replica's URL or path.
+        options: The backend's own options.
+
+    Raises:
+        UnknownSchemeError: No installed package serves the URL's scheme.
+        ConfigError: The URL or an option is invalid.
+    """
     return ObjectReplicaClient(open_store(url, options))
 
 
 def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectStore:
-    """The object store for a URL or path, for those who put wrappers around it. UnknownSchemeError, ConfigError."""
+    """Open the object store for a URL or path, for callers that put wrappers around it. Args and Raises as
+    ``open_client``."""
     if not url.strip():
         raise ConfigError("a replica's URL is empty")
     scheme = scheme_of(url)
@@ -102,9 +112,15 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
 
 
 def open_format(name: str, pattern: str | None = None) -> LogFormat:
-    """The log format of that name. ``pattern`` says which file names are log segments, where the format asks for it.
+    """Open the log format of that name.
 
-    UnknownFormatError; ConfigError where a pattern is missing, or given to a format that knows its names.
+    Args:
+        name: The format's name, as ``format_names`` lists it.
+        pattern: Which file names are log segments, if the format needs a pattern.
+
+    Raises:
+        UnknownFormatError: No installed package has the format.
+        ConfigError: A pattern is missing, or the format takes none.
     """
     entry = _find(FORMATS, name)
     if entry is None:
@@ -120,8 +136,8 @@ def open_format(name: str, pattern: str | None = None) -> LogFormat:
 
 
 def open_stored_format(name: str, pattern: str | None = None) -> LogFormat:
-    """The format of a replica's log. One that needs a pattern and has none takes every name: a replica holds nothing
-    else. Raises as ``open_format``."""
+    """The format of a replica's log. A format that needs a pattern and has none takes every name: a replica holds
+    only log segments. Raises as ``open_format``."""
     try:
         return open_format(name, pattern)
     except UnknownFormatError:
@@ -133,7 +149,7 @@ def open_stored_format(name: str, pattern: str | None = None) -> LogFormat:
 
 
 def redact(url: str) -> str:
-    """``url`` without what may be secret: user and password, the values of its query, its fragment. Paths stay."""
+    """``url`` without its secrets: user and password, the values of its query, its fragment. Paths stay."""
     match = _URL.match(url)
     if match is None:
         return url
@@ -141,7 +157,7 @@ def redact(url: str) -> str:
     rest, _, fragment = rest.partition("#")
     rest, _, query = rest.partition("?")
     host = rest.partition("/")[0]
-    if "@" in host or (":" in host and "@" in rest):  # a password may hold a slash that nobody escaped
+    if "@" in host or (":" in host and "@" in rest):  # a password may hold an unescaped slash
         rest = f"{MASK}@{rest.rpartition('@')[2]}"
     if query:
         rest += "?" + "&".join(f"{name}={MASK}" if equals else MASK for name, equals, _ in _parts(query))
@@ -151,7 +167,7 @@ def redact(url: str) -> str:
 def _open_in_family(
     factory: Callable[[str, Mapping[str, object]], ObjectStore], url: str, options: Mapping[str, object]
 ) -> ObjectStore:
-    """The store at a URL that names its family. The other clients that are known are none of its business."""
+    """The store at a URL that names its family. The other known clients are not tried."""
     family, _, inner = url.partition("+")
     try:
         return factory(inner, options)
@@ -162,7 +178,7 @@ def _open_in_family(
 
 
 def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> ObjectStore:
-    """The store of the first family that knows the scheme; UnknownSchemeError with what was lacking if none does."""
+    """The store of the first family that knows the scheme. UnknownSchemeError, with what is missing, if none does."""
     hints = []
     for name in sorted({entry.name for entry in entry_points(group=FAMILIES)}):
         entry = cast("EntryPoint", _find(FAMILIES, name))
@@ -185,7 +201,7 @@ def _load_store(
 
 
 def _find(group: str, name: str) -> EntryPoint | None:
-    """The entry point of that name; ConfigError where two packages differ about it."""
+    """The entry point of that name. Raises ConfigError if two packages provide different ones."""
     found = {entry.value: entry for entry in _entries(group, tuple(sys.path)) if entry.name == name}
     if len(found) > 1:
         raise ConfigError(f"{name}: two packages provide it ({', '.join(sorted(found))}); uninstall one of them")
@@ -194,8 +210,8 @@ def _find(group: str, name: str) -> EntryPoint | None:
 
 @lru_cache(maxsize=16)
 def _entries(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """A group's entry points. Finding them reads a file of each package that is installed, on ``_path``: once is
-    enough, for all logs of a process."""
+    """A group's entry points. To find them reads a file of each package installed on ``_path``: once is enough for all
+    logs of a process."""
     return tuple(entry_points(group=group))
 
 
@@ -208,6 +224,6 @@ def _load(entry: EntryPoint, what: str, advice: str) -> object:
         return entry.load()
     except LitelogError:
         raise
-    except Exception as error:  # somebody else's module may fail in any way
+    except Exception as error:  # a third party's module may fail in any way
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{what}: {entry.value} cannot be loaded: {reason}{advice}") from error

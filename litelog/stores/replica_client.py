@@ -1,4 +1,4 @@
-"""ReplicaClient: what the library speaks to a destination. The seam between replication and storage."""
+"""ReplicaClient: the library's interface to a destination, between replication and storage."""
 
 from __future__ import annotations
 
@@ -32,27 +32,28 @@ class IndexedInfo:
 
 
 class ReplicaClient(Protocol):
-    """One replica. Calls come from several threads at once.
+    """One replica. Several threads call it at once.
 
-    Every write is create-only: it raises ExistsError where the key is taken, and returns only when the object is
-    durable. Reads raise NotFoundError for what is not there. Listings are in order, empty where there is nothing, and
-    pass over names that are not ours. Deleting what is not there does nothing. Other failures are StoreError.
+    Every write is create-only: it raises ExistsError if the key is taken, and returns only when the object is durable.
+    Reads raise NotFoundError for a missing object. Listings are in order, empty if nothing is there, and skip names
+    that are not ours. Deleting a missing object does nothing. Other failures raise StoreError. One implementation is
+    expected: ``ObjectReplicaClient``.
     """
 
     url: str
-    """Without credentials: fit for logs and messages."""
+    """The destination without credentials: fit for logs and messages."""
     fences: bool
     """Whether create-only holds against every other writer, wherever it runs."""
 
     def claims(self, since: int = 0) -> list[ClaimName]:
         """The names of the claims of epoch ``since`` and above, in the order of epochs. One listing.
 
-        One epoch has several where owners are isolated: then they are in the order of their generations, behind the
-        one that is not isolated.
+        With isolated owners, one epoch may have several claims. They are in the order of their generations, after the
+        claim that is not isolated.
         """
 
     def write_claim(self, name: ClaimName, body: bytes) -> None:
-        """Create a claim. ValueError for an epoch, or a generation, that is none."""
+        """Create a claim. Raises ValueError for an invalid epoch or generation."""
 
     def read_claim(self, name: ClaimName) -> bytes:
         """The claim of that name."""
@@ -61,22 +62,22 @@ class ReplicaClient(Protocol):
         """The generations that hold objects, ascending. One short listing for each."""
 
     def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
-        """The WAL segments of a generation, from the one at ``since`` on; listed page by page as it is consumed."""
+        """The WAL segments of a generation from ``since`` on, listed page by page as the iterator is consumed."""
 
     def write_wal_segment(self, position: Position, body: Iterable[Buffer]) -> None:
-        """Create the WAL segment at ``position`` from buffers put together."""
+        """Create the WAL segment at ``position`` from the buffers, joined."""
 
     def read_wal_segment(self, position: Position, start: int = 0, length: int | None = None) -> bytes:
-        """The object's bytes, or ``length`` of them (fewer at its end) from ``start`` on."""
+        """The object's bytes from ``start`` on, or ``length`` of them (fewer at its end)."""
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:
         """Delete WAL segments."""
 
     def sealed_segments(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
-        """The sealed segments of a generation, from index ``since`` on; listed page by page as it is consumed."""
+        """The sealed segments of a generation from index ``since`` on, listed page by page as consumed."""
 
     def write_sealed_segment(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
-        """Create the sealed segment of ``index`` from buffers put together, as they are made (``ObjectStore.put``)."""
+        """Create the sealed segment of ``index`` from buffers that are taken as they are made (``ObjectStore.put``)."""
 
     def read_sealed_segment(self, generation: Generation, index: int, start: int, length: int) -> bytes:
         """``length`` of the object's bytes (fewer at its end) from ``start`` on."""
@@ -84,14 +85,14 @@ class ReplicaClient(Protocol):
     def open_sealed_segment(
         self, generation: Generation, index: int, start: int = 0, length: int | None = None
     ) -> BinaryIO:
-        """The object's bytes from ``start`` on, or ``length`` of them, to be read once and closed: frame by frame where
-        it is large. As ``ObjectStore.open``."""
+        """Open the object from ``start`` on, or ``length`` bytes of it, to be read once and closed. A large object can
+        be read frame by frame. As ``ObjectStore.open``."""
 
     def delete_sealed_segments(self, places: Iterable[tuple[Generation, int]]) -> None:
         """Delete sealed segments, each by its generation and index."""
 
     def snapshots(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
-        """The snapshots of a generation, from index ``since`` on; listed page by page as it is consumed."""
+        """The snapshots of a generation from index ``since`` on, listed page by page as the iterator is consumed."""
 
     def newest_snapshots(self, generation: Generation, count: int) -> list[IndexedInfo]:
         """The newest snapshots of a generation, up to ``count``, newest first. One listing."""
@@ -99,8 +100,8 @@ class ReplicaClient(Protocol):
     def snapshots_and_wal_segments(
         self, generation: Generation, since: int = 0
     ) -> Iterator[IndexedInfo | WalSegmentInfo]:
-        """The snapshots of a generation from index ``since`` on, then all its WAL segments: one listing, page by page
-        as it is consumed."""
+        """The snapshots of a generation from index ``since`` on, then all its WAL segments. One listing, page by page
+        as consumed."""
 
     def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         """Create the snapshot at the start of ``index``."""
@@ -112,4 +113,4 @@ class ReplicaClient(Protocol):
         """Delete snapshots, each by its generation and index."""
 
     def close(self) -> None:
-        """Release what the client holds. Idempotent."""
+        """Release the client's resources. Idempotent."""

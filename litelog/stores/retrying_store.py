@@ -1,4 +1,4 @@
-"""Retries around an object store, for reading a replica back: a failed request is not a failed restore."""
+"""Retries around an object store that a replica is read from: a failed request does not have to fail a restore."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 DELETE_KEYS = 1000
-"""Keys in one attempt to delete: what S3 takes in a request, and what is tried again when it fails."""
+"""Keys in one attempt to delete: as many as S3 takes in a request, and as many as are retried after a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last one."""
+    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last wait."""
 
     attempts: int = 8
-    """Fewer than would hide an outage: they are over in half a second, or in ten."""
+    """Too few to hide an outage: they end within half a second, or ten."""
     total_seconds: float = 60.0
-    """No attempt starts later than that after the first one: a person is waiting."""
+    """No attempt starts later than this after the first one: a person is waiting."""
     first_seconds: float = 0.05
     longest_seconds: float = 10.0
     together: bool = False
-    """Whether the total is of all requests that fail while none is answered: one after the other, each would wait."""
+    """Whether ``total`` covers all requests that fail during one outage. Otherwise each of them would wait in turn."""
 
 
 READING = RetryPolicy(attempts=1000, total_seconds=20.0, together=True)
-"""What is read back is waited for through a server's restart. The time ends it, and not a number of attempts: waits are
-as often short as long."""
+"""Reads of a replica wait through a server's restart. Time limits them, not a number of attempts: waits are as often
+short as long."""
 
 
 class RetryingStore:
-    """An ObjectStore that tries again when the one inside raises a StoreError that may pass (``retryable``).
+    """An ObjectStore that retries when the inner one raises a StoreError that is ``retryable``.
 
-    It waits for as long as the store asks (``retry_after``), within the policy's total, and logs that wait once in an
+    It waits for as long as the store asks (``retry_after``), within the policy's total, and logs that wait once per
     outage. NotFoundError and ExistsError are answers and are passed on. So a put whose answer was lost may raise
-    ExistsError for what it wrote itself: the caller compares what is there with what it sent (every attempt sends the
-    same bytes).
-    A stream that fails goes on where it was, and a listing behind the last key it gave: objects never change.
-    ``stop``: once it is set, nothing is tried again, and a wait ends at once with the last error.
+    ExistsError for an object that it wrote itself: the caller compares the object with what it sent (every attempt
+    sends the same bytes).
+    A stream that fails is resumed where it was, and a listing after the last key it gave: objects never change.
+    ``stop``: once it is set, nothing is retried, and a wait ends at once with the last error.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RetryingStore:
         self._wait = wait or stop.wait
         self._clock = clock or SystemClock()
         self._outage: tuple[float, float] | None = None
-        """When the first and the last of the failures was that nothing was answered since; by the clock."""
+        """The time of the first and of the last failure since a request was last answered, by the clock."""
         self._is_wait_logged = False
         self.url = inner.url
         self.fences = inner.fences
@@ -125,13 +125,13 @@ class RetryingStore:
     def _next(
         self, prefix: str, start_after: str | None, failure: StoreError
     ) -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
-        """The object behind those that were given when a listing failed, and the listing to go on with."""
+        """The next object after those that were given when a listing failed, and the listing to continue with."""
         failed: StoreError | None = failure
         listing: Iterator[ObjectInfo] = iter(())
 
         def advance() -> ObjectInfo | None:
             nonlocal failed, listing
-            if failed is not None:  # the attempt that is made already
+            if failed is not None:  # the attempt that was already made
                 error, failed = failed, None
                 raise error
             listing = self._inner.list(prefix, start_after)
@@ -195,13 +195,13 @@ class RetryingStore:
             _logger.warning(said, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url))
 
     def _began(self, now: float) -> float:
-        """When the time of a request that is tried ``now`` began: with an outage that goes on."""
+        """When the time limit of a request that is tried ``now`` began: with the outage, if one lasts."""
         first, last = self._outage or (now, now)
         return first if self._policy.together and now - last <= self._policy.total_seconds else now
 
 
 class _ResumingStream(ByteStream):
-    """A stream that is opened again, behind the bytes it gave, when reading it fails."""
+    """A stream that is opened again when reading fails, after the bytes that it gave."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A store that is read at a set rate, so that what is done beside shipping does not slow it down."""
+"""A store that is read at a set rate, so that background reads do not slow shipping down."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 REQUEST_BYTES = 16 << 10
-"""What a request counts for besides its bytes: small objects are not free."""
+"""The cost of a request in addition to its bytes: small objects are not free."""
 
 LISTED_BYTES = 100
-"""What an object in a listing counts for."""
+"""The cost of an object in a listing, in bytes."""
 
 READ_BYTES = 1 << 20
-"""How much one read asks for at most: a wait is never longer than this takes."""
+"""The most bytes that one read requests: a wait is never longer than these take."""
 
 
 class ThrottledStore:
-    """An ObjectStore whose reads wait for their turn; the rest is the inner one's."""
+    """An ObjectStore whose reads wait for their turn. All other calls go straight to the inner store."""
 
     def __init__(self, inner: ObjectStore, rate: int, clock: Clock, wait: Callable[[float], object]) -> None:
-        """``rate``: bytes a second. ``wait`` waits for so many seconds, or for less where all is to end."""
+        """``rate``: bytes a second. ``wait`` waits for that number of seconds, or for less if litelog is stopping."""
         self._inner = inner
         self._rate = rate
         self._clock = clock
@@ -60,7 +60,7 @@ class ThrottledStore:
         self._inner.close()
 
     def _take(self, size: int) -> None:
-        """Account for ``size`` bytes, and wait until those before them are paid for."""
+        """Account for ``size`` bytes, after waiting until the bytes before them are paid for."""
         with self._lock:
             now = self._clock.monotonic()
             delay = self._free_at - now

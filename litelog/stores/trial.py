@@ -1,8 +1,8 @@
-"""What a store does in a race of writers, and with long listings: tried with objects of its own before it is relied on.
+"""Trials of a store before it is relied on: a race of writers, and a long listing, with objects of their own.
 
-A store may refuse a second create-only put and still accept two that come at the same moment: it looks whether the key
-is free, and then writes. And it may hold more objects than it can list. Neither shows in ordinary use before it is too
-late, so both are tried: by ``litelog check``, and by an owner before its first claim at a destination.
+A store may refuse a second create-only put and still accept two that come at the same moment, if it checks whether the
+key is free and then writes. It may also hold more objects than it can list. Ordinary use shows neither until it is too
+late. So ``litelog check`` tries both, and so does an owner before its first claim at a destination.
 
 Specified in litelog/stores/README.md#trials.
 """
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectInfo, ObjectStore
 
 RACERS = 8
-"""Writers of one key at a time: of so many, stores that were found not to be atomic accepted two to eight."""
+"""Writers of one key at a time. With eight, stores that were found not to be atomic accepted two to eight."""
 
 ROUNDS = 3
-"""Races of one kind, each for another key: one alone may end well by chance."""
+"""Races of one kind, each for another key: a single one may pass by chance."""
 
 START_SECONDS = 10.0
-"""How long the writers wait for each other: where one cannot be started, or all were suspended, they begin without."""
+"""How long the writers wait for each other, in seconds. If one cannot start, or all were suspended, they begin."""
 
 LISTED = 1001
 """Objects in a long listing: one more than S3 gives in a page, and than some stores can list at all."""
 
 PAGED, PAGE_KEYS = 5, 2
-"""Objects in a short listing, and in each of its pages, where a page's size can be chosen: there are three.
+"""Objects in a short listing, and in each of its pages if the page size can be chosen: there are three pages.
 
-The owner tries this one before its first claim, and not the long one. To list 1,001 objects takes a thousand puts in
-each new process: 3.0 to 3.5 s of this process's CPU time with boto3, and 10 to 16 s against moto's server on two busy
-cores, with 16 threads as with 64. (A folder takes 1.1 s, a store in memory 0.1 s.) An owner may not delete what it puts
-there. The one server known to fail after 1,000 objects fails at its second page, and so with two keys in a page. What
-this does not find, the standing check does: it lists the whole replica once a day.
+The owner tries this listing before its first claim, and not the long one. To list 1,001 objects takes a thousand puts
+in each new process: 3.0 to 3.5 s of this process's CPU time with boto3, and 10 to 16 s against moto's server on two
+busy cores, with 16 threads as with 64. (A folder takes 1.1 s, a store in memory 0.1 s.) An owner may also lack the
+permission to delete what it puts there. The one server known to fail after 1,000 objects fails at its second page, and
+so with two keys in a page. The standing check finds what this misses: it lists the whole replica once a day.
 """
 
 LISTING_TRIES = 4
-"""Listings that may fail: several requests in a row are few where one in three fails, and many to begin again with."""
+"""Attempts of a listing. Where one request in three fails, a few requests in a row often fail as a whole."""
 
 LISTING_THREADS = 16
-"""Puts and deletions of a long listing's objects at a time: over a network each waits for an answer."""
+"""Concurrent puts and deletions of a long listing's objects: over a network each waits for an answer."""
 
 
 _Place = tuple[str, Fencing]
-"""A destination, and the fencing that is asked for there."""
+"""A destination, and the fencing that is configured for it."""
 
 _DECIDED_HERE = frozenset({"file", "local", "memory"})
-"""Schemes of stores where the kernel or the interpreter keeps writers apart: nobody doubts those."""
+"""Schemes of stores in which the kernel or the interpreter keeps writers apart: they need no trial."""
 
 ISOLATED_INSTEAD = (
     "Choose a store that refuses a second create-only put of a key; or set fencing: isolated for this replica, which "
@@ -75,14 +75,14 @@ class TrialError(Exception):
 
 
 class UnfitStoreError(StoreError):
-    """The store cannot hold a replica, or not with the fencing that is asked for. Trying again does not help."""
+    """The store cannot hold a replica, or not with the configured fencing. Trying again does not help."""
 
     def __init__(self, operation: str, key: str, reason: str) -> None:
         super().__init__(operation, key, reason, retryable=False)
 
 
 class NotCreateOnlyError(UnfitStoreError):
-    """The store has no create-only put, so it cannot keep two writers apart. ``lacks`` says how that is known."""
+    """The store has no create-only put, so it cannot keep two writers apart. ``lacks`` says how litelog knows."""
 
     def __init__(self, key: str, lacks: str) -> None:
         reason = f"{lacks}: this store cannot fence writers, as fencing: required asks for. {ISOLATED_INSTEAD}"
@@ -90,10 +90,10 @@ class NotCreateOnlyError(UnfitStoreError):
 
 
 def try_race(store: ObjectStore, keys: Sequence[str], put: Callable[[str, bytes], None] | None = None) -> None:
-    """Have RACERS put the same key at the same moment, for each of the keys. TrialError unless one of them is accepted.
+    """Have RACERS put the same key at the same moment, for each of the keys. Raise TrialError unless one is accepted.
 
-    ``put``: how, where it is not the store's. StoreError where nothing was accepted, as requests failed. A put that
-    failed may be the one that is there. The objects are deleted, where the store deletes.
+    ``put`` replaces the store's own. Raises StoreError if requests failed and none was accepted. A put that failed may
+    still have stored the object. The objects are deleted afterwards, if the store can delete.
     """
     put = put or (lambda key, body: store.put(key, [body]))
     try:
@@ -107,11 +107,10 @@ def try_race(store: ObjectStore, keys: Sequence[str], put: Callable[[str, bytes]
 def try_listing(
     store: ObjectStore, prefix: str, count: int, listing: Callable[[str], Iterator[ObjectInfo]] | None = None
 ) -> None:
-    """List ``count`` new objects, in order and to the end; they are deleted afterwards.
+    """List ``count`` new objects, in order and to the end. They are deleted afterwards.
 
-    TrialError where the store cannot do that; StoreError where it may have been unavailable.
-
-    ``listing``: how, where it is not the store's.
+    Raises TrialError if the store cannot do that, and StoreError if it may have been unavailable. ``listing`` replaces
+    the store's own.
     """
     keys = [f"{prefix}{number:04d}" for number in range(count)]
     with ThreadPoolExecutor(min(count, LISTING_THREADS), "trial") as pool:
@@ -129,7 +128,7 @@ def try_listing(
 
 
 def _list(listing: Callable[[str], Iterator[ObjectInfo]], prefix: str, count: int) -> list[str]:
-    """The keys that a listing of ``count`` objects shows. TrialError, StoreError as ``try_listing`` has them."""
+    """The keys in a listing of ``count`` objects. Raises TrialError and StoreError as ``try_listing`` does."""
     failure = StoreError("list", prefix, "")
     for _ in range(LISTING_TRIES):
         try:
@@ -146,7 +145,7 @@ def _list(listing: Callable[[str], Iterator[ObjectInfo]], prefix: str, count: in
 
 
 class StoreTrials:
-    """What this process knows of the destinations that it tried: each is tried once, however many logs go there."""
+    """What this process knows of the destinations that it tried. Each is tried once, no matter how many logs use it."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -158,11 +157,11 @@ class StoreTrials:
     def require_fit(
         self, destination: str, fencing: Fencing, store: ObjectStore, parts_and_pages: PartsAndPages | None
     ) -> None:
-        """Raise UnfitStoreError where the store, which is at the destination, cannot be used with that fencing.
+        """Raise UnfitStoreError if the store at the destination cannot be used with that fencing.
 
-        ``parts_and_pages``: the same store without wrappers, if it has them. Up to about 120 requests for objects of a
-        few bytes, and listings of short pages: as no page is long, it does not find a store that fails after 1,000
-        objects, which ``litelog check`` does. StoreError: nothing is known yet.
+        ``parts_and_pages``: the same store without wrappers, if it has that capability. Makes up to about 120 requests
+        for objects of a few bytes, and listings of short pages. As no page is long, it does not find a store that fails
+        after 1,000 objects; ``litelog check`` does. Raises StoreError if nothing is known yet.
         """
         place = (destination, fencing)
         with self._lock:
@@ -194,15 +193,15 @@ class StoreTrials:
         return None
 
     def _once(self, place: _Place, step: str, work: Callable[[], None]) -> None:
-        """Do a step of the trial that has not passed yet: one that failed for an outage does not repeat the others."""
+        """Run a step of the trial, unless it has passed before: after an outage only the failed steps are repeated."""
         if (place, step) not in self._passed:
             work()
             self._passed.add((place, step))
 
 
 def try_store(trials: StoreTrials, fencing: Fencing, store: ObjectStore, plain: ObjectStore) -> None:
-    """Raise UnfitStoreError, or StoreError, as ``require_fit``, where somebody else than this machine decides which of
-    two writers is first. ``plain``: the store without wrappers."""
+    """Raise UnfitStoreError or StoreError, as ``require_fit``, unless this machine itself decides which of two writers
+    is first. ``plain``: the store without wrappers."""
     if scheme_of(plain.url) in _DECIDED_HERE:
         return
     small = plain if isinstance(plain, PartsAndPages) else None
@@ -215,7 +214,7 @@ def race_keys(prefix: str) -> list[str]:
 
 
 def in_parts(store: PartsAndPages) -> Callable[[str, bytes], None]:
-    """How to put in a race of uploads in parts."""
+    """A put for a race of uploads in parts."""
     return lambda key, body: store.put_in_parts(key, [body])
 
 
@@ -228,7 +227,7 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, key: str, put: Callable[
             start.wait()
         try:
             put(key, body)
-        except StoreError as error:  # that the key is taken, among others
+        except StoreError as error:  # among others: the key is taken
             return error
         return None
 
@@ -247,5 +246,5 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, key: str, put: Callable[
 
 
 def _delete(store: ObjectStore, keys: Sequence[str]) -> None:
-    with suppress(StoreError):  # where nothing can be deleted, few small objects are left that nobody reads
+    with suppress(StoreError):  # without permission, a few small objects stay that no reader uses
         store.delete(keys)
