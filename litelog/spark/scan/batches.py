@@ -1,4 +1,4 @@
-"""Runs of records as record batches of one schema, coalesced to about BATCH_ROWS rows."""
+"""Converts runs of records to record batches of one schema, coalesced to about BATCH_ROWS rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from litelog.spark.scan.schema import Column
 
 BATCH_ROWS = 10_000
-"""Rows of a batch, about: fewer cost more in Python, more cost the processor's cache."""
+"""Approximate rows of a batch. Fewer cost more time in Python, and more overflow the processor's cache."""
 
 BATCH_BYTES = 16 << 20
-"""What the values of a batch hold at most, but for one that is larger."""
+"""The most bytes of values in a batch, except if a single one is larger."""
 
 LONG_RUN_ROWS = 4096
-"""From so many rows on (in the mean), what lies back to back is a batch of its own, without a copy."""
+"""From this mean number of rows on, a contiguous run becomes its own batch, without a copy."""
 
 _RECORD = ("sequence", "timestamp", "key", "value")
 
 
 class BatchBuilder:
-    """Gathers runs, and gives them as batches. One schema object for all of them."""
+    """Gathers runs, and yields them as batches, which all share one schema object."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         import pyarrow  # noqa: PLC0415  # an extra
@@ -48,11 +48,11 @@ class BatchBuilder:
         self._gathers = not self._names & {"offset", "index"}
 
     def begin(self, log: PlannedLog) -> None:
-        """What comes is of this log."""
+        """Start on the runs of this log."""
         self._log = log
 
     def add(self, run: Run) -> Iterator[Any]:
-        """The batches that are full with this run."""
+        """Add a run; yields the batches that it completes."""
         yield from self.end()
         for start, stop in _shares(run):
             part = run.columns if stop - start == len(run.columns) else run.columns.slice(start, stop)
@@ -60,7 +60,7 @@ class BatchBuilder:
                 yield from self._hold(batch)
 
     def add_commits(self, run: CommitRun) -> Iterator[Any]:
-        """The batches that are full with these commits."""
+        """Add commits; yields the batches that they complete."""
         if not self._gathers:
             yield from self.add(run.to_run())
             return
@@ -68,12 +68,12 @@ class BatchBuilder:
             yield from self._hold(self._dress(arrays, None, count))
 
     def end(self) -> Iterator[Any]:
-        """What is behind comes from elsewhere: the batches that are full with what was gathered."""
+        """Mark the end of contiguous commits; yields the batches that the gathered ones complete."""
         for count, arrays in self._gatherer.rest():
             yield from self._hold(self._dress(arrays, None, count))
 
     def add_malformed(self, found: Malformed) -> Iterator[Any]:
-        """A row that says what is malformed."""
+        """Add a row that describes malformed data; yields the batches that it completes."""
         yield from self.end()
         facts = {"index": found.index, "offset": found.start, **self._constants()}
         values = [found.text if column.is_corrupt else facts.get(column.name) for column in self._columns]
@@ -82,7 +82,7 @@ class BatchBuilder:
         yield from self._hold(self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def rest(self) -> Iterator[Any]:
-        """What is gathered and not yet given."""
+        """Yield the last batch, if any rows are left."""
         if self._held:
             yield self._join()
 
@@ -128,7 +128,7 @@ class BatchBuilder:
             yield self._dress(arrays, run.index, count)
 
     def _dress(self, arrays: dict[str, Any], index: int | None, count: int) -> Any:
-        """The batch with all columns; ``arrays``: those that differ from record to record."""
+        """The batch with all columns. ``arrays``: the columns whose values differ between records."""
         found = [self._array(column, field, arrays, index, count) for column, field in self._fields()]
         return self._arrow.RecordBatch.from_arrays(found, schema=self._schema)
 
@@ -157,7 +157,7 @@ class BatchBuilder:
 
 
 def _shares(run: Run) -> Iterator[tuple[int, int]]:
-    """Records [start, stop) of a run, as many as make a batch."""
+    """Ranges [start, stop) of a run's records, each as many as fit into a batch."""
     lengths = run.columns.value_lengths
     count = len(lengths)
     total = int(lengths.sum()) if count else 0

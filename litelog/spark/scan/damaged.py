@@ -1,4 +1,4 @@
-"""Reads on after damage: the WAL segments of a sealed segment that is lost, the good commits around a bad one."""
+"""Reads past damage: the WAL segments that replace a damaged sealed segment, and good commits around a bad one."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _logger = logging.getLogger(__name__)
 
 
 def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError) -> Iterator[Run]:
-    """Bytes [start, stop) of a log segment whose sealed segment cannot be read, commits that are whole.
+    """Read bytes [start, stop) of a log segment whose sealed segment cannot be read. Both bounds are commit boundaries.
 
-    PrunedError where retention removed it; ``error`` where nothing else has its bytes. Unless what is malformed is an
-    error, nothing is given before all of it is checked: that is held in memory, and so not done where it is large.
+    Raises PrunedError if retention removed the log segment, and ``error`` if no other object has its bytes. Unless
+    malformed data is an error, all of it is checked in memory before any of it is returned. In that mode a large range
+    is not read, and raises ``error``.
     """
     if isinstance(error, NotFoundError):
         moved = _look_again(task, entry, start)
@@ -67,7 +68,7 @@ def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, err
 
 
 def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[Run]:
-    """What lies between; all of it is read, as its last checks come at its end."""
+    """The runs in bytes [start, stop). Reads all batches, since the last checks come at their end."""
     for batch in batches:
         found = Run(batch.columns, batch.entry.index, batch.start)
         run = cut_offsets(found, start, stop, divisible=task.is_divisible)
@@ -76,7 +77,7 @@ def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> I
 
 
 def _look_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
-    """What the newest snapshot says of the log segment. PrunedError where it names it no more."""
+    """The newest snapshot's entry for the log segment. Raises PrunedError if the snapshot no longer has it."""
     assert task.log.claim is not None
     base = list_pieces(task.client, task.log.claim).base
     if base.snapshot is None or base.first.index > entry.index:
@@ -85,9 +86,9 @@ def _look_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
 
 
 def salvage(task: Task, file: str, index: int, data: memoryview, offset: int, reason: str) -> Iterator[Run | Malformed]:
-    """The good commits in ``data``, which begins at byte ``offset`` of log segment ``index``, and what lies between.
+    """Yield the good commits in ``data``, which begins at byte ``offset`` of log segment ``index``, and the gaps.
 
-    Only commits of our own format can be found again behind a bad one; of others all behind it is lost.
+    Only commits of litelog's own format can be found again after a bad one. In other formats the rest is lost.
     """
     at, end = 0, len(data)
     while at < end:
@@ -107,7 +108,7 @@ def salvage(task: Task, file: str, index: int, data: memoryview, offset: int, re
 
 
 def _good_bytes(task: Task, file: str, data: memoryview, offset: int) -> int:
-    """How many bytes at the front of ``data`` are whole commits."""
+    """How many bytes at the start of ``data`` are whole commits."""
     held = data
     while True:
         try:

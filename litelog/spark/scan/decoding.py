@@ -1,4 +1,4 @@
-"""Reading a partition, in a worker: every check of a restore, and record batches of about BATCH_ROWS rows."""
+"""Reads a partition in a worker, with every check of a restore, as record batches of about BATCH_ROWS rows."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LOADING_TASKS = 2
-"""Behind so many tasks a worker has loaded all that it needs."""
+"""After this many tasks a worker has loaded all that it needs."""
 
 _TASKS = count(1)
 
 
 def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[Any]:
-    """The records of a partition as pyarrow.RecordBatches of one schema, ``schema.arrow_schema(columns)``.
+    """Yield the records of a partition as pyarrow.RecordBatches of one schema, ``schema.arrow_schema(columns)``.
 
-    No listing, unless objects went meanwhile. GETs and decompression go ahead in threads, which end with the
-    iterator; memory: AHEAD_BYTES of ``task``, and a batch. Raises CorruptionError, ReplicaGapError (with a position),
-    PrunedError, TruncatedError, StoreError; what is malformed as ``mode`` says.
+    Makes no listing, unless objects were removed after planning. Threads fetch and decompress ahead, and end with the
+    iterator. Uses AHEAD_BYTES of memory (see ``task``), plus a batch. ``mode`` decides what happens to malformed data.
+    Raises CorruptionError, ReplicaGapError (with a position), PrunedError, TruncatedError and StoreError.
     """
     freeze_loaded()
     builder = BatchBuilder(columns)
@@ -50,9 +50,9 @@ def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[
 
 
 def freeze_loaded() -> None:
-    """Keep what was loaded out of the garbage collections that PySpark makes behind every task, and freed buffers.
+    """Keep loaded modules out of the garbage collections that PySpark runs after every task, and keep freed buffers.
 
-    In a worker's first two tasks, as the first one loads what reads: later ones find all of it there.
+    Does this in a worker's first two tasks only: the first one loads the modules for reading.
     """
     if next(_TASKS) > LOADING_TASKS:
         return
@@ -62,13 +62,13 @@ def freeze_loaded() -> None:
 
 
 def read_runs(part: Part) -> Iterator[Run | Malformed]:
-    """The records of a part, run by run, as they are wanted; and, unless it is an error, what is malformed."""
+    """The wanted records of a part, run by run. Also yields malformed data, unless that is an error."""
     for run in _read_runs(part):
         yield run.to_run() if isinstance(run, CommitRun) else run
 
 
 def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
-    """As ``read_runs``; what is wanted of whole commits as it lies there."""
+    """As ``read_runs``, except that whole commits are yielded without decoding if all their records are wanted."""
     stop = threading.Event()
     executor = ThreadPoolExecutor(JOBS, "litelog-read")
     decoder = ThreadPoolExecutor(1, "litelog-decode")
@@ -93,7 +93,7 @@ def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
 def _read_pieces(task: Task, part: Part) -> Iterator[Run | CommitRun | Malformed]:
     sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
     yield from read_sealed_pieces(task, sealed)
-    for piece in part.pieces:  # WAL segments lie behind all that is sealed
+    for piece in part.pieces:  # WAL segments come after all sealed segments
         if isinstance(piece, WalPiece):
             yield from read_wal_piece(task, piece)
         elif isinstance(piece, LocalPiece):

@@ -1,4 +1,4 @@
-"""Which logs are meant: places as they are, and patterns by what is there."""
+"""Finds the logs to read: named ones as given, and patterns by listing."""
 
 from __future__ import annotations
 
@@ -27,46 +27,49 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 _BEHIND = "\U0010ffff"
-"""Sorts behind all names in a folder."""
+"""Sorts after all names in a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A log. ``folder``: where it lies, if it is none of a replica but the log itself."""
+    """A log to read. ``folder``: the folder of a local log; None for a replica."""
 
     url: str = field(repr=False)
     name: str = ""
-    """The last part of its path; the whole path where there may be others beside it, so that they change nothing."""
+    """The last part of its path. The whole path if there may be several logs, so that a new one changes no name."""
     folder: str | None = None
     format: str | None = None
-    """Of a replica: the format that was asked for, which must be its own."""
+    """For a replica: the requested format, which must be the replica's own."""
     is_matched: bool = False
-    """Whether a pattern found it, and nobody named it."""
+    """Whether only a pattern selected it."""
 
 
 def find_places(options: ReadOptions) -> list[Place]:
-    """The logs that the options name, each once. NothingToRestoreError where there is none."""
+    """The logs that the options name, each once. Raises NothingToRestoreError if there is none."""
     urls: list[str] = []
     named = {_identity(path) for path in options.paths if not is_pattern(path)}
     for path in options.paths:
         found = sorted(_match(path, options)) if is_pattern(path) else [path]
         if not found:
-            raise NothingToRestoreError(f"{redact(path)}: there is no log that the pattern fits")
+            raise NothingToRestoreError(f"{redact(path)}: no log matches the pattern")
         urls += found
     each: dict[tuple[str, str], str] = {}
     for url in urls:
         each.setdefault(_identity(url), url)
     places = [Place(url, folder=_log_folder(url, options), is_matched=key not in named) for key, url in each.items()]
     several, remote = options.has_several, all(place.folder is None for place in places)
-    wanted = options.format if remote else None  # beside folders it is of these
+    wanted = options.format if remote else None  # with folders among the places, it is theirs
     return [
         replace(place, name=full_name(place) if several else _parts(place.url)[-1], format=wanted) for place in places
     ]
 
 
 def _log_folder(url: str, options: ReadOptions) -> str | None:
-    """The folder of a log; None for a replica. NothingToRestoreError for a folder that is not there, or is neither;
-    ConfigError for an option that is for replicas alone."""
+    """The folder of a log; None for a replica.
+
+    Raises NothingToRestoreError for a missing folder, and for one that is neither a log nor a replica. Raises
+    ConfigError for an option that applies only to replicas.
+    """
     if scheme_of(url) != "file":
         return None
     folder = local_folder(kept_store(url, {}).url)
@@ -74,31 +77,29 @@ def _log_folder(url: str, options: ReadOptions) -> str | None:
     if _is_replica(folder):
         return None
     if not os.path.isdir(folder):
-        raise NothingToRestoreError(f"{folder}: there is no such folder")
+        raise NothingToRestoreError(f"{folder}: no such folder")
     if not _segment_names(folder, options):
         raise NothingToRestoreError(
-            f"{folder}: is no replica, and holds no log segment of format {log_format_of(options).name}: "
-            "option format names another one, and a pattern names logs that lie in folders below"
+            f"{folder}: is not a replica, and has no log segment of format {log_format_of(options).name}: "
+            "choose another format with option format; for logs in subfolders use a pattern"
         )
     _require_fit(folder, options)
     return folder
 
 
 def _require_fit(folder: str, options: ReadOptions) -> None:
-    """ConfigError for an option that says nothing of a log in a folder."""
+    """Raise ConfigError for an option that does not apply to a log in a folder."""
     if options.generation is not None:
-        raise ConfigError(
-            f"{folder}: is the folder of a log, and no replica: it has no generation {options.generation}"
-        )
+        raise ConfigError(f"{folder}: is the folder of a log, not a replica: it has no generation {options.generation}")
     if options.mode is not Mode.FAILFAST:
         raise ConfigError(
-            f"{folder}: is the folder of a log, and no replica: mode {options.mode} is for replicas alone, and what is "
-            "malformed in a folder an error"
+            f"{folder}: is the folder of a log, not a replica: mode {options.mode} works for replicas only; malformed "
+            "data in a folder is an error"
         )
 
 
 def log_format_of(options: ReadOptions) -> LogFormat:
-    """The format of logs in local folders. UnknownFormatError, ConfigError."""
+    """The format of logs in local folders. Raises UnknownFormatError and ConfigError."""
     return open_log_format(options.format or LitelogFormat.name, options.pattern)
 
 
@@ -127,7 +128,7 @@ def _match(path: str, options: ReadOptions) -> Iterator[str]:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The part of ``path`` before its first wildcard, whole folders, and the pattern behind it."""
+    """Split ``path`` into the folders before its first wildcard, and the pattern that follows."""
     query = ""
     if scheme_of(path) != "file":
         path, _, query = path.partition("?")
@@ -139,7 +140,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _replicas(store: ObjectStore, pattern: str) -> Iterator[str]:
-    """The folders in a store that hold a replica and fit the pattern: a page of a listing for each folder passed."""
+    """The folders in a store that hold a replica and match the pattern. Lists one page for each folder."""
     depth = pattern.count("/") + 1
     after: str | None = None
     while True:
@@ -160,7 +161,7 @@ def _fits(parts: Sequence[str], pattern: str) -> bool:
 
 
 def _identity(url: str) -> tuple[str, str]:
-    """The same for each way to spell a place."""
+    """A key that is the same for each spelling of a place."""
     if scheme_of(url) == "file":
         return "file", "/".join(_parts(url))
     head, _, query = url.partition("?")
@@ -168,12 +169,12 @@ def _identity(url: str) -> tuple[str, str]:
 
 
 def full_name(place: Place) -> str:
-    """Its whole path, without what may be secret: the same one whichever other logs there are."""
+    """The place's whole path without secrets. It does not depend on which other logs exist."""
     return "/".join(_parts(place.url))
 
 
 def _parts(url: str) -> list[str]:
-    """The parts of a place's name, without scheme, query, or what may be secret."""
+    """The parts of a place's path, without scheme, query or secrets."""
     head = redact(url).partition("#")[0]
     if "://" in head:
         head = head.partition("?")[0].partition("://")[2]

@@ -1,4 +1,4 @@
-"""Packing what is to be read into partitions: few, of about the same size, each of it contiguous."""
+"""Packs what is to be read into a few partitions of about equal size, each of them contiguous."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import WalSegmentInfo
 
 OPEN_COST_BYTES = 256 << 10
-"""What opening an object costs, in bytes that are read in that time: so that many small ones are not one task's."""
+"""The cost of opening an object, in bytes read in the same time. Keeps one task from getting many small objects."""
 
 MIN_PARTITION_BYTES = 32 << 20
-"""Smaller ones only where they are asked for: to begin and end a task costs as much as to read a fifth of this."""
+"""Smaller partitions are made only on request: starting and ending a task costs as much as reading a fifth of this."""
 
 USUAL_SLOTS = 8
-"""How many tasks are taken to run at a time where nobody says so: Spark tells a data source nothing of its processors.
-What divides by 8 leaves none of 2 or 4 idle either, while the last ones are read."""
+"""Assumed number of tasks at a time if the caller does not know it: Spark does not report its processors to a data
+source. A multiple of 8 also keeps 2 or 4 processors busy to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedItem:
-    """A sealed segment: the one kind of which a task may read a part."""
+    """A sealed segment, the only kind of object that several tasks may share."""
 
     log: PlannedLog
     piece: SealedPiece
@@ -42,7 +42,7 @@ class SealedItem:
 
 @dataclass(frozen=True, slots=True)
 class WalItem:
-    """A WAL segment; ``raw``: what it holds of the log, about. All else as in WalPiece."""
+    """A WAL segment. ``raw``: roughly how many bytes of the log it holds. The other fields are as in WalPiece."""
 
     log: PlannedLog
     info: WalSegmentInfo
@@ -67,10 +67,10 @@ Item = SealedItem | WalItem | LocalItem
 
 
 def pack(items: Sequence[Item], max_bytes: int, count: int | None, slots: int | None = None) -> tuple[Partition, ...]:
-    """The partitions, none empty: ``count`` of them where there is enough to divide, or as ``max_bytes`` has it.
+    """Pack items into non-empty partitions: ``count`` of them if there is enough to divide, else by ``max_bytes``.
 
-    An item costs what it holds of the log, uncompressed, and OPEN_COST_BYTES. One that is larger than a partition is
-    divided, if it can be. ``slots``: how many tasks run at a time; None where that is not known.
+    An item costs its uncompressed bytes of the log, plus OPEN_COST_BYTES. One larger than a partition is divided, if
+    it can be. ``slots``: how many tasks run at a time; None if that is not known.
     """
     total = sum(item.raw + OPEN_COST_BYTES for item in items)
     if not total:
@@ -90,13 +90,13 @@ def pack(items: Sequence[Item], max_bytes: int, count: int | None, slots: int | 
 
 
 def _whole_waves(total: int, max_bytes: int, slots: int) -> int:
-    """How many partitions of at most ``max_bytes``: as few as keep all slots busy to the end."""
+    """The smallest number of partitions of at most ``max_bytes`` that keeps all slots busy to the end."""
     fewest = -(-total // max_bytes)
     return min(-(-fewest // slots) * slots, max(fewest, total // MIN_PARTITION_BYTES))
 
 
 def _divide(item: Item, at: int, cost: int, target: int) -> Iterator[tuple[int, Item]]:
-    """(partition, what it gets of the item, which begins behind ``at`` bytes of others)."""
+    """(partition, its share of the item). The item begins after ``at`` bytes of earlier ones."""
     if not isinstance(item, SealedItem) or cost <= target or (item.piece.exact and item.log.format == "raw"):
         yield (at + cost // 2) // target, item
         return

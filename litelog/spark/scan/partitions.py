@@ -1,4 +1,4 @@
-"""What a task gets: the pieces of logs that it reads, and all that it must know of what lies before them."""
+"""The plan of a task: the pieces of logs that it reads, and what it must know about the data before them."""
 
 from __future__ import annotations
 
@@ -21,48 +21,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
-    """A log that is read. Its repr shows no place, whose URL may hold a secret, and no option of a store."""
+    """A log to read. The repr leaves out its URL, which may hold a secret, and options of its store."""
 
     name: str
-    """What its rows say in the column ``log``."""
+    """The value of the column ``log``."""
     url: str = field(repr=False)
     store: Mapping[str, str] = field(repr=False)
     format: str
     pattern: str | None
     folder: str | None
-    """Where a log in a local folder lies; None for a replica."""
+    """The folder of a local log; None for a replica."""
     claim: Claim | None
-    """Of the generation that is read; None for the folder of a log."""
+    """The claim of the generation to read; None for the folder of a log."""
     range: Range
     mode: Mode
     fail_on_data_loss: bool
 
     @property
     def generation(self) -> Generation:
-        """The generation that is read of a replica."""
+        """The generation of the replica that is read."""
         assert self.claim is not None
         return Generation(self.claim.generation)
 
 
 @dataclass(frozen=True, slots=True)
 class SealedPiece:
-    """A sealed segment, or what of it lies in bytes [start, stop) of the log segment: the runs of frames that start
-    there, or, where it is ``exact``, the records."""
+    """A sealed segment, or its part in bytes [start, stop) of the log segment.
+
+    The part consists of the runs of frames that start there or, if it is ``exact``, of the records there.
+    """
 
     entry: SnapshotEntry
     start: int
     stop: int
     follows: int | None
-    """The sequence behind the log segment before it; None where that is not known."""
+    """The sequence after the previous log segment; None if that is not known."""
     exact: bool = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of the log segment is left to other tasks."""
+        """Whether no other task reads any of the log segment."""
         return self.start == 0 and self.stop >= self.entry.length
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As plain values: a plan may hold a hundred thousand, and what a dataclass gives is slow to pickle."""
+        """Pickle as plain values. A plan may hold a hundred thousand pieces, and dataclasses are slow to pickle."""
         return _make_sealed_piece, (*_entry_values(self.entry), self.start, self.stop, self.follows, self.exact)
 
 
@@ -75,35 +77,35 @@ def _make_sealed_piece(*values: Any) -> SealedPiece:
 
 @dataclass(frozen=True, slots=True)
 class WalPiece:
-    """WAL segments that lie one behind the other, as columns of the same length."""
+    """Contiguous WAL segments, as columns of equal length."""
 
     indexes: array[int]
     offsets: array[int]
     sizes: array[int]
-    """Bytes of the objects."""
+    """Sizes of the objects in bytes."""
     link: Link | None
-    """Where the chain stands before the first one; None: ``before`` tells."""
+    """State of the chain before the first one. None: ``before`` is set."""
     before: Position | None
-    """The WAL segment before the first one, which is read to continue the chain; None: ``link`` tells."""
+    """The WAL segment before the first one, to be read for the state of the chain. None: ``link`` is set."""
     stop: Position | None
-    """The WAL segment behind the last one, which is another task's; None: it is the end."""
+    """The WAL segment after the last one, which another task reads. None: there is none."""
     starts_log: bool
-    """Whether nothing that is known of lies before it."""
+    """Whether nothing known comes before it."""
     start: Position | None = None
-    """Where in the first one it begins; None: with its first byte."""
+    """Where in the first one the piece begins. None: at its first byte."""
 
     def __len__(self) -> int:
         return len(self.indexes)
 
     def infos(self, name: Generation) -> Iterator[WalSegmentInfo]:
-        """The WAL segments, in order, in the generation of that name."""
+        """The WAL segments in order, as objects of the generation ``name``."""
         for index, offset, size in zip(self.indexes, self.offsets, self.sizes, strict=True):
             yield WalSegmentInfo(Position(name, index, offset), size)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPiece:
-    """Records of a log in a local folder: those with sequences [first, stop). None: no bound."""
+    """Records of a log in a local folder, with sequences [first, stop). None: no bound."""
 
     first: int | None
     stop: int | None
@@ -114,7 +116,7 @@ Piece = SealedPiece | WalPiece | LocalPiece
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Pieces of one log, one behind the other."""
+    """Pieces of one log, in order."""
 
     log: PlannedLog
     pieces: tuple[Piece, ...]
@@ -126,11 +128,11 @@ class Partition:
 
     parts: tuple[Part, ...] = field(repr=False)
     raw_bytes: int
-    """Of the log, uncompressed, as far as names and snapshots tell."""
+    """Uncompressed bytes of the log, estimated from names and snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is read, in order: by log, and in each by index and offset."""
+    """All that is read, ordered by log, index and offset."""
 
     partitions: tuple[Partition, ...]

@@ -1,7 +1,7 @@
-"""Plans a batch in the driver: which pieces of which logs each task reads. Log records are not read.
+"""Plans a batch in the driver: decides which pieces of which logs each task reads. Reads no log records.
 
-A replica costs four requests: list the claims, list the names, read the newest claim and the newest snapshot. The log
-segments of a log in a local folder are split where their names say what they hold.
+A replica costs four requests: list the claims, list the names, read the newest claim and the newest snapshot. A log in
+a local folder is split between its log segments if their names show which records they hold.
 """
 
 from __future__ import annotations
@@ -45,17 +45,27 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 COMPRESSION_RATIO = 3
-"""What a WAL segment is taken to hold more than its object has bytes, where names do not tell."""
+"""Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
 
 
 def plan(options: ReadOptions, slots: int | None = None) -> Plan:
-    """What each task reads, so that all of them read each record once, in the order of their partitions.
+    """Plan a batch, so that the tasks together read each record once, in the order of their partitions.
 
-    ``slots``: how many tasks run at a time; None where that is not known.
+    Args:
+        options: what to read.
+        slots: how many tasks run at a time; None if that is not known.
 
-    Raises NothingToRestoreError for a log that is not there or holds nothing, but for one among others that a pattern
-    fits, which has only begun; TruncatedError for a start before the first record, and ReplicaGapError for a hole that
-    names show, unless data may be lost; CorruptObjectError, StoreError, ConfigError.
+    Returns:
+        The plan, with one partition for each task.
+
+    Raises:
+        NothingToRestoreError: a log does not exist or is empty. A log that has only begun is skipped if a pattern
+            matched it and others have data.
+        TruncatedError: the start lies before the first record, and data may not be lost.
+        ReplicaGapError: names show a missing object, and data may not be lost.
+        CorruptObjectError: an object that planning reads is damaged.
+        StoreError: a request to the store failed.
+        ConfigError: an option does not fit.
     """
     with _uncollected():
         items = _plan_places(find_places(options), options)
@@ -64,7 +74,7 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collections: a plan makes a great many objects, and no garbage."""
+    """Turn off garbage collection: a plan creates a great many objects, and no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -84,13 +94,13 @@ def _plan_places(places: Sequence[Place], options: ReadOptions) -> list[Item]:
             empty += 1
             if not place.is_matched or options.generation is not None or empty == len(places):
                 raise
-            said = "%s: %s; read without it"
+            said = "%s: %s; skipped"
             _logger.warning(said, place.name, error, extra=fields("nothing-yet", log=place.name))
     return items
 
 
 def plan_place(place: Place, options: ReadOptions) -> list[Item]:
-    """What is to be read of one log, in order."""
+    """The items to read from one log, in order."""
     if place.folder is not None:
         log_format = log_format_of(options)
         return local_items(_planned(place, options, log_format, None), place.folder, log_format)
@@ -99,12 +109,12 @@ def plan_place(place: Place, options: ReadOptions) -> list[Item]:
 
 
 def has_timestamps(options: ReadOptions, places: Sequence[Place]) -> bool:
-    """Whether all records of the logs have one: told by their formats. A listing and a GET for each replica."""
+    """Whether all records of the logs have timestamps, by their formats. One listing and one GET for each replica."""
     return all(_format_of(place, options).has_timestamps for place in places)
 
 
 def find_pieces(place: Place, options: ReadOptions) -> Pieces:
-    """What the generation holds that is asked for: four requests for a replica with one generation."""
+    """The contents of the requested generation. Four requests for a replica with one generation."""
     client = open_client(place.url, options.store, threading.Event())
     if options.generation is None:
         return open_latest(client, keep=None)
@@ -112,7 +122,7 @@ def find_pieces(place: Place, options: ReadOptions) -> Pieces:
 
 
 def replica_items(place: Place, options: ReadOptions, pieces: Pieces) -> list[Item]:
-    """What is to be read of a generation, in order: nothing that is known not to be wanted."""
+    """The items to read from a generation, in order, without those known to hold nothing that is wanted."""
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
     log = _planned(place, options, log_format, pieces)
@@ -163,7 +173,7 @@ def _sealed(log: PlannedLog, log_format: LogFormat, entries: Sequence[SnapshotEn
 
 
 def _shipped(entry: SnapshotEntry) -> tuple[int | None, int | None]:
-    """Between which times the log segment was shipped, as far as that is known."""
+    """Range of times when the log segment was shipped. None: bound not known."""
     return entry.shipped_first if entry.exact else None, entry.shipped_last
 
 
@@ -175,15 +185,15 @@ def _check_start(log: PlannedLog, entries: Sequence[SnapshotEntry]) -> None:
 
 
 def _lose(log: PlannedLog, error: LitelogError) -> None:
-    """Raise what says that data is lost, unless it may be."""
+    """Raise an error that reports data loss; only log it if ``fail_on_data_loss`` is off."""
     if log.fail_on_data_loss or not isinstance(error, ReplicaGapError | TruncatedError):
         raise error
-    said = "%s: %s; read without it, as failOnDataLoss=false says"
+    said = "%s: %s; skipped because of failOnDataLoss=false"
     _logger.warning(said, log.name, error, extra=fields("data-lost", log=log.name))
 
 
 def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:
-    """How much of the log each WAL segment holds: told by where the next one starts."""
+    """Estimate how many bytes of the log each WAL segment holds, from where the next one starts."""
     for number, info in enumerate(wal):
         behind = wal[number + 1].position if number + 1 < len(wal) else None
         if behind is not None and behind.index == info.position.index:
@@ -198,23 +208,22 @@ def _format_of(place: Place, options: ReadOptions) -> LogFormat:
     client = open_client(place.url, options.store, threading.Event())
     names = client.claims()
     if not names:
-        raise NothingToRestoreError(f"{client.url}: holds no claim: there is no replica")
+        raise NothingToRestoreError(f"{client.url}: holds no claim, so there is no replica here")
     return _held_format(place, read_claim(client, names[-1]), options)
 
 
 def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
     if place.format not in (None, claim.format):
         raise ConfigError(
-            f"{redact(place.url)}: is a replica, and holds a log of format {claim.format}: "
-            f"leave out format={place.format}"
+            f"{redact(place.url)}: is a replica, and its log has format {claim.format}: leave out format={place.format}"
         )
     return open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))
 
 
 def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Item]:
-    """The log segments that hold any of what is wanted, up to the log's end as it is now.
+    """The log segments that hold wanted records, up to the current end of the log.
 
-    One item for all of them where names do not tell their sequences: those are counted from the first one on.
+    Returns a single item if names do not show sequences: these are counted from the first log segment on.
     """
     if log.range.has_times and not log_format.has_timestamps:
         raise ConfigError(f"{folder}: the format {log_format.name} has no timestamps to start or end at")
@@ -238,10 +247,10 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
 
 
 def _find_end(folder: str, log_format: LogFormat) -> int | None:
-    """The sequence behind the last record; None if there is none."""
+    """The sequence after the last record; None if there is none."""
     with LogReader(folder, log_format, start="end") as reader:
         while reader.read() is not None:
-            pass  # appended since
+            pass  # appended meanwhile
         return reader.next_sequence
 
 
@@ -253,7 +262,7 @@ def _size(path: str) -> int:
 
 
 def read_local(task: Task, piece: LocalPiece) -> Iterator[Run]:
-    """The records of a piece, checked as LogReader checks them, which raises what is wrong with them."""
+    """The records of a piece. LogReader checks them, and raises the errors."""
     folder = task.log.folder
     assert folder is not None
     start = "earliest" if piece.first is None else piece.first

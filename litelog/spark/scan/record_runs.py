@@ -1,4 +1,4 @@
-"""Runs of records as tasks read them, before they become record batches, and commits that are malformed.
+"""Runs of records as tasks read them, before they become record batches, and malformed commits.
 
 In a format without records, a run is what was shipped at one time.
 """
@@ -33,20 +33,20 @@ class Run:
 
     columns: Columns
     index: int | None
-    """The log segment's; None in a local folder."""
+    """Index of the log segment; None in a local folder."""
     offset: int
-    """Where ``columns.data`` begins in it, bytes."""
+    """Offset in the log segment, in bytes, at which ``columns.data`` begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRun:
-    """All records of whole commits of one sealed segment, checked: as they lie there."""
+    """All records of whole commits of one sealed segment: checked, and not yet decoded."""
 
     commits: Commits
     index: int
 
     def to_run(self) -> Run:
-        """The same records as columns. CorruptCommitError where what is inside a commit is not as it must be."""
+        """Decode the records into columns. Raises CorruptCommitError if the inside of a commit is invalid."""
         return Run(self.commits.columns(), self.index, self.commits.offset)
 
 
@@ -57,21 +57,24 @@ class Malformed:
     index: int
     start: int
     stop: int | None
-    """None: not known."""
+    """None if that is not known."""
     records: int | None
-    """How many records they held, as far as that is known."""
+    """How many records they held; None if that is not known."""
     reason: str
-    """It names the object."""
+    """What is wrong. Names the object."""
 
     @property
     def text(self) -> str:
-        """What PERMISSIVE's column says."""
+        """The text for PERMISSIVE's column."""
         stop = "?" if self.stop is None else self.stop
         return f"{self.reason} (bytes {self.start} to {stop} of log segment {self.index})"
 
 
 def cut_sequences(run: Run, wanted: Range, *, divisible: bool = False) -> Run:
-    """The records of the sequences that are wanted; of ``divisible`` ones, whose sequences count bytes, the bytes."""
+    """The records of a run with wanted sequences.
+
+    ``divisible``: sequences count bytes, so records are cut at the bounds.
+    """
     columns = run.columns
     if divisible and len(columns) and wanted.has_bounds:
         origin = run.offset + int(columns.value_starts[0]) - int(columns.sequences[0])
@@ -83,7 +86,7 @@ def cut_sequences(run: Run, wanted: Range, *, divisible: bool = False) -> Run:
 
 
 def cut_times(run: Run, wanted: Range) -> Run:
-    """The records that are stamped in the wanted time; all of them where they have no timestamps."""
+    """The records of a run with wanted timestamps; all of them if they have no timestamps."""
     stamps = run.columns.timestamps
     if stamps is None or not wanted.has_times:
         return run
@@ -96,7 +99,10 @@ def cut_times(run: Run, wanted: Range) -> Run:
 
 
 def cut_offsets(run: Run, start: int, stop: int, *, divisible: bool = False) -> Run:
-    """The records whose values begin in bytes [start, stop) of the log segment; of ``divisible`` ones those bytes."""
+    """The records whose values begin in bytes [start, stop) of the log segment.
+
+    ``divisible``: records are cut at the bounds.
+    """
     if divisible:
         run = divide(run, [start, stop])
     places = run.columns.value_starts
@@ -107,8 +113,10 @@ def cut_offsets(run: Run, start: int, stop: int, *, divisible: bool = False) -> 
 
 
 def divide(run: Run, places: Sequence[int]) -> Run:
-    """The run with its records cut at ``places``, bytes of the log segment. Their values lie back to back, and their
-    sequences count bytes."""
+    """Cut the records of a run at ``places``, offsets in the log segment in bytes.
+
+    The values must be contiguous, and the sequences must count bytes.
+    """
     columns = run.columns
     if not len(columns):
         return run
@@ -119,7 +127,7 @@ def divide(run: Run, places: Sequence[int]) -> Run:
 
 
 def join(runs: Sequence[Run], places: Sequence[int]) -> Run:
-    """Runs that lie back to back as one whose records begin at ``places`` and nowhere else, but for the first one."""
+    """Join contiguous runs into one. Its records begin at its start and at ``places``, and nowhere else."""
     head = runs[0]
     data = head.columns.data if len(runs) == 1 else memoryview(b"".join(run.columns.data for run in runs))
     whole = replace(head, columns=replace(head.columns, data=data))
@@ -151,8 +159,10 @@ def _pick(columns: Columns, keep: npt.NDArray[np.bool_]) -> Columns:
 
 
 def row_starts(footer: SealedFooter) -> tuple[int, ...]:
-    """Where the runs begin, bytes of the log segment: behind each mark; MAX_LENGTH_BYTES apart at most, which is what
-    one WAL segment carries, where marks were lost or there never were any."""
+    """The offsets in the log segment, in bytes, at which records begin: after each mark.
+
+    Records are at most MAX_LENGTH_BYTES long, as much as one WAL segment carries, if marks are missing.
+    """
     return _row_starts(footer.marks.offsets)
 
 
@@ -167,8 +177,10 @@ def _row_starts(ends: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shipped_parts(piece: SealedPiece, footer: SealedFooter, wanted: Range) -> Iterator[tuple[SealedPiece, list[range]]]:
-    """The parts of a piece, a few runs each, and the frames that hold them: those that begin in the piece, or, where it
-    is ``exact``, its bytes. A frame may lie in two parts."""
+    """Split a piece into parts of a few runs each. Yields each part with the frames that hold it.
+
+    The parts hold the runs that begin in the piece or, if it is ``exact``, its bytes. A frame may lie in two parts.
+    """
     bounds = (*row_starts(footer), footer.length)
     first, stop = bisect_left(bounds, piece.start), bisect_left(bounds, piece.stop)
     places = list(bounds[first : stop + 1])

@@ -1,4 +1,4 @@
-"""The columns of a log in Spark: their names, types and where they are never null."""
+"""The columns of a log in Spark: names, types, and which may be null."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TYPES: Final = {
     "epoch": "bigint",
     "log": "string",
 }
-"""Each column's type as Spark spells it (``simpleString``).
+"""Each column's type as Spark writes it (``simpleString``).
 
-``offset``: where the record's value begins in its log segment, bytes. ``generation``, ``index``, ``epoch``: of the
-generation that is read and the log segment in it; null for the folder of a log. ``log``: which one.
+``offset``: where the record's value begins in its log segment, in bytes. ``generation``, ``index``, ``epoch``: the
+generation that is read, and the log segment in it; null for the folder of a log. ``log``: the log's name.
 """
 
 RECORD = ("sequence", "timestamp", "key", "value")
@@ -37,28 +37,28 @@ CORRUPT_TYPE = "string"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is read. ``name`` is one of TYPES, or, where ``is_corrupt``, the one for what is malformed."""
+    """A column to read. ``name`` is one of TYPES or, if ``is_corrupt``, the column for malformed data."""
 
     name: str
     nullable: bool
     is_corrupt: bool = False
     spelled: str = ""
-    """As the reader named it; empty: as ``name``."""
+    """The spelling that the reader used; empty: the same as ``name``."""
 
     @property
     def title(self) -> str:
-        """Its name in what is given."""
+        """The column's name in the result."""
         return self.spelled or self.name
 
     def asked_as(self, nullable: bool) -> Column:
-        """The same column as a schema asks for it."""
+        """The same column, nullable as a schema asks."""
         return replace(self, nullable=nullable)
 
 
 def log_columns(
     options: ReadOptions, *, has_timestamps: bool, has_generations: bool = True, names: Sequence[str] | None = None
 ) -> tuple[Column, ...]:
-    """The columns of a batch, or those of ``names``; NOT NULL where that is true. ConfigError for an unknown name."""
+    """Columns of a batch, or those in ``names``, NOT NULL where possible. Raises ConfigError for an unknown name."""
     lenient = options.mode is Mode.PERMISSIVE
     if lenient and options.corrupt_column.lower() in TYPES:
         raise ConfigError(
@@ -75,7 +75,7 @@ def log_columns(
 
 
 def type_of(column: Column) -> str:
-    """A column's type as Spark spells it."""
+    """A column's type as Spark writes it."""
     return CORRUPT_TYPE if column.is_corrupt else TYPES[column.name]
 
 

@@ -1,6 +1,6 @@
-"""A task's sealed segments: read and decompressed ahead in threads, every promise of their footers checked.
+"""A task's sealed segments: threads read and decompress ahead, and check all that the footers state.
 
-What of one is damaged, or was removed since the plan was made, is looked for elsewhere in the replica first.
+If a sealed segment is damaged, or was removed after planning, other objects of the replica are tried first.
 """
 
 from __future__ import annotations
@@ -39,49 +39,49 @@ if TYPE_CHECKING:
 
 
 MANY_RECORDS = 64
-"""From so many records a commit on (in the mean) commits are given as they lie."""
+"""From this mean number of records per commit on, commits are passed on without decoding."""
 
 _Decode = Callable[..., "list[Run | CommitRun | _Broken]"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A piece's footer, which is what the snapshot says; or why it cannot be had."""
+    """A piece with its footer, checked against the snapshot, or with the error that prevented reading it."""
 
     piece: SealedPiece
     footer: SealedFooter | None = None
     body: bytes | None = field(default=None, repr=False)
-    """All of it, where it is small."""
+    """The whole object, if it is small."""
     error: LitelogError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """What was read, and how it is decoded."""
+    """Bytes that were read, and the function that decodes them."""
 
     held: int
-    """Bytes, decompressed."""
+    """Decompressed size in bytes."""
     decode: Callable[[], list[Run | CommitRun | _Broken]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
-    """Frames that cannot be read, or all of the piece."""
+    """Frames that cannot be read, or all frames of the piece."""
 
     piece: SealedPiece
     start: int
     stop: int
-    """In bytes of the log segment; whole commits lie between."""
+    """``start`` and ``stop`` are offsets in the log segment, in bytes, on commit boundaries."""
     records: int
     error: LitelogError
     first: int | None = None
-    """The sequence of the first record; None where that is not known."""
+    """The sequence of the first record; None if that is not known."""
     data: memoryview | None = None
-    """Where the frames are whole and the commits in them are not: the bytes."""
+    """The decompressed bytes, if the frames are intact and the commits in them are not."""
 
 
 def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Run | CommitRun | Malformed]:
-    """The records of sealed segments, in order, a run of frames at a time. Errors as ``read_partition`` has them."""
+    """Yield the records of sealed segments in order, a run of frames at a time. Raises as ``read_partition`` does."""
     openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
     opened = ahead(task.executor, openings, AHEAD_BYTES // 8, JOBS)
     fetched = ahead(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, JOBS)
@@ -105,7 +105,7 @@ def _open(task: Task, piece: SealedPiece) -> _Opened:
 
 
 def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
-    """That the frames' CRCs come to what the snapshot says of the whole, as no task may read all of them."""
+    """Check that the frames' CRCs combine to the snapshot's, since no single task may read all frames."""
     frames, total = footer.frames, 0
     for crc, length in zip(frames.crcs, frames.lengths, strict=True):
         total = combine(total, crc, length)
@@ -114,14 +114,17 @@ def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
 
 
 def _check_follows(task: Task, piece: SealedPiece, footer: SealedFooter) -> None:
-    """Where litelog itself numbers records, the first one is the next. Other formats judge their own (``_decode``)."""
+    """Check that the first record's sequence is the next one, if litelog numbers the records.
+
+    ``_decode`` checks other formats.
+    """
     first, follows = footer.first, piece.follows
     if first is not None and follows is not None and first != follows and not task.format.self_numbered:
         raise SequenceGapError(piece.entry.key, 0, follows, first)
 
 
 def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
-    """What to read of each, a few runs of frames at a time: (bytes, how)."""
+    """(bytes, function that reads them) for each piece, a few runs of frames at a time."""
     for opened in openings:
         if opened.footer is None:
             yield 0, partial(_Fetched, 0, partial(_give_up, opened))
@@ -144,7 +147,7 @@ def _give_up(opened: _Opened) -> list[Run | CommitRun | _Broken]:
 
 
 def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[range]:
-    """The runs of the piece that may hold what is wanted."""
+    """The runs of the piece that may hold wanted records."""
     frames, wanted = footer.frames, task.log.range
     for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
         if not piece.exact and not piece.start <= frames.offsets[run.start] < piece.stop:
@@ -160,7 +163,7 @@ def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[ra
 
 
 def _fetch(task: Task, held: int, opened: _Opened, runs: list[range], decode: _Decode) -> _Fetched:
-    """The bytes of runs that lie back to back: one GET."""
+    """Read contiguous runs with one GET."""
     assert opened.footer is not None
     first, stop = _span(opened.footer, runs)
     if opened.body is not None:
@@ -185,7 +188,7 @@ def _read(task: Task, opened: _Opened, first: int, stop: int) -> memoryview:
 def _decode_runs(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
 ) -> list[Run | CommitRun | _Broken]:
-    """The records of runs that lie back to back. Where that fails, run by run, what is broken named."""
+    """Decode contiguous runs. If that fails, decodes them one by one, and returns a _Broken for each bad one."""
     assert opened.footer is not None
     footer = opened.footer
     first, stop = _span(footer, runs)
@@ -207,7 +210,7 @@ def _decode_runs(
 def _decode_shipped(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
 ) -> list[Run | CommitRun | _Broken]:
-    """As ``_decode_runs``, where records are what was shipped at a time, wherever frames end."""
+    """As ``_decode_runs``, for formats whose records are what was shipped at a time, regardless of frames."""
     assert opened.footer is not None
     found: list[Run | CommitRun | _Broken] = []
     for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, Run)):
@@ -225,10 +228,10 @@ def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> mem
 
 
 def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run | CommitRun:
-    """The records of a run; as ``decode_run`` checks it, and that its first commit is the one that follows.
+    """Decode a run as ``decode_run`` checks it, and check that its first commit continues the previous one.
 
-    Where all of them are wanted, and errors are final, as they lie in their commits, if these are not small: inside
-    they are what they were when they were sealed, as the footer is the one that the snapshot names.
+    If all records are wanted and malformed data is an error, the commits are returned without decoding, unless they are
+    small. Their inside was checked when they were sealed, and the snapshot vouches for the footer.
     """
     key, frames = piece.entry.key, footer.frames
     start = frames.offsets[run.start]
@@ -249,7 +252,7 @@ def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, bo
 
 
 def _is_all_wanted(task: Task, piece: SealedPiece, footer: SealedFooter, run: range) -> bool:
-    """Whether nothing of a run is to be left out, or mended."""
+    """Whether a run needs no cutting, and no salvage."""
     if piece.exact or not task.is_strict:
         return False
     frames, wanted = footer.frames, task.log.range
@@ -265,7 +268,7 @@ def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: Run) -> Run:
 
 
 def _cut_shipped(task: Task, footer: SealedFooter, run: Run) -> Run:
-    """What was shipped in the wanted time, where the format has no timestamps."""
+    """The part that was shipped in the wanted time, if the format has no timestamps."""
     wanted, marks = task.log.range, footer.marks
     if task.format.has_timestamps or not wanted.has_times:
         return run
@@ -291,7 +294,10 @@ def _describe(
 
 
 def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
-    """What is broken and of the piece, from elsewhere in the replica; or what can be saved of it, if it may be lost."""
+    """Yield what other objects of the replica hold of the broken part of the piece.
+
+    If none does, and data may be lost, yields what can be salvaged.
+    """
     piece = broken.piece
     for found in _mend_all(task, broken):
         if not piece.exact:

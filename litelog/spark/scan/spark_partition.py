@@ -1,4 +1,4 @@
-"""A partition as Spark carries it. This module imports PySpark."""
+"""A partition in Spark's own type. This module imports PySpark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PlannedPartition(InputPartition):
-    """Its repr shows neither places nor options."""
+    """Wraps a partition. Its repr shows neither places nor options."""
 
     def __init__(self, partition: Partition) -> None:
         super().__init__(partition)

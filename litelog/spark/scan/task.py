@@ -1,4 +1,4 @@
-"""What the readers of a task share: its stores, which are opened once in a worker, and the log's format.
+"""What the readers of a task share: its stores, which a worker opens once, and the log's format.
 
 Retries of a store end when the task does.
 """
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 AHEAD_BYTES = 64 << 20
-"""What a task holds ahead of Spark at most, decompressed, but for one commit that is larger."""
+"""The most decompressed bytes that a task reads ahead of Spark, except if a single commit is larger."""
 
 JOBS = 16
-"""Requests of a task at a time: they wait on the store, and not on each other."""
+"""Concurrent requests of a task. They wait for the store, not for each other."""
 
 _logger = logging.getLogger(__name__)
 
@@ -47,49 +47,51 @@ class Task:
     log: PlannedLog
     client: ReplicaClient
     executor: Executor
-    """For requests."""
+    """Runs the requests."""
     decoder: Executor
-    """For what they bring: one thread, as more of them only wait for each other, and for memory."""
+    """Decodes the responses in a single thread. More threads would only wait for each other, and for memory."""
     format: LogFormat
 
     @property
     def is_strict(self) -> bool:
-        """Whether what is malformed is an error."""
+        """Whether malformed data is an error."""
         return self.log.mode is Mode.FAILFAST
 
     @property
     def is_divisible(self) -> bool:
-        """Whether any run of bytes is a record, so that one may be cut at any place: what lies in the log segment
-        tells nothing of how it was shipped."""
+        """Whether any run of bytes is a record, so that records may be cut anywhere.
+
+        Then the content of a log segment does not show how it was shipped.
+        """
         return isinstance(self.format, RawFormat)
 
     def lose(self, error: LitelogError) -> None:
-        """Raise what says that data is lost, unless it may be: then it is said."""
+        """Raise an error that reports data loss; only log it if ``fail_on_data_loss`` is off."""
         if self.log.fail_on_data_loss or not isinstance(error, ReplicaGapError | PrunedError | TruncatedError):
             raise error
-        said = "%s: %s; read without it, as failOnDataLoss=false says"
+        said = "%s: %s; skipped because of failOnDataLoss=false"
         _logger.warning(said, self.log.name, error, extra=fields("data-lost", log=self.log.name))
 
 
 MAX_OPEN = 32
-"""Stores that a worker keeps: making a client costs more than a request."""
+"""How many stores a worker keeps open: creating a client costs more than a request."""
 
 _open: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
 _opening = threading.Lock()
 
 
 def open_client(url: str, options: Mapping[str, str], stop: threading.Event) -> ObjectReplicaClient:
-    """A client of the replica at ``url``. Its store is kept for the next one: do not close it.
+    """Open a client of the replica at ``url``. The worker keeps its store for later calls: do not close it.
 
-    ``stop``: once it is set, failed requests are not tried again.
+    ``stop``: once it is set, failed requests are not retried.
     """
     return ObjectReplicaClient(RetryingStore(kept_store(url, options), stop))
 
 
 def kept_store(url: str, options: Mapping[str, str]) -> ObjectStore:
-    """The store at ``url``, the same one as long as it is asked for."""
+    """The store at ``url``. Repeated calls return the same store while it is in use."""
     if scheme_of(url) in ("file", "memory"):
-        options = {}  # those of the stores that are read beside them
+        options = {}  # the options are for other stores of the same read
     key = (url, tuple(sorted(options.items())))
     with _opening:
         store = _open.pop(key, None)
@@ -103,14 +105,14 @@ def kept_store(url: str, options: Mapping[str, str]) -> ObjectStore:
 
 @cache
 def open_log_format(name: str, pattern: str | None) -> LogFormat:
-    """As ``open_stored_format``; the same one each time: which formats are installed is looked up once in a worker."""
+    """As ``open_stored_format``, cached: a worker looks up the installed formats only once."""
     return open_stored_format(name, pattern)
 
 
 def scan_columns(
     log_format: LogFormat, name: str, data: memoryview, offset: int, expect: Expectation
 ) -> tuple[Scan, Columns]:
-    """The scan of a run of commits and its records; our own format tells both by one look at the bytes."""
+    """The scan of a run of commits, and its records. litelog's own format produces both in one pass."""
     if isinstance(log_format, LitelogFormat):
         return log_format.scan_columns(name, data, offset, expect)
     return log_format.scan(name, data, offset, expect), log_format.decode(name, data, offset, expect)

@@ -1,4 +1,4 @@
-"""A task's WAL segments: read and decompressed ahead in threads; chained to those before them, in other tasks, too."""
+"""A task's WAL segments: threads read and decompress ahead; the chain is checked across tasks."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A WAL segment whose bytes are what its header says, and its records; or what is wrong with it."""
+    """A WAL segment whose bytes match its header, with its records; or the error."""
 
     position: Position
     segment: WalSegment | None = None
     columns: Columns | None = field(default=None, repr=False)
     error: LitelogError | None = None
     data: memoryview | None = field(default=None, repr=False)
-    """Where the commits are wrong, and not the object: the bytes."""
+    """The bytes, if the object is intact and its commits are not."""
 
 
 def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[Run | CommitRun | Malformed]:
-    """The records of WAL segments, in order. Errors as ``read_partition`` has them.
+    """Yield the records of WAL segments, in order. Raises as ``read_partition`` does.
 
-    Those that were removed since the plan was made are read from the sealed segments that replaced them.
+    WAL segments that were removed after planning are read from the sealed segments that replaced them.
     """
     yield from _WalReader(task, piece).read()
 
 
 class _WalReader:
-    """Steps along the chain. ``link`` None: the next one is taken at its word, as what is before it is not known."""
+    """Steps along the chain. If ``link`` is None, the previous state is unknown, and the next header is trusted."""
 
     def __init__(self, task: Task, piece: WalPiece) -> None:
         self._task = task
@@ -82,7 +82,7 @@ class _WalReader:
             number = yield from self._read_on(number)
 
     def _read_on(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
-        """Read from the one of that number on; the number of the one to go on with."""
+        """Read from segment ``number`` on. Returns the number of the segment to continue with."""
         task, jobs = self._task, self._jobs(number)
         for fetched in ahead(task.executor, jobs, AHEAD_BYTES, JOBS):
             if isinstance(fetched.error, NotFoundError):
@@ -107,7 +107,7 @@ class _WalReader:
             yield raw, partial(_fetch, self._task, info.position)
 
     def _raw_bytes(self, number: int) -> Iterator[int]:
-        """About how much each holds, decompressed."""
+        """Estimate how many decompressed bytes each one holds."""
         behind: Sequence[WalSegmentInfo | None] = [*self._infos[number + 1 :], None]
         for info, after in zip(self._infos[number:], behind, strict=True):
             at = info.position
@@ -140,13 +140,13 @@ class _WalReader:
         self._link = after
 
     def _bounds(self, index: int) -> tuple[int, int]:
-        """The bytes of a log segment that are the piece's."""
+        """The range of bytes in a log segment that belongs to the piece."""
         start, stop = self._piece.start, self._piece.stop
         first = start.offset if start is not None and start.index == index else 0
         return first, stop.offset if stop is not None and stop.index == index else MAX_OFFSET
 
     def _judge(self, link: Link, segment: WalSegment) -> None:
-        """Sequences leave some out: the format says whether they may."""
+        """Let the format decide whether the sequences may have this gap."""
         header, log_format = segment.header, self._task.format
         if not log_format.self_numbered:
             raise SequenceGapError(segment.key, header.offset, link.next or 0, header.first or 0)
@@ -159,7 +159,7 @@ class _WalReader:
         )
 
     def _take_sealed(self, segment: WalSegment) -> Iterator[Run | CommitRun | Malformed]:
-        """What a ``final`` stands for: the rest of its log segment, in a sealed segment."""
+        """Yield the rest of a log segment that a ``final`` stands for, from its sealed segment."""
         task, header, claim = self._task, segment.header, self._task.log.claim
         assert claim is not None
         entry = describe_sealed(task.client, header)
@@ -177,14 +177,14 @@ class _WalReader:
         self._link = after
 
     def _link_behind(self, before: Position) -> Link | None:
-        """Where the chain stands behind a WAL segment of another task; None where it is not there, or damaged."""
+        """The state of the chain after another task's WAL segment; None if that is missing or damaged."""
         task, claim = self._task, self._task.log.claim
         assert claim is not None
         decode = partial(wal_segment.decode_checked, wal_key(before))
         try:
             return link_behind(claim, read_checked(partial(task.client.read_wal_segment, before), decode))
         except NotFoundError:
-            return None  # removed since, or a gap, which the task tells whose it is
+            return None  # removed meanwhile, or a gap, which that segment's task reports
         except CorruptionError:
             if task.is_strict:
                 raise
@@ -203,7 +203,7 @@ class _WalReader:
             return True
         return wanted.overlaps_times(shipped, shipped)
 
-    # --- what is damaged, or gone
+    # --- damaged or removed segments
 
     def _drop(self, number: int, fetched: _Fetched, error: LitelogError) -> Iterator[Run | Malformed]:
         task, at = self._task, fetched.position
@@ -218,8 +218,10 @@ class _WalReader:
             yield Malformed(at.index, at.offset, stop, None, str(error))
 
     def _replace(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
-        """What the WAL segments from that number on held, as far as a newer snapshot covers them; the number of the
-        first one that it does not."""
+        """Yield what the WAL segments from ``number`` on held, up to the end of what a newer snapshot covers.
+
+        Returns the number of the first one that it does not cover.
+        """
         task, slot = self._task, self._infos[number].position
         assert task.log.claim is not None
         base = list_pieces(task.client, task.log.claim).base
@@ -242,7 +244,7 @@ class _WalReader:
         return covered
 
     def _covered(self, base: Base, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
-        """What the sealed segments hold of the WAL segments [number, stop)."""
+        """The pieces of sealed segments that hold the content of the WAL segments [number, stop)."""
         assert base.snapshot is not None
         slot, last = self._infos[number].position, self._infos[stop - 1].position
         behind = self._infos[stop].position if stop < len(self._infos) else self._piece.stop
@@ -259,7 +261,7 @@ class _WalReader:
         return found
 
     def _end_of(self, last: Position, length: int) -> int:
-        """Where the plan's last WAL segment ended, which is gone: the place where the next one was shipped."""
+        """Where the plan's last WAL segment, now removed, ended: where the next one was shipped."""
         task, claim = self._task, self._task.log.claim
         assert claim is not None
         pieces = list_pieces(task.client, claim)
@@ -271,7 +273,7 @@ class _WalReader:
 
 
 def _fetch(task: Task, position: Position) -> _Fetched:
-    """The WAL segment there and its records, by one GET, as it says itself; what is wrong is told, not raised."""
+    """Read and decode the WAL segment at ``position`` with one GET. Returns errors instead of raising them."""
     key = wal_key(position)
 
     def decode(body: bytes) -> _Fetched:

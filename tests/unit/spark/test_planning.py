@@ -151,7 +151,7 @@ def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:
         planned(url)
     with pytest.raises(NothingToRestoreError, match="no such folder"):
         planned(str(tmp_path / "nowhere"))
-    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+    with pytest.raises(NothingToRestoreError, match="matches the pattern"):
         planned(str(tmp_path / "*"))
 
 
@@ -164,12 +164,12 @@ def test_a_folder_that_is_neither_a_log_nor_a_replica_is_told(tmp_path: Path, na
     (tmp_path / "empty").mkdir()
     folder = {"": str(tmp_path / "empty"), "litelog": str(tmp_path / "logs"), "lines": log.folder}[name]
     with pytest.raises(
-        NothingToRestoreError, match="is no replica, and holds no log segment of format litelog"
+        NothingToRestoreError, match="is not a replica, and has no log segment of format litelog"
     ) as told:
         planned(folder, **given)
     assert str(told.value).startswith(folder)
     pattern = f"{glob.escape(folder)[:-1]}?"
-    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+    with pytest.raises(NothingToRestoreError, match="matches the pattern"):
         planned(pattern, **given)
 
 
@@ -222,7 +222,7 @@ def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> Non
         f"{str(tmp_path)[1:]}/many/x": 14,
         f"{str(tmp_path)[1:]}/many/y": 14,
     }
-    with pytest.raises(NothingToRestoreError, match="the pattern fits"):
+    with pytest.raises(NothingToRestoreError, match="matches the pattern"):
         _names({**options, "path": f"{bucket}/nothing/*"})
 
 
@@ -321,7 +321,7 @@ def test_a_local_log_of_another_format(tmp_path: Path, name: str) -> None:
 def test_an_option_for_replicas_is_refused_with_a_folder(tmp_path: Path, name: str, value: str) -> None:
     log = make_folder(tmp_path / "log")
     log.roll(2)
-    with pytest.raises(ConfigError, match=f"{log.folder}: is the folder of a log, and no replica: .*{value}"):
+    with pytest.raises(ConfigError, match=f"{log.folder}: is the folder of a log, not a replica: .*{value}"):
         planned(log.folder, **{name: value})
     assert len(values(log.folder, mode="FAILFAST", generation="latest")) == 2
 
@@ -329,7 +329,7 @@ def test_an_option_for_replicas_is_refused_with_a_folder(tmp_path: Path, name: s
 def test_a_format_is_the_one_of_folders_and_may_be_a_replicas_own(tmp_path: Path) -> None:
     url = stored(_built().objects())
     for name in ("nope", "lines"):
-        with pytest.raises(ConfigError, match=f"{url}: is a replica, and holds a log of format litelog: .*={name}"):
+        with pytest.raises(ConfigError, match=f"{url}: is a replica, and its log has format litelog: .*={name}"):
             planned(url, format=name)
         with pytest.raises(ConfigError, match="is a replica"):
             has_timestamps(options := parse_options({"path": url, "format": name}), find_places(options))
