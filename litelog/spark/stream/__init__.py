@@ -1,1 +1,1 @@
-"""A stream: a replica that is followed batch by batch."""
+"""Streams: follows replicas batch by batch."""

@@ -1,4 +1,4 @@
-"""A stream in the driver: its logs, where each one stands, and what the next batch takes. It needs no Spark."""
+"""Runs a stream in the driver: finds its logs, tracks their offsets and sizes each batch. Does not need Spark."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 JOBS = 16
-"""Logs that are looked at side by side."""
+"""Logs that are polled in parallel."""
 
 AHEAD_STEPS = 1000
-"""So many objects known ahead in a log, and it is not looked at before a batch took of them."""
+"""If this many objects of a log are known ahead, the log is not polled again until a batch takes some of them."""
 
 LEAST_WAIT_SECONDS = 0.02
-"""Between two looks at a log that just had news."""
+"""Pause between two polls of a log that just had news."""
 
 QUIET_SHARE = 0.25
-"""How long is waited between two looks at a log: this share of how long it has been quiet. So what comes is seen after
-a quarter of the pause before it at most, and a quiet log costs a request for each poll interval."""
+"""Pause between two polls, as a share of the time that a log has been quiet. New records are thus seen after at most a
+quarter of the preceding quiet time. A quiet log costs a request per poll interval."""
 
 DISCOVERY_SECONDS = 60.0
-"""How often a pattern is looked up: a listing."""
+"""How often patterns are matched again. Costs a listing."""
 
 PATIENCE_SECONDS = 600.0
-"""How long a store may fail before a batch that must be planned fails."""
+"""How long a store may fail before planning a batch fails."""
 
 PAUSE_SECONDS = 5.0
-"""Before a store that failed is asked again, beside the waits of each request's own retries."""
+"""Pause before a store that failed is asked again, in addition to the retries of each request."""
 
 
 @dataclass(slots=True)
@@ -66,21 +66,21 @@ class _Log:
     place: Place
     client: ReplicaClient
     tail: Tail | None = None
-    """None as long as nothing of it was read."""
+    """None until something of it is read."""
     look: float = 0.0
-    """When to look at it next."""
+    """When to poll it next."""
     news: float = 0.0
-    """When it had any last."""
+    """When it last had news."""
     was_absent: bool = False
-    """Whether there was nothing of it when it was looked at first: then it begins at its first record."""
+    """Whether it was empty at the first poll. Then the stream begins at its first record."""
     failed: bool = False
-    """Whether its store failed at the last look."""
+    """Whether its store failed at the last poll."""
     turn: int = 0
-    """The batch that took of it last, as they are numbered here."""
+    """Number, counted here, of the last batch that took records of it."""
 
 
 class StreamFollower:
-    """What Spark asks a stream's driver for. Offsets as ``steps`` spells them. One thread."""
+    """Does what Spark asks of a stream's driver. Encodes offsets as ``steps`` does. For one thread."""
 
     def __init__(
         self,
@@ -90,8 +90,11 @@ class StreamFollower:
         clients: Callable[[Place, threading.Event], ReplicaClient] | None = None,
         pause: float = PAUSE_SECONDS,
     ) -> None:
-        """``clock``: steady seconds. ``clients``: opens a replica's client; retries end with the event. ``pause``: as
-        PAUSE_SECONDS."""
+        """Create a follower.
+
+        ``clock``: monotonic seconds. ``clients``: opens a replica's client, whose retries end with the event.
+        ``pause``: replaces PAUSE_SECONDS.
+        """
         self._pause = pause
         self._options = options
         self._clock = clock or SystemClock().monotonic
@@ -104,27 +107,30 @@ class StreamFollower:
         self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """Try no request again, and end its threads. Idempotent."""
+        """End retries, and end the threads. Idempotent."""
         self._stop.set()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    # --- what Spark asks for
+    # --- requests of Spark
 
     def initial(self) -> dict[str, Any]:
-        """Before all that is read; always the same. Where that is in each log, the first offset behind it says: the
-        batch between the two holds nothing. So a batch that is made again begins at the same record."""
+        """The offset before all records. It is a constant.
+
+        The first batch is empty, and its end records where each log really starts. A repeated batch therefore begins at
+        the same record.
+        """
         return encode({})
 
     def prepare(self) -> None:
-        """Take what is there now as all that there is."""
+        """Fix the end of the stream to what exists now."""
         self._find_logs()
         found = self._patiently(partial(self._each, list(self._logs.values()), lambda log: find_end(log.client)))
         ends = dict(zip(self._logs, found, strict=True))
         self._targets = {name: None if end is None else end.position for name, end in ends.items()}
 
     def latest(self, start: Mapping[str, Any], max_bytes: int | None, max_files: int | None) -> dict[str, Any]:
-        """The end of a batch that begins at ``start``: ``start`` itself where there is nothing new."""
+        """The end of a batch that begins at ``start``, which is ``start`` itself if there is nothing new."""
         offsets = decode(start)
         self._find_logs()
         self._require_known(offsets)
@@ -138,12 +144,12 @@ class StreamFollower:
         return encode(offsets | ends)
 
     def report(self) -> dict[str, Any] | None:
-        """The end as it was last seen; None before that. No request."""
+        """The end as last seen; None before the first poll. Makes no request."""
         heads = {name: log.tail.head for name, log in self._logs.items() if log.tail is not None}
         return encode(heads) if heads else None
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Partition, ...]:
-        """What the tasks of a batch read: the same records, however often it is asked for."""
+        """Plan the tasks of a batch. Repeated calls plan the same records."""
         first, behind = decode(start), decode(end)
         self._find_logs()
         items: list[Item] = []
@@ -157,10 +163,10 @@ class StreamFollower:
         read = self._options.read
         return pack(items, read.max_partition_bytes, read.num_partitions)
 
-    # --- which logs
+    # --- finding logs
 
     def _find_logs(self) -> None:
-        """Look which logs there are: at first, and now and then where a pattern names them."""
+        """Find the logs: once, and again at intervals if patterns name them."""
         patterned = any(is_pattern(path) for path in self._options.read.paths)
         if (self._logs and not patterned) or self._clock() < self._discover:
             return
@@ -173,7 +179,7 @@ class StreamFollower:
             return
         for place in places:
             if place.folder is not None:
-                raise ConfigError(f"{place.folder}: is the folder of a log, and no replica: a stream reads replicas")
+                raise ConfigError(f"{place.folder}: is the folder of a log, not a replica: a stream reads replicas")
             name = full_name(place)
             if name not in self._logs:
                 self._logs[name] = _Log(place, self._clients(place, self._stop))
@@ -192,13 +198,15 @@ class StreamFollower:
         for name in sorted(offsets):
             if name not in self._logs and name not in self._missing:
                 error = ReplicaGapError(str(offsets[name].position))
-                error.add_note(f"the stream stands there in log {name}, which its options do not name (any more)")
+                error.add_note(f"the stream has an offset in log {name}, which its options do not name (any more)")
                 self._lose(name, error)
                 self._missing.add(name)
 
     def _begin(self, offsets: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
-        """Where to begin in the logs that are not in ``offsets``. Those found beside others begin with their first
-        record."""
+        """Where to begin in the logs that are not in ``offsets``.
+
+        Logs that are found later than the first ones begin with their first record.
+        """
         is_first = not offsets
         new = [name for name in self._logs if name not in offsets and self._is_due(name)]
         if self._targets is not None:
@@ -220,7 +228,7 @@ class StreamFollower:
         start = options.start if is_first and not log.was_absent else type(options.start)()
         return find_begin(log.client, start, options.read.pattern, partial(self._lose, log.place.name))
 
-    # --- what there is
+    # --- new objects
 
     def _seek(self, log: _Log, at: LogOffset) -> None:
         if log.tail is None:
@@ -233,8 +241,10 @@ class StreamFollower:
         return Tail(log.place.name, log.client, at, lossy=lossy, clock=self._clock)
 
     def _next(self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], budget: Budget) -> dict[str, LogOffset]:
-        """Where each log stands behind the next batch; empty where there is nothing new. A query that ends with what is
-        there now would end at a store that failed for a moment: it asks again first."""
+        """Where each log stands after the next batch; empty if there is nothing new.
+
+        A query with an end (AvailableNow) would stop early if a store failed for a moment, so it asks again first.
+        """
         for _ in range(int(PATIENCE_SECONDS / PAUSE_SECONDS)):
             self._look(logs)
             ends = self._choose(logs, offsets, replace(budget))
@@ -248,7 +258,7 @@ class StreamFollower:
         raise ReplicaGapError(str(tail.head.position), str(target))
 
     def _look(self, logs: Mapping[str, _Log]) -> None:
-        """Look at the logs whose time has come."""
+        """Poll the logs that are due."""
         due = [log for name, log in logs.items() if self._is_due(name)]
         self._each(due, self._advance)
 
@@ -275,8 +285,11 @@ class StreamFollower:
     def _choose(
         self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], whole: Budget
     ) -> dict[str, LogOffset]:
-        """Where each log stands behind the batch. Each has an equal share; what one leaves, the next ones may take.
-        Where that is too little for all of them, those come first that waited longest."""
+        """Where each log stands after the batch.
+
+        Each log gets an equal share, and later logs may use what earlier ones leave. If the limit is too small for all,
+        logs that have waited longest come first.
+        """
         full = {name: log.tail for name, log in logs.items() if log.tail is not None and log.tail.steps}
         ends: dict[str, LogOffset] = {}
         turn = 1 + max((log.turn for log in logs.values()), default=0)
@@ -294,7 +307,7 @@ class StreamFollower:
                 whole.spend(tail.taken)
         return ends
 
-    # --- what tasks read
+    # --- plans for tasks
 
     def _items(self, log: _Log, start: LogOffset, stop: LogOffset) -> list[Item]:
         tail = log.tail
@@ -307,7 +320,7 @@ class StreamFollower:
         return step_items(log.place, self._options.read, again.claims, start, steps)
 
     def _walk(self, tail: Tail, stop: LogOffset) -> list[Step]:
-        """The steps to ``stop``, looked up anew. ReplicaGapError where they end before."""
+        """The steps to ``stop``, looked up again. Raises ReplicaGapError if they end earlier."""
         _ = tail.claim
         at = stop.position
         while tail.head.position < at:
@@ -317,16 +330,16 @@ class StreamFollower:
             at = tail.steps[-1].carry(at)
         return list(until(list(tail.steps), stop.position))
 
-    # --- stores that fail, and what is lost
+    # --- failing stores and lost data
 
     def _lose(self, name: str, error: LitelogError) -> None:
         if self._options.read.fail_on_data_loss:
             raise error
-        said = "%s: %s; going on at what is there, as failOnDataLoss=false says"
+        said = "%s: %s; continuing with the data that is left because of failOnDataLoss=false"
         _logger.warning(said, name, error, extra=fields("data-lost", log=name))
 
     def _forgive(self, error: StoreError, name: str) -> None:
-        """Raise what no time mends; say the other, which a later look may not meet."""
+        """Raise an error that retrying cannot fix; log any other, since a later poll may succeed."""
         if not error.retryable:
             raise error
         _logger.warning("%s: %s; looking again", name, error, extra=fields("store-failed", log=name))
@@ -353,7 +366,7 @@ class StreamFollower:
                 self._stop.wait(self._pause)
 
     def _each(self, logs: Sequence[_Log], call: Callable[[_Log], _Result]) -> list[_Result]:
-        """``call`` for each, side by side where there are several."""
+        """Call ``call`` for each log, in parallel if there are several."""
         if len(logs) < 2:
             return [call(log) for log in logs]
         if self._pool is None:

@@ -1,4 +1,4 @@
-"""What the tasks of a stream's batch read: the steps between two offsets as partitions."""
+"""Plans the tasks of a stream's batch: turns the steps between two offsets into partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def step_items(
     place: Place, options: ReadOptions, claims: Mapping[str, Claim], start: LogOffset, steps: Sequence[Step]
 ) -> list[Item]:
-    """What is to be read of one log, in order, for the steps that lead on from ``start``."""
+    """The items to read from one log, in order, for the steps that begin at ``start``."""
     items: list[Item] = []
     log: PlannedLog | None = None
     first = start.sequence
@@ -42,7 +42,7 @@ def step_items(
 
 
 def until(steps: Sequence[Step], stop: Position) -> Iterator[Step]:
-    """``steps`` as far as ``stop``, which may lie in the last one."""
+    """``steps`` up to ``stop``, which may lie inside the last one."""
     for step in steps:
         if step.start >= stop:
             return

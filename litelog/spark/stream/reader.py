@@ -1,4 +1,4 @@
-"""The stream reader of the data source: what Spark calls in a stream's driver and its tasks. It imports PySpark."""
+"""The stream reader of the data source: Spark calls it in the driver and in tasks. This module imports PySpark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs in one long-lived process, and reads them in the workers, which get it without what it knows."""
+    """Follows the logs in one long-lived process, and reads them in the workers. They get it without its state."""
 
     def __init__(self, options: StreamOptions, columns: Sequence[Column]) -> None:
         self._options = options
@@ -38,11 +38,11 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_columns": self._columns, "_follower": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first record that is wanted."""
+        """The offset before the first wanted record."""
         return self._followed().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say; of two limits Spark is told of one, and ``latestOffset`` keeps both."""
+        """The limit in the options. Spark accepts only one of two limits; ``latestOffset`` applies both."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
         if self._options.max_files is not None:
@@ -50,31 +50,31 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the batch that begins at ``start`` ends."""
+        """The end of the batch that begins at ``start``."""
         return self._followed().latest(start, *self._limits(limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end as it was last seen."""
+        """The end as last seen."""
         return self._followed().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that is read."""
+        """Limit the stream to what exists now."""
         self._followed().prepare()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What each task of a batch reads."""
+        """The partitions of a batch, one for each task."""
         return [PlannedPartition(partition) for partition in self._followed().plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition as record batches."""
+        """The rows of a partition, as record batches."""
         planned = partition.value
         return read_partition(planned, self._columns) if planned is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: replicas keep what they keep, whoever read it."""
+        """Do nothing: reading does not change what replicas keep."""
 
     def stop(self) -> None:
-        """End its threads."""
+        """End the follower's threads."""
         if self._follower is not None:
             self._follower.close()
 
@@ -91,4 +91,4 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return limit.max_bytes, self._options.max_files
         if isinstance(limit, ReadMaxFiles):
             return self._options.max_bytes, limit.max_files
-        raise ConfigError(f"a stream's batches are limited by bytes and files, and not by {type(limit).__name__}")
+        raise ConfigError(f"a stream's batches are limited by bytes and files, not by {type(limit).__name__}")

@@ -1,4 +1,4 @@
-"""Where a stream begins in a log that it meets for the first time, and where the log ends at the moment."""
+"""Finds where a stream begins in a log that it meets for the first time, and the current end of a log."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def find_end(client: ReplicaClient) -> LogOffset | None:
-    """Behind the last record of a replica's latest generation; None where there is nothing yet. Four requests and a
-    header."""
+    """The offset after the last record of a replica's latest generation; None if there is no record yet.
+
+    Costs four requests and reading a header.
+    """
     pieces = _open(client)
     return None if pieces is None else _end_of(client, pieces)
 
@@ -35,7 +37,7 @@ def find_end(client: ReplicaClient) -> LogOffset | None:
 def find_begin(
     client: ReplicaClient, start: StreamStart, pattern: str | None, lose: Callable[[LitelogError], None]
 ) -> LogOffset | None:
-    """Where a stream begins; None where there is nothing yet. ``lose`` is told of a start before the first record."""
+    """Where a stream begins; None if the log is empty. Calls ``lose`` if the start lies before the first record."""
     pieces = _open(client)
     if pieces is None:
         return None
@@ -56,7 +58,7 @@ def find_begin(
 
 
 def find_sequence(client: ReplicaClient, claim: Claim, sequence: int | None) -> Position:
-    """Where a sequence lies in a generation, a little early at most, or the first record that is there behind it."""
+    """The position of a sequence in a generation, or slightly before it. If it is gone, that of the next record."""
     pieces = list_pieces(client, claim)
     if sequence is None:
         return pieces.base.first
@@ -91,7 +93,7 @@ def _place_of(client: ReplicaClient, pieces: Pieces, sequence: int, pattern: str
 
 
 def _sequence_at(client: ReplicaClient, pieces: Pieces, time: int, pattern: str | None) -> int | None:
-    """The sequence of the first record stamped or shipped at ``time`` or later: what holds it is read."""
+    """The sequence of the first record with this ``time`` or a later one. Reads the objects that hold it."""
     name = generation(pieces.base.claim.generation)
     formats = lambda kind: open_log_format(kind, pattern)  # noqa: E731
     reader = ReplicaReader(client, generation=name, start_time=time, formats=formats)

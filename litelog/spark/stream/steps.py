@@ -1,4 +1,4 @@
-"""A stream's offsets, which Spark keeps in the checkpoint and compares as text, and the steps from one to the next."""
+"""A stream's offsets, which Spark keeps in the checkpoint and compares as text, and the steps between them."""
 
 from __future__ import annotations
 
@@ -17,42 +17,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From ``start`` to ``stop``: (the rest of) a WAL segment or of a sealed segment; or a **move**, in which no byte
-    lies: to the generation that continues this one, or over what was lost."""
+    """From ``start`` to ``stop``: a WAL segment or sealed segment, or the rest of one; or a **move**, without bytes.
+
+    A move leads to the generation that continues this one, or past lost data.
+    """
 
     start: Position
     stop: Position
     raw: int
-    """Bytes of the log, uncompressed; of a WAL segment that is known by its name alone, about."""
+    """Uncompressed bytes of the log; an estimate for a WAL segment of which only the name is known."""
     sequence: int | None = None
-    """The one behind it; None where that is not known."""
+    """The sequence that follows; None if that is not known."""
     entry: SnapshotEntry | None = None
-    """A sealed segment's."""
+    """For a sealed segment: its entry."""
     follows: int | None = None
-    """Of a sealed segment: the sequence behind the log segment before it."""
+    """For a sealed segment: the sequence after the previous log segment."""
     segment: Position | None = None
-    """Where the WAL segment lies."""
+    """Position of the WAL segment."""
     is_read: bool = True
-    """Whether its header was read: else ``stop`` is where the next name lies."""
+    """Whether its header was read. If not, ``stop`` is the position of the next name."""
     before: Position | None = None
-    """The WAL segment before it."""
+    """Position of the previous WAL segment."""
     link: Link | None = None
-    """Where the chain stands before it, for the first one behind a snapshot."""
+    """State of the chain before it, if it is the first one after a snapshot."""
     is_fork: bool = False
-    """Of a move: whether it leads to another history, in which places of this one say nothing."""
+    """For a move: whether it leads to a different history, where positions of this one mean nothing."""
     renumbers: bool = False
-    """Of a move: whether the same records may have other sequences behind it."""
+    """For a move: whether the same records may have different sequences afterwards."""
 
     @property
     def is_move(self) -> bool:
         return self.entry is None and self.segment is None
 
     def until(self, stop: Position) -> Step:
-        """The part before ``stop``, which lies in it."""
+        """The part before ``stop``, which lies inside it."""
         return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None)
 
     def carry(self, place: Position) -> Position:
-        """Where a place of the same generation lies behind a move to another one."""
+        """Map a position of this generation to the one that the move leads to."""
         if (
             not self.is_move
             or self.start.generation == self.stop.generation
@@ -73,7 +75,7 @@ class Budget:
     taken: bool = False
 
     def admits(self, step: Step) -> bool:
-        """Whether there is room for it."""
+        """Whether the budget allows the step."""
         if not self.taken:
             return True
         return (self.bytes is None or step.raw <= self.bytes) and (self.files is None or self.files > 0)
@@ -84,13 +86,13 @@ class Budget:
         return Budget(most, files, self.taken)
 
     def spend(self, steps: Iterable[Step]) -> None:
-        """They were taken of a share."""
+        """Subtract steps that were taken from a share."""
         for step in steps:
             if step.raw:
                 self.take(step)
 
     def take(self, step: Step) -> None:
-        """There is so much less."""
+        """Subtract a step."""
         self.taken = True
         if self.bytes is not None:
             self.bytes -= step.raw
@@ -99,9 +101,10 @@ class Budget:
 
 
 def choose(steps: Sequence[Step], budget: Budget, target: Position | None) -> list[Step]:
-    """The first of ``steps`` that a batch takes. A move is a batch's last step, or its only one.
+    """Select the first of ``steps`` for a batch. A move is the last step of a batch, or its only one.
 
-    None passes ``target``; a sealed segment that does is cut there. What holds no bytes is not taken for its own sake.
+    No step goes past ``target``: a sealed segment that reaches further is cut there. Steps without bytes are not
+    selected for their own sake.
     """
     chosen: list[Step] = []
     held = 0
@@ -124,7 +127,7 @@ def choose(steps: Sequence[Step], budget: Budget, target: Position | None) -> li
 
 
 def behind(offset: LogOffset, step: Step) -> LogOffset:
-    """Where a stream stands behind ``step``, which began at ``offset``."""
+    """The offset after ``step``, which began at ``offset``."""
     if step.renumbers:
         return LogOffset(step.stop, None)
     known = [sequence for sequence in (offset.sequence, step.sequence) if sequence is not None]
@@ -136,16 +139,18 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class LogOffset:
-    """Where a stream stands in a log: all before it was given."""
+    """Where a stream stands in a log: everything before it has been delivered."""
 
     position: Position
     sequence: int | None
-    """No record with a lower one is given from here on; None where that is not known."""
+    """No record with a lower sequence follows; None if that is not known."""
 
 
 def encode(offsets: Mapping[str, LogOffset]) -> dict[str, Any]:
-    """``{"version", "logs": {log: {"generation", "index", "offset", "sequence"}}}``, keys always in this order, logs
-    by their names: the same offsets are the same text."""
+    """Encode as ``{"version", "logs": {log: {"generation", "index", "offset", "sequence"}}}``.
+
+    Keys have a fixed order and logs are sorted by name, so equal offsets are equal text.
+    """
     return {"version": VERSION, "logs": {name: _encode_log(offsets[name]) for name in sorted(offsets)}}
 
 
@@ -155,7 +160,10 @@ def _encode_log(offset: LogOffset) -> dict[str, Any]:
 
 
 def decode(written: Mapping[str, Any]) -> dict[str, LogOffset]:
-    """What ``encode`` was given. UnknownVersionError for what a newer litelog wrote; ConfigError for what none did."""
+    """Decode what ``encode`` returned.
+
+    Raises UnknownVersionError for offsets of a newer litelog, and ConfigError for text that ``encode`` never writes.
+    """
     version = written.get("version") if isinstance(written, dict) else None
     if type(version) is int and version > VERSION:
         raise UnknownVersionError("the stream's checkpoint", "offsets", VERSION, version)
@@ -164,7 +172,7 @@ def decode(written: Mapping[str, Any]) -> dict[str, LogOffset]:
             raise ValueError(f"version is {version!r}")
         return {name: _decode_log(offset) for name, offset in written["logs"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"the stream's checkpoint holds no offset of litelog's: {error}") from None
+        raise ConfigError(f"the stream's checkpoint has no valid litelog offset: {error}") from None
 
 
 def _decode_log(written: Mapping[str, Any]) -> LogOffset:

@@ -1,6 +1,7 @@
-"""The end of one log, as a stream's driver follows it: which objects lie before it, and the one name that comes next.
+"""Follows the end of one log in a stream's driver: which objects are new, and which single name comes next.
 
-It lists where it begins, and where it fell far behind. At the end it polls the next name, one GET of a header each.
+It lists objects at the start, and when it is far behind. At the end of the log it polls the next name, with one GET of
+a header each time.
 """
 
 from __future__ import annotations
@@ -37,35 +38,35 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 HEADERS_IN_A_ROW = 8
-"""So many next names that are there one after the other, and the others are listed."""
+"""After this many next names in a row that exist, the rest is listed."""
 
 LISTED_AT_ONCE = 20_000
-"""Names that are listed at a time: what is known ahead is bounded."""
+"""Names listed at a time, which bounds what is known ahead."""
 
 POLLS_PER_LOOK = 30
-"""After so many polls without news it looks for the next epoch: one GET."""
+"""After this many polls without news it looks for the next epoch, with one GET."""
 
 LOOK_SECONDS = 1800.0
-"""After so long without news it makes sure that it stands at the end: half of the grace of WAL segments. A listing.
-What it has known for so long, and no batch took, it looks up again."""
+"""After this many seconds without news it lists, to make sure that it stands at the end. Half of the grace of WAL
+segments. Steps that no batch took for this long are looked up again."""
 
 COMPRESSION_RATIO = 3
-"""What a WAL segment is taken to hold more than its object has bytes, where names do not tell."""
+"""Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
 
 
 class Tail:
-    """One log from an offset on. One thread at a time."""
+    """Follows one log from an offset. For one thread at a time."""
 
     def __init__(
         self, name: str, client: ReplicaClient, at: LogOffset, *, lossy: bool, clock: Callable[[], float]
     ) -> None:
-        """``lossy``: go on behind what is lost, with a warning. ``clock``: steady seconds."""
+        """``lossy``: continue after lost data, with a warning. ``clock``: monotonic seconds."""
         self.name = name
         self.head = at
-        """Behind all steps."""
+        """The offset after all steps."""
         self.steps: deque[Step] = deque()
         self.taken: deque[Step] = deque()
-        """Those that ``take`` gave last."""
+        """The steps that ``take`` returned last."""
         self.claims: dict[str, Claim] = {}
         self._client, self._lossy, self._clock = client, lossy, clock
         self._slot = at.position
@@ -73,12 +74,12 @@ class Tail:
         self._entered = self._awaits = False
         self._polls, self._looked = 0, clock()
         self._learned = self._looked
-        """When the first of the steps was learned, at the earliest."""
+        """The earliest time at which the first of the steps was found."""
 
-    # --- what a batch takes
+    # --- taking steps for a batch
 
     def seek(self, at: LogOffset) -> None:
-        """Stand at ``at``: what lies before it is forgotten."""
+        """Move to ``at``, and forget everything before it."""
         while self.taken and self.taken[0].start < at.position:
             self.taken.popleft()
         if not self.taken:
@@ -98,7 +99,7 @@ class Tail:
         self.head, self._slot, self._last, self._entered = at, at.position, None, False
 
     def take(self, at: LogOffset, chosen: Sequence[Step]) -> LogOffset:
-        """Take the first steps, which ``chosen`` are, from ``at`` on: where that leads."""
+        """Take the first steps, which are ``chosen``, beginning at ``at``. Returns the offset after them."""
         if not chosen:
             return at
         read = list(chosen)
@@ -106,7 +107,7 @@ class Tail:
         if last.segment is not None and not last.is_read:
             try:
                 header = read_header(self._client, last.segment)
-            except ReplicaGapError:  # it is gone since it was listed: another listing tells what became of it
+            except ReplicaGapError:  # removed since it was listed: another listing shows what happened
                 self._forget(at)
                 return at
             read[-1] = replace(last, stop=header.next_slot, sequence=header.next, is_read=True)
@@ -115,15 +116,15 @@ class Tail:
         self.taken.extend(read)
         for step in read:
             at = behind(at, step)
-        if read[-1].stop != full.stop:  # it was cut, or names hid a hole behind it
+        if read[-1].stop != full.stop:  # it was cut, or the names hid a gap after it
             self.steps.clear()
             self.head, self._slot, self._last, self._entered = at, at.position, None, False
         return at
 
-    # --- what comes
+    # --- finding new steps
 
     def advance(self) -> bool:
-        """Look for what came since, once. Whether there was anything."""
+        """Look for new objects once. Returns whether there were any."""
         before = self.head
         if self._entered:
             self._poll()
@@ -142,7 +143,7 @@ class Tail:
 
     @property
     def claim(self) -> Claim:
-        """Of the generation that it follows."""
+        """The claim of the generation that it follows."""
         name = self.head.position.generation
         if name not in self.claims:
             self.claims[name] = self._read_claim(self.head.position)
@@ -157,12 +158,12 @@ class Tail:
             if claim.generation == at.generation:
                 return claim
         raise ConfigError(
-            f"log {self.name}: the stream's checkpoint stands at {at}, of which {self._client.url} has no claim: "
-            "it is of another replica; give a new stream a checkpointLocation of its own"
+            f"log {self.name}: the stream's checkpoint is at {at}, and {self._client.url} has no claim for that: "
+            "the checkpoint belongs to another replica; give each new stream its own checkpointLocation"
         )
 
     def _enter(self) -> None:
-        """Stand at ``head`` by what a listing shows."""
+        """Set the position to ``head``, from a listing."""
         pieces = list_pieces(self._client, self.claim)
         base, at = pieces.base, self.head.position
         self._awaits = base.snapshot is None
@@ -181,7 +182,7 @@ class Tail:
         self._enter_wal(pieces)
 
     def _pass_over(self, pieces: Pieces) -> bool:
-        """Whether the generation ended, and it went on in the next one: that has all that this one lacks by now."""
+        """Whether the generation ended and its successor has everything that this one no longer has."""
         terminal = find_terminal(self._client, pieces)
         if terminal is not None:
             self._go_on_in(terminal)
@@ -200,7 +201,7 @@ class Tail:
         base, at, infos = pieces.base, self.head.position, pieces.wal
         number = max(0, bisect_right([info.position for info in infos], at) - 1)
         before = infos[number - 1].position if number else None
-        if number < len(infos) and infos[number].position < at:  # it may end behind, at, or before the head
+        if number < len(infos) and infos[number].position < at:  # it may end after, at, or before the head
             if self._note(read_header(self._client, infos[number].position), before):
                 return
             number += 1
@@ -219,7 +220,7 @@ class Tail:
         self._slot, self._last = found, None
 
     def _add_listed(self, infos: Sequence[WalSegmentInfo], base: Base | None = None) -> None:
-        """Take what a listing shows from the slot on, up to the first hole: all but the last one by their names."""
+        """Add listed WAL segments from the slot on, up to the first gap. Uses names only, except for the last one."""
         for info, after in zip_longest(infos, infos[1:]):
             here = info.position
             if here != self._slot:
@@ -233,7 +234,7 @@ class Tail:
             self._add_wal(here, after.position, raw, None, self._last, link, is_read=False)
 
     def _poll(self) -> None:
-        """The next names, one GET each; a listing where many of them are there."""
+        """Read the next names, one GET each; list them if there are many."""
         if self._awaits and self._has_begun():
             self._enter()
             return
@@ -248,7 +249,7 @@ class Tail:
         self._add_listed([*islice(self._client.wal_segments(self._slot.generation, self._slot), LISTED_AT_ONCE)])
 
     def _has_begun(self) -> bool:
-        """Whether the generation's first snapshot is there, which its owner writes first: one GET while it is not."""
+        """Whether the generation has its first snapshot, which the owner writes first. One GET until it exists."""
         claim = self.claim
         try:
             self._client.read_snapshot(generation(claim.generation), claim.first)
@@ -257,7 +258,7 @@ class Tail:
         return True
 
     def _note(self, header: WalHeader, before: Position | None, link: Link | None = None) -> bool:
-        """Step behind a WAL segment whose header was read. Whether it ended the generation."""
+        """Step past a WAL segment whose header was read. Returns whether it ended the generation."""
         if header.successor is not None:
             self._go_on_in(header)
             return True
@@ -293,16 +294,16 @@ class Tail:
     def _move(self, stop: Position) -> None:
         self._add(Step(self.head.position, stop, 0))
 
-    # --- from one generation to the next
+    # --- moving to the next generation
 
     def _go_on_in(self, terminal: WalHeader) -> None:
-        """Continue after a generation that ended, as soon as a successor has begun; until then stay."""
+        """Continue after an ended generation once a successor has begun; wait until then."""
         successor = find_successor(self._client, self.claim, terminal, lists=self._polls % POLLS_PER_LOOK == 0)
         if successor is not None:
             self._change(successor)
 
     def _change(self, successor: Claim) -> None:
-        """Go on in a generation that continues this one, at the same place."""
+        """Continue at the same place in a generation that continues this one."""
         claim, at, is_fork = self.claim, self.head.position, False
         self.claims[successor.generation] = successor
         try:
@@ -314,7 +315,7 @@ class Tail:
             if at.index + shift < 0:
                 self._lose(PrunedError(str(at)))
             stop = Position(generation(successor.generation), max(0, at.index + shift), at.offset)
-        renumbers = claim.format != "litelog"  # others count records from the first one that they meet
+        renumbers = claim.format != "litelog"  # other formats count records from the first one they read
         self._add(Step(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
         self._slot, self._last, self._entered = stop, None, False
 
@@ -328,11 +329,11 @@ class Tail:
         return self._polls % POLLS_PER_LOOK == 0 and self.leave()
 
     def leave(self) -> bool:
-        """Go on behind a generation that a newer one follows; whether one does. ``advance`` looks now and then."""
+        """Leave the generation if a newer one follows. Returns whether one does. ``advance`` checks this at times."""
         return self._leave_isolated() if self.claim.is_isolated else self._look_for_successor()
 
     def _look_for_successor(self) -> bool:
-        """Look whether a newer owner began, which ended this generation first."""
+        """Check whether a newer owner has begun, which first ends this generation."""
         successor = find_begun(self._client, self.claim)
         if successor is None:
             return False
@@ -346,7 +347,7 @@ class Tail:
         return True
 
     def _leave_isolated(self) -> bool:
-        """Nobody ends what isolated owners write: go on in the latest generation. A listing while there is no other."""
+        """Move to the latest generation: isolated owners' generations have no terminal. Costs a listing until then."""
         if self._client.claims(self.claim.epoch) == [self.claim.name]:
             return False
         newest = find_latest(self._client)
@@ -360,16 +361,16 @@ class Tail:
         return True
 
     def _lose(self, error: LitelogError) -> None:
-        """Raise what says that data is lost, unless it may be: then it is said."""
-        error.add_note(f"log {self.name}; failOnDataLoss=false goes on at the first record that is there")
+        """Raise an error that reports data loss; only log it if data may be lost."""
+        error.add_note(f"log {self.name}; failOnDataLoss=false continues at the first record that is left")
         if not self._lossy:
             raise error
-        said = "%s: %s; going on at what is there, as failOnDataLoss=false says"
+        said = "%s: %s; continuing with the data that is left because of failOnDataLoss=false"
         _logger.warning(said, self.name, error, extra=fields("data-lost", log=self.name))
 
 
 def _may_follow(here: Position, after: Position) -> bool:
-    """Whether, by their names, nothing need lie between two WAL segments."""
+    """Whether two WAL segments may be adjacent, judging by their names."""
     if after.index == here.index:
         return True
     return (after.index, after.offset) == (here.index + 1, 0)
