@@ -1,1 +1,1 @@
-"""Logs on local disk: written, read and followed."""
+"""Logs on local disk: writes, reads, follows and truncates them."""

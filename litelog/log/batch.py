@@ -1,4 +1,4 @@
-"""What a caller appends, as a batch that can be cut into commits and encoded: lists of bytes, or Arrow columns."""
+"""The records of one append, as a batch that is cut into commits and encoded. Takes lists of bytes or Arrow columns."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ class Batch(Protocol):
     def __len__(self) -> int: ...
 
     def cut(self) -> list[tuple[int, int]]:
-        """(start, stop) of each commit that the records need. ValueError for a record that fits into none."""
+        """Return (start, stop) of each commit that the records need. ValueError if a record fits into no commit."""
 
     def highest(self, start: int, stop: int, commit_time: int) -> int:
-        """The highest timestamp of these records, microseconds since 1970."""
+        """Return the highest timestamp of records [start, stop), in microseconds since 1970."""
 
     def encode(self, start: int, stop: int, first: int, epoch: int, commit_time: int) -> bytearray:
-        """These records as one commit."""
+        """Encode records [start, stop) as one commit."""
 
 
 def batch_of(values: Any, keys: Any, timestamps: Any) -> Batch:
-    """``values`` with their keys and timestamps, as LogWriter.append takes them. TypeError, ValueError."""
+    """Return a batch of ``values`` with their keys and timestamps, as LogWriter.append takes them.
+
+    Raises TypeError and ValueError for arguments that are not records.
+    """
     if isinstance(values, (bytes, bytearray, memoryview)):
         stamps = timestamps if timestamps is None or isinstance(timestamps, int) else list(timestamps)
         if isinstance(stamps, list):
@@ -58,12 +61,15 @@ def batch_of(values: Any, keys: Any, timestamps: Any) -> Batch:
 
 
 def encode_batch(batch: Batch, first: int, epoch: int, commit_time: int) -> list[tuple[int, int, bytearray]]:
-    """(start, stop, bytes) of the commits for a batch whose first sequence is ``first``. ValueError as its parts."""
+    """Return (start, stop, bytes) of each commit of a batch whose first sequence is ``first``.
+
+    Raises ValueError as ``Batch.cut`` and ``Batch.encode`` do.
+    """
     count = len(batch)
     if not count:
         return []
     if count <= MAX_RECORDS:
-        try:  # encoding adds the lengths up anyhow: doing that before as well costs a seventh of an append
+        try:  # encoding adds up the lengths anyway; adding them up here as well would cost a seventh of an append
             return [(0, count, batch.encode(0, count, first, epoch, commit_time))]
         except ValueError:
             if len(batch.cut()) == 1:
@@ -73,12 +79,12 @@ def encode_batch(batch: Batch, first: int, epoch: int, commit_time: int) -> list
 
 @dataclass(frozen=True, slots=True)
 class BytesBatch:
-    """Python bytes. No loop of Python's runs over them while they fit into one commit."""
+    """Python bytes. No Python loop runs over them if they fit into one commit."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None
     timestamps: int | list[int] | None
-    """Microseconds since 1970: one for all, or one each; None for the commit's time."""
+    """Microseconds since 1970: one for all records, or one for each; None: the commit's time."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -111,7 +117,7 @@ class BytesBatch:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """Arrow's columns: n + 1 rising places in each buffer of bytes. Nothing is done record by record."""
+    """Arrow columns: n + 1 rising offsets into each buffer of bytes. No step runs record by record."""
 
     value_places: Int64s
     value_data: memoryview
@@ -119,7 +125,7 @@ class ColumnBatch:
     key_data: memoryview
     key_nulls: npt.NDArray[np.bool_] | None
     timestamps: int | Int64s | None
-    """Microseconds since 1970: one for all, or one each; None for the commit's time."""
+    """Microseconds since 1970: one for all records, or one for each; None: the commit's time."""
 
     def __len__(self) -> int:
         return len(self.value_places) - 1
@@ -153,13 +159,13 @@ class ColumnBatch:
 
 
 def _fits(count: int, data_bytes: int) -> bool:
-    """Whether one commit holds so many records, whatever else they have."""
+    """Whether one commit holds ``count`` records with ``data_bytes`` bytes, even if each has a key and a timestamp."""
     return count <= MAX_RECORDS and commit_bytes(count, data_bytes, keyed=True, stamped=True) <= MAX_COMMIT_BYTES
 
 
 def _cut(sizes: Int64s) -> Iterator[tuple[int, int]]:
-    """Cut records with ``sizes`` bytes of data into commits, each as large as may be."""
-    fixed = commit_bytes(1, 0, keyed=True, stamped=True)  # more than any record has beside its data
+    """Cut records with ``sizes`` bytes of data into commits, each as large as possible."""
+    fixed = commit_bytes(1, 0, keyed=True, stamped=True)  # the most that a record needs in addition to its data
     if len(sizes) and commit_bytes(1, int(sizes.max()), keyed=True, stamped=True) > MAX_COMMIT_BYTES:
         record = int(sizes.argmax())
         raise ValueError(f"record {record} has {int(sizes[record])} bytes: more than a commit of {MAX_COMMIT_BYTES}")
@@ -186,7 +192,7 @@ def _check_length(what: str, column: Any, values: Any) -> None:
         raise ValueError(f"{len(column)} {what} for {len(values)} values")
 
 
-# --- Arrow; pyarrow is loaded, or there would be no values of its types
+# --- Arrow. pyarrow is loaded: the values are of its types
 
 
 def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
@@ -216,7 +222,7 @@ def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
 
 
 def _bytes_column(pa: Any, column: Any) -> tuple[Int64s, memoryview, npt.NDArray[np.bool_] | None]:
-    """(n + 1 places, bytes, which are null) of a binary or string column; null entries hold no bytes."""
+    """Return (n + 1 offsets, bytes, mask of nulls) of a binary or string column. Null entries hold no bytes."""
     array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else pa.array(column, pa.large_binary())
     try:
         array = array.cast(pa.large_binary())
@@ -247,7 +253,7 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
             raise ValueError("timestamps are there for all records or for none")
         if pa.types.is_timestamp(timestamps.type):
             timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz)).cast(pa.int64())
-        elif not pa.types.is_integer(timestamps.type):  # days are integers to NumPy, too
+        elif not pa.types.is_integer(timestamps.type):  # NumPy takes days for integers, too
             raise TypeError(f"timestamps are microseconds, not {timestamps.type}")
         timestamps = timestamps.to_numpy(zero_copy_only=False)
     stamps = _whole(np.asarray(timestamps))
@@ -257,6 +263,6 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
 
 
 def _whole(stamps: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if stamps.size and stamps.dtype.kind not in "iu":  # NumPy would make integers of floats, days and nanoseconds
+    if stamps.size and stamps.dtype.kind not in "iu":  # NumPy would turn floats, days and nanoseconds into integers
         raise TypeError(f"timestamps are whole microseconds, of 64 bits, not {stamps.dtype}")
     return stamps

@@ -1,6 +1,6 @@
-"""LogCursor: a position in a log on disk, and the step to the next records, across log segments.
+"""LogCursor: a position in a log on disk. Steps to the next records, across log segments.
 
-Each step reads a run of whole commits of one log segment as columns, with every check made once.
+Each step reads a run of whole commits from one log segment as columns, and makes every check once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from litelog.log.source import OpenSegment, SegmentNames
 
 PIECE_BYTES = 1 << 20
-"""How much is read at a time where the next is somewhere else: a reader that was just placed, for one."""
+"""How many bytes are read at a time after a jump, for example by a reader that was just placed."""
 
 LARGE_PIECE_BYTES = 4 << 20
-"""How much where all is read, one behind the other: what a piece costs, however small, is spread over more records, for
-half as much again each second; measured."""
+"""How many bytes are read at a time in a sequential read. A larger piece spreads its fixed cost over more records: half
+as many again each second, as measured."""
 
 MAX_READ_BYTES = MAX_COMMIT_BYTES + (4 << 20)
-"""The most that is read at a time: any commit fits, and enough behind a damaged one to judge it."""
+"""The most bytes read at a time: enough for any commit, and to judge the bytes after a damaged one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The run of whole commits at the front of what was read; no records if there is none. Offsets as in Scan."""
+    """The run of whole commits at the start of the bytes read; no records if there is none. Offsets as in Scan."""
 
     columns: Columns
     end: int
@@ -48,12 +48,12 @@ class Piece:
 
 
 def decode_piece(log_format: LogFormat, path: str, data: memoryview, offset: int, expect: Expectation) -> Piece:
-    """The records in ``data``, as ``LogFormat.scan`` and ``LogFormat.decode`` have them. Raises what they raise."""
+    """Decode the records in ``data``. Returns and raises what ``LogFormat.scan`` and ``LogFormat.decode`` do."""
     if offset == 0 or not isinstance(log_format, LitelogFormat):
         scan = log_format.scan(path, data, offset, expect)
         columns = log_format.decode(path, data, offset, expect)
         return Piece(columns, scan.end, scan.expectation, scan.tail, scan.damage, scan.wanted, len(data))
-    # Asking our own format twice would check every byte twice, which costs a quarter of all reading.
+    # Two calls of our own format would check every byte twice, which costs a quarter of all reading.
     found = walk(path, data, offset, 0, expect)
     columns = Columns.empty(data, has_timestamps=True)
     if found.positions:
@@ -66,9 +66,9 @@ def decode_piece(log_format: LogFormat, path: str, data: memoryview, offset: int
 def read_piece(
     log_format: LogFormat, path: str, segment: OpenSegment, offset: int, expect: Expectation, limit: int = PIECE_BYTES
 ) -> Piece | None:
-    """The next piece of about ``limit`` bytes, or of one commit that is larger; None if nothing lies at ``offset``.
+    """Read the next piece: about ``limit`` bytes, or one commit that is larger; None if no bytes are at ``offset``.
 
-    Before a bad commit it ends. Raises what ``LogFormat.scan`` raises where that is the first one.
+    The piece ends before a bad commit. If the first commit is bad, raises what ``LogFormat.scan`` raises.
     """
     size = segment.size()
     if size <= offset:
@@ -83,7 +83,7 @@ def read_piece(
             piece = decode_piece(log_format, path, good, offset, expect)
             if piece.end == offset:
                 raise
-            return piece  # the bad one is told when it is its turn
+            return piece  # the next call raises for the bad commit
         longer = min(size - offset, max(2 * length, piece.wanted), MAX_READ_BYTES)
         if piece.end > offset or piece.tail is Tail.ZEROS or longer <= length:
             return piece
@@ -91,12 +91,12 @@ def read_piece(
 
 
 class LogCursor:
-    """Moves forward only. One thread at a time. A log segment stays readable while it is open, even if deleted."""
+    """Moves forward only. One thread at a time. An open log segment stays readable even if its file is deleted."""
 
     def __init__(
         self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering | None = None
     ) -> None:
-        """``numbering``: of the records, where they do not carry their numbers."""
+        """``numbering``: numbers the records if they do not carry their numbers."""
         self._folder = folder
         self._numbering = numbering
         self._format = log_format
@@ -107,9 +107,9 @@ class LogCursor:
         self.expect = Expectation()
         """What comes next."""
         self.read_from = 0
-        """Where in the log segment at hand the last records were read from: the offset of their ``data``."""
+        """The offset in the current log segment of the ``data`` of the last records."""
         self.tail: Piece | None = None
-        """What lay behind the last whole commit when there was no other; None while there are."""
+        """The bytes after the last whole commit if no other follows; None while one does."""
 
     @property
     def placed(self) -> bool:
@@ -118,27 +118,28 @@ class LogCursor:
 
     @property
     def path(self) -> str:
-        """The log segment at hand."""
+        """The path of the current log segment."""
         assert self._segment is not None
         return os.path.join(self._folder, self._segment.name)
 
     def place(self, segment: OpenSegment, offset: int, expect: Expectation) -> None:
-        """Go to ``offset`` of ``segment``, which belongs to the cursor from here on."""
+        """Move to ``offset`` of ``segment``. The cursor owns the segment from now on."""
         self.close()
         self._segment, self._offset, self.expect = segment, offset, expect
         self._before = b""
 
     def close(self) -> None:
-        """Let go of the log segment."""
+        """Close the log segment."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None
 
     def next_records(self, limit: int = PIECE_BYTES) -> Columns | None:
-        """The next records, from about ``limit`` bytes; None if there are none now.
+        """Return the next records, from about ``limit`` bytes; None if there are none now.
 
-        Raises CorruptCommitError, SequenceGapError, TruncatedError, DivergedError (the file became shorter,
-        was rewritten, or is another one).
+        Raises:
+            CorruptCommitError, SequenceGapError, TruncatedError: as their names say.
+            DivergedError: the file became shorter, was rewritten, or is another one.
         """
         while self._segment is not None:
             size = self._segment.size()
@@ -161,14 +162,14 @@ class LogCursor:
         return None
 
     def _check_before(self) -> None:
-        """That what was read last is still there, where no number tells that another text goes on at this offset."""
+        """Check that the last bytes read are still in place: in unnumbered formats only they show a rewrite."""
         assert self._segment is not None
         before = self._before
         if before and self._segment.read(self._offset - len(before), len(before)) != before:
             raise DivergedError(self.path, f"was rewritten before offset {self._offset}")
 
     def _cross(self, size: int) -> bool:
-        """Go on to the next log segment, if one continues. True too if this one grew beyond ``size`` meanwhile."""
+        """Move to the next log segment, if one continues this one. Also True if this one grew beyond ``size``."""
         assert self._segment is not None
         try:
             successor = self._open_successor()
@@ -177,7 +178,7 @@ class LogCursor:
                 return True
             self._require_clean_tail(error)
             raise
-        if self._segment.size() != size:  # what was written to it while the others were listed comes first
+        if self._segment.size() != size:  # this segment grew while the others were listed: its bytes come first
             if successor is not None:
                 successor.close()
             return True
@@ -185,7 +186,7 @@ class LogCursor:
             self._require_name()
             return self._reopen_replaced()
         try:
-            if not self._format.self_numbered and self._reopen_replaced():  # no number tells that more came before
+            if not self._format.self_numbered and self._reopen_replaced():  # no number shows that more came before
                 successor.close()
                 return True
             self._require_clean_tail(None)
@@ -196,16 +197,16 @@ class LogCursor:
         return True
 
     def _require_name(self) -> None:
-        """Raise DivergedError if the log segment at hand is gone while an older one is there: logs lose their oldest
-        ones first."""
+        """Raise DivergedError if the current log segment is gone while an older one exists: truncation removes the
+        oldest ones first."""
         assert self._segment is not None
         name = self._segment.name
         if self._names.inode_of(name) is None and (older := self._names.before(name)):
             raise DivergedError(self.path, f"vanished, while {older[-1]} is there")
 
     def _reopen_replaced(self) -> bool:
-        """Go on in the file that has the name of the one at hand by now, if there is another and it begins the same:
-        of a file that has no name any more nothing will ever come."""
+        """Continue in the file that has the current segment's name now, if it is another file that begins the same. A
+        file without a name gets no more commits."""
         assert self._segment is not None
         name = self._segment.name
         if self._names.inode_of(name) in (None, self._segment.inode):
@@ -222,13 +223,13 @@ class LogCursor:
         return True
 
     def _require_clean_tail(self, cause: Exception | None) -> None:
-        """Now that a newer log segment is there: what is left in this one is no commit on its way."""
+        """Now that a newer log segment exists, check that the rest of this one is not a commit in progress."""
         tail = self.tail
         if tail is not None and tail.tail is not Tail.ZEROS and self._format.finished_tail is FinishedTail.ERROR:
             raise self._corrupt(tail) from cause
 
     def _open_successor(self) -> OpenSegment | None:
-        """The next log segment that holds a commit (or bytes, where any are data), if it continues this one."""
+        """Open the next log segment that has a commit (or bytes, if any bytes are data) and continues this one."""
         assert self._segment is not None
         listed = self._names.all()
         vanished = self._segment.name not in listed
@@ -253,11 +254,11 @@ class LogCursor:
                 if vanished and not self._format.self_numbered:
                     self._require_next(segment)
                 return segment
-            segment.close()  # left empty: its writer comes back to it, or to this one
+            segment.close()  # left empty: its writer returns to it, or to the current one
         return None
 
     def _require_next(self, successor: OpenSegment) -> None:
-        """Raise TruncatedError if what lay between is gone, of records that do not tell their numbers."""
+        """Raise TruncatedError if log segments in between are gone. For records that do not carry their numbers."""
         expected = self.expect.sequence or 0
         first = self._numbering.truncated_to(expected) if self._numbering is not None else None
         if first is not None:
@@ -272,7 +273,8 @@ class LogCursor:
 
 
 def _begin_the_same(one: OpenSegment, two: OpenSegment, length: int) -> bool:
-    """Whether both hold the same first ``length`` bytes; CRC-32C could not tell commits that end with their own."""
+    """Whether both hold the same first ``length`` bytes. CRC-32C would not do: it is the same for all commits that end
+    with their own."""
     offset = 0
     while offset < length:
         piece = one.read(offset, min(PIECE_BYTES, length - offset))

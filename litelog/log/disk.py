@@ -1,4 +1,4 @@
-"""The few operations on a disk that a writer's promises rest on, so that tests can put a failing disk under it."""
+"""The few disk operations that a writer's promises rest on. A seam: tests put a failing disk here."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SEGMENT_MODE = 0o644
 
 
 class Disk(Protocol):
-    """Durable writing. Failures are OSError; what was written before one may or may not be there."""
+    """Durable writing. Failures are OSError; bytes written before a failure may or may not be on the disk."""
 
     def create(self, path: str) -> int:
-        """A descriptor of a new file, to be written; FileExistsError where there is one."""
+        """Create a file and return its descriptor, open for writing. FileExistsError if it exists."""
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write all the bytes of the buffers, put together, at ``offset``."""
+        """Write all bytes of the buffers, one after another, from ``offset`` on."""
 
     def truncate(self, descriptor: int, length: int) -> None:
         """Cut the file to ``length`` bytes."""
@@ -38,7 +38,7 @@ class Disk(Protocol):
 
 
 class LocalDisk:
-    """The machine's own."""
+    """The machine's own disk."""
 
     def create(self, path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, SEGMENT_MODE)
@@ -62,7 +62,7 @@ class LocalDisk:
 
 
 def _rest(buffers: list[memoryview], written: int) -> list[memoryview]:
-    """What is left of ``buffers`` behind their first ``written`` bytes: a write may stop anywhere."""
+    """The part of ``buffers`` after their first ``written`` bytes: a write may stop anywhere."""
     for position, buffer in enumerate(buffers):
         if written < len(buffer):
             return [buffer[written:], *buffers[position + 1 :]]

@@ -1,8 +1,8 @@
-"""Follows a log that somebody else writes: what is durable, whole and contiguous, and nothing else. Read-only.
+"""Follows a log that another program writes. Yields only whole commits that are durable and contiguous. Read-only.
 
 The rules, from following to comparing, are in litelog/shipping/README.md#writing. A log segment is read through one
-descriptor that stays open for its life. Before each read the descriptor is synced, so that what is shipped is never
-ahead of the source's own disk.
+descriptor that stays open as long as the segment is followed. The descriptor is synced before each read, so that
+shipped bytes are never ahead of the source's own disk.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 PROBE_BYTES = 1 << 20
-"""How much of a newer log segment is read at first to see whether it holds a whole commit."""
+"""How many bytes of a newer log segment are read at first to see whether it holds a whole commit."""
 
 
 class GapError(DivergedError):
-    """The log goes on with another sequence in log segment ``file``: a new history begins there."""
+    """The log continues with an unexpected sequence in log segment ``file``. A new history begins there."""
 
     def __init__(self, path: str, file: str, reason: str) -> None:
         self.file = file
@@ -40,22 +40,24 @@ class GapError(DivergedError):
 
 
 class FolderReplacedError(DivergedError):
-    """The log's folder is another one, or has got back what it had lost: all of it is to be compared again. What it
-    holds may well continue what was shipped."""
+    """The log's folder is another one, or holds log segments again that it had lost. The whole log must be compared
+    again; it may still continue what was shipped."""
 
 
 class Follower:
-    """Reads a log forward from a place. Used by one thread at a time.
+    """Reads a log forward from a position. Used by one thread at a time.
 
-    Raises SourceMissingError (wait for it), DivergedError (a new generation is due), CorruptionError and other
-    SourceErrors (stop, and say so).
+    Raises:
+        SourceMissingError: the log is away; wait for it.
+        DivergedError: start a new generation.
+        CorruptionError and other SourceErrors: stop and report.
     """
 
     def __init__(
         self, folder: str, log_format: LogFormat, place: Place, clock: Clock, inode: int = 0, oldest: str = ""
     ) -> None:
-        """``inode``: the folder's, where it was looked at before; 0: as it is now. ``oldest``: its oldest log segment
-        then."""
+        """``inode``: the folder's when it was last read; 0: take the current one. ``oldest``: the log's oldest log
+        segment at that time."""
         self._folder = folder
         self._inode = inode
         self.oldest = oldest
@@ -71,7 +73,7 @@ class Follower:
         self._names = SegmentNames(folder, log_format, clock)
         self._seen: tuple[int, ...] | None = None
         self.settled = False
-        """Whether ``changed`` can be relied on; False for a moment after a change, within a tick of the clock."""
+        """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""
 
     @property
     def place(self) -> Place:
@@ -79,14 +81,14 @@ class Follower:
         return self._place
 
     def close(self) -> None:
-        """Let go of the descriptors. Idempotent."""
+        """Close the descriptors. Idempotent."""
         for segment in (self._current, self._finished, self._newer):
             if segment is not None:
                 segment.close()
         self._current = self._finished = self._newer = None
 
     def changed(self) -> bool:
-        """Whether anything may have happened since the last run was looked for: three calls and, at most, one read."""
+        """Whether the log may have changed since the last search for a run. Costs three calls and at most one read."""
         return self._seen is None or self._signature() != self._seen or self._rest_changed()
 
     def pending_bytes(self) -> int:
@@ -94,7 +96,7 @@ class Follower:
         return 0 if self._current is None else max(0, self._current.size() - self._place.offset)
 
     def next_run(self, limit: int) -> Run | None:
-        """The next run, of about ``limit`` bytes at most (one commit may be larger); None if there is none yet."""
+        """Return the next run, of at most about ``limit`` bytes (one commit may be larger); None if there is none."""
         self._see()
         self._check_folder()
         self._rest = None
@@ -106,7 +108,7 @@ class Follower:
         return run
 
     def read_again(self, place: Place, length: int, *, final: bool) -> Run:
-        """The run of ``length`` bytes at ``place`` as the log has it now; DivergedError if it has none such."""
+        """Read the run of ``length`` bytes at ``place`` again. DivergedError if the log does not hold it now."""
         path = os.path.join(self._folder, place.file)
         try:
             with self._names.open(place.file) as segment:
@@ -121,12 +123,12 @@ class Follower:
         return make_run(place, data, scan, final=final)
 
     def require_segment(self, name: str) -> None:
-        """That a log segment is there. DivergedError where it is gone, SourceMissingError where all of the log is."""
+        """Check that a log segment exists. DivergedError if it is gone, SourceMissingError if the whole log is."""
         if self._names.inode_of(name) is None:
             raise self._vanished(name)
 
     def rewind(self, place: Place) -> None:
-        """Go to ``place``; what was opened for another log segment is let go."""
+        """Move to ``place`` and close the descriptors of other log segments."""
         self._awaited = []
         if self._current is not None and self._current.name != place.file:
             self._current.close()
@@ -140,15 +142,15 @@ class Follower:
     # --- one run
 
     def _see(self) -> None:
-        """Take note of how the log looks before it is read."""
+        """Record how the log looks before it is read."""
         self._seen = self._signature()
         newest = max(self._seen[1::2]) if self._seen else 0
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
 
     def _check_folder(self) -> None:
-        """Finds older log segments that a copy of the log brought back when it replaced the folder. They sort before
-        the place, where a follower does not look. An empty folder is not another log: its mount is away. Where
-        records are not numbered, an older name in the same folder is rather a mistake, and is reported as such."""
+        """Find older log segments that a copy of the log brought back when it replaced the folder. They sort before
+        the position, where a follower does not look. An empty folder is not another log: its mount is away. If records
+        are not numbered, an older name in the same folder is rather a mistake, and is reported as such."""
         inode, _ = self._names.signature()
         names = self._names.all()
         if not names:
@@ -176,14 +178,14 @@ class Follower:
         data, scan = self._read_run(size, limit)
         seen = self._place.offset + len(data)
         if scan is not None and self._place.offset < scan.end < size and (scan.tail is not Tail.ZEROS or seen < size):
-            return make_run(self._place, data, scan, final=False, more=True)  # look at what is behind it next
+            return make_run(self._place, data, scan, final=False, more=True)  # the bytes after it are examined next
         run = self._run_at_end(size, data, scan)
         if run is None and size > self._place.offset:
             self._rest = crc32c(data[:CHECKED_BYTES])
         return run
 
     def _run_at_end(self, size: int, data: memoryview, scan: Scan | None) -> Run | None:
-        """The run at what seems to be the log segment's end: finished, if a newer one continues it."""
+        """Return the run at the apparent end of the log segment. It is final if a newer log segment continues it."""
         place = self._place
         end = place.offset if scan is None else scan.end
         refusal: GapError | CorruptionError | None = None
@@ -193,12 +195,12 @@ class Follower:
         except (GapError, CorruptionError) as error:
             refusal = error
         if not (finished or refusal) or self._went_on(size, data[end - place.offset :], end):
-            # Not finished, or its writer went on while the newer one was looked at: its own bytes come first.
+            # Not finished, or its writer continued while the newer one was read: its own bytes come first.
             return make_run(place, data, scan, final=False) if end > place.offset else None
         clean = scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS)
         if refusal is not None:
             if end > place.offset:
-                return make_run(place, data, scan, final=False, more=True)  # the newer one's fault comes behind it
+                return make_run(place, data, scan, final=False, more=True)  # the newer one's fault is raised after it
             if clean or self._format.finished_tail is not FinishedTail.ERROR or not isinstance(refusal, GapError):
                 raise refusal
         if scan is None or clean:
@@ -207,7 +209,7 @@ class Follower:
             if end > place.offset:
                 return make_run(place, data, scan, final=False, more=True)
             if self._current is None or self._names.inode_of(place.file) != self._current.inode:
-                # What was opened need not be what the log held at last: it may have been replaced before it went.
+                # The opened file may not be the log's last version: it may have been replaced before it vanished.
                 raise self._vanished(place.file)
             raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
@@ -220,7 +222,7 @@ class Follower:
         return self._current.size() != size or self._current.read(end, len(rest)) != rest
 
     def _cut_off(self, scan: Scan) -> CorruptCommitError:
-        """What an unfinished tail of a finished log segment is, where writers leave none."""
+        """The error for an unfinished tail of a finished log segment, in a format whose writers leave none."""
         damage = scan.damage
         if damage is None:
             return CorruptCommitError(self._path, scan.end, "commit", "whole, as a newer one follows", "cut off")
@@ -244,7 +246,7 @@ class Follower:
             length = longer  # a commit larger than the limit
 
     def _read_before(self, error: CorruptCommitError | SequenceGapError, data: memoryview) -> tuple[memoryview, Scan]:
-        """The whole commits before the bad one; the error itself if there are none."""
+        """Return the whole commits before the bad one. Raises ``error`` if there are none."""
         place = self._place
         good = data[: max(0, error.offset - place.offset)]
         if len(good) == len(data):
@@ -254,14 +256,14 @@ class Follower:
             raise error
         return good, scan
 
-    # --- the log segment at hand
+    # --- the current log segment
 
     @property
     def _path(self) -> str:
         return os.path.join(self._folder, self._place.file)
 
     def _choose_segment(self) -> bool:
-        """At the start of an index, find its log segment: the one that continues. False: not yet."""
+        """At the start of an index, find its log segment: the one that continues. False: there is none yet."""
         place = self._place
         if not place.file:
             name = self._successor_name(place.expectation) if place.behind else self._first_segment()
@@ -272,7 +274,7 @@ class Follower:
         return True
 
     def _open_current(self) -> bool:
-        """Open the log segment of the place. False: it is not there."""
+        """Open the log segment of the position. False if it does not exist."""
         place = self._place
         try:
             self._current = self._take_newer(place.file) or self._names.open(place.file)
@@ -286,7 +288,8 @@ class Follower:
         return next((segment.name for segment in self._names.each() if segment.size() > 0), None)
 
     def _pass_vanished(self) -> Run:
-        """The log segment is gone. Where commits are numbered, one that continues proves that nothing is missing."""
+        """The log segment is gone. If commits are numbered, a log segment that continues proves that none is
+        missing."""
         place = self._place
         self._require_oldest(place.file)
         if self._format.self_numbered and place.offset:
@@ -296,12 +299,12 @@ class Follower:
         raise self._vanished(place.file)
 
     def _vanished(self, name: str) -> DivergedError:
-        """That a log segment is gone of which not all was shipped. SourceMissingError where all of the log is."""
+        """The error for a log segment that is gone before it was shipped. SourceMissingError if the whole log is."""
         self._names.require_log()
         return DivergedError(os.path.join(self._folder, name), "vanished before all of it was shipped")
 
     def _check_finished(self) -> None:
-        """The log segment before may not change any more, not even while nobody looked."""
+        """Check that the log segment before did not change, not even while the daemon was down."""
         place = self._place
         inode = self._names.inode_of(place.behind) if place.behind else None
         if self._finished is not None and (self._finished.name != place.behind or inode != self._finished.inode):
@@ -317,13 +320,14 @@ class Follower:
             raise DivergedError(os.path.join(self._folder, self._finished.name), fault)
 
     def _require_oldest(self, vanished: str) -> None:
-        """Logs lose their oldest log segments first. One that lost a newer one was rewound: the older one went on."""
+        """Check that no older log segment exists: truncation removes the oldest ones first. If a newer one is gone
+        while an older one exists, the log was rewound."""
         older = self._names.before(vanished)
         if older:
             raise DivergedError(os.path.join(self._folder, vanished), f"vanished, while {older[-1]} is there")
 
     def _check_continuity(self) -> None:
-        """Compare the source with what was shipped: size, inode, and the last commit's bytes."""
+        """Compare the source with the shipped position: size, inode, and the last commit's bytes."""
         assert self._current is not None
         place = self._place
         if (inode := self._names.inode_of(place.file)) not in (None, self._current.inode):
@@ -343,10 +347,10 @@ class Follower:
         try:
             segment = self._names.open(place.file)
         except FileNotFoundError:
-            return  # gone again: the descriptor still has what it was
+            return  # gone again: the descriptor still has the old bytes
         try:
             self._names.sync_folder()
-        except BaseException:  # it is compared with what was shipped when this is tried again
+        except BaseException:  # the next attempt compares it with what was shipped
             segment.close()
             raise
         self._current.close()
@@ -376,25 +380,25 @@ class Follower:
         return self._format.finished_tail is FinishedTail.PREFIX
 
     def _rest_changed(self) -> bool:
-        """Whether the bytes behind the place are others than when they were no commit: mmap may leave all times."""
+        """Whether the bytes after the position changed since they held no commit. mmap may leave all times as is."""
         if self._rest is None or self._current is None:
             return False
         return crc32c(self._current.read(self._place.offset, CHECKED_BYTES)) != self._rest
 
-    # --- the log segments behind it
+    # --- later log segments
 
     def _successor_name(self, expect: Expectation) -> str | None:
-        """The next log segment, once it (or one behind it) holds a whole commit that continues."""
+        """Return the next log segment, once it (or a later one) holds a whole commit that continues."""
         unfinished: str | None = None
         self._awaited = []
         newest = self._place.file or self._place.behind
-        if newest and not self._format.self_numbered:  # in others, what is shipped goes on without it
+        if newest and not self._format.self_numbered:  # in numbered formats, shipping continues without it
             self._names.report_late(newest)
         for name in self._names.after(newest):
             self._awaited.append(name)
             scan, size = self._probe(name, expect)
             if size == 0:
-                continue  # left empty: writers come back to the one before, or to this one
+                continue  # left empty: its writer returns to the one before, or to this one
             ships_as_is = self._format.finished_tail is FinishedTail.SHIP
             if scan is not None and scan.commits:
                 return unfinished or name
@@ -411,7 +415,7 @@ class Follower:
         if size == 0 or self._newer is not None:
             with segment:
                 return (self._probe_open(segment, size, expect) if size else None), size
-        self._newer = segment  # it becomes the current one: its descriptor is kept
+        self._newer = segment  # keep the descriptor: this becomes the current log segment
         return self._probe_open(segment, size, expect), size
 
     def _probe_open(self, segment: OpenSegment, size: int, expect: Expectation) -> Scan:
@@ -426,7 +430,7 @@ class Follower:
             except (CorruptCommitError, SequenceGapError) as error:
                 scan = self._format.scan(path, data[: error.offset], 0, expect)
                 if scan.commits:
-                    return scan  # the fault behind them is told when it is its turn
+                    return scan  # the fault after these commits is raised when reading gets there
                 if isinstance(error, CorruptCommitError):
                     raise
                 reason = f"the log jumps from {error.expected} to {error.actual} at {segment.name}"
@@ -437,7 +441,7 @@ class Follower:
             length = longer
 
     def _take_newer(self, name: str) -> OpenSegment | None:
-        """The descriptor that a newer log segment was probed with, if it still is that file."""
+        """Return the descriptor that probed a newer log segment, if it still is that file."""
         segment = self._newer
         if segment is None or segment.name != name:
             return None
@@ -448,8 +452,8 @@ class Follower:
         return None
 
     def _signature(self) -> tuple[int, ...] | None:
-        """What changes when the log does: the folder's inode and its time of change, then a size and a time of each
-        file that may grow. Nanoseconds. None before it is open."""
+        """A value that changes when the log does: the folder's inode and time of change, then size and time of each
+        file that may grow. Nanoseconds. None before a log segment is open."""
         if self._current is None:
             return None
         signature: tuple[int, ...] = (*self._names.signature(), *self._current.signature())

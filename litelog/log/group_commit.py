@@ -1,8 +1,8 @@
-"""Group commit: appends from many threads, in one order, written a group at a time.
+"""Group commit: appends from many threads are put in one order and written a group at a time.
 
-Whoever holds the pen writes what is queued, for everybody. A thread that waits for its own append takes the pen
-itself, so that one writing thread pays for no hand-over; one background thread does it for asynchronous appends, and
-it alone resolves their futures, in order and without the pen: a callback may append again.
+The thread that holds the pen writes the queue for all threads. A thread that waits for its own append takes the pen
+itself, so a single writing thread pays for no hand-over. One background thread writes for asynchronous appends. It
+alone resolves their futures, in order and without the pen, so a callback may append again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 QUEUE_BYTES = 32 << 20
-"""Commits that wait, in bytes; one more append may pass it. Room for a second of a slow disk."""
+"""How many bytes of commits may wait; one more append may exceed it. Room for a second of a slow disk."""
 
 GROUP_BYTES = 4 << 20
-"""Commits that are written and synced at once, in bytes, but at least one append: what the first of them waits for."""
+"""How many bytes of commits are written and synced at once; at least one append. The first of them waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an append went: sequences ``first`` up to, not with, ``next``."""
+    """Where an append is in the log: sequences from ``first`` up to, but not including, ``next``."""
 
     first: int
     next: int
@@ -36,7 +36,7 @@ class Appended:
 
 
 class EncodedCommit(NamedTuple):
-    """A commit's bytes, and what the tail of the log keeps of it."""
+    """A commit's bytes, and the fields that the tail of the log keeps."""
 
     first: int
     next: int
@@ -46,7 +46,7 @@ class EncodedCommit(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """One append on its way."""
+    """One append that is queued or being written."""
 
     commits: list[EncodedCommit]
     appended: Appended
@@ -57,14 +57,14 @@ class Pending:
 
 
 class GroupCommit:
-    """The queue and the pen. ``write`` gets what is to be written, in order, with the pen held."""
+    """The queue and the pen. ``write`` gets groups of appends in order, with the pen held."""
 
     def __init__(self, write: Callable[[list[Pending]], None], name: str) -> None:
         self._write = write
         self._name = name
         lock = threading.Lock()
         self.changed = threading.Condition(lock)
-        """Guards the queue. Notified when room or durable sequences came to be, and at the end."""
+        """Guards the queue. Notified when the queue has room, when sequences become durable, and at the end."""
         self._work = threading.Condition(lock)  # for the background thread alone
         self.pen = threading.RLock()
         self._queue: deque[Pending] = deque()
@@ -81,9 +81,10 @@ class GroupCommit:
     # --- appending
 
     def submit(self, make: Callable[[], Pending]) -> Pending:
-        """Queue what ``make`` makes. It runs with the queue's order held, so what it decides on stays true.
+        """Queue what ``make`` returns. It runs with the queue's order held, so its decisions stay true.
 
-        Waits while the queue is full. ClosedError, PoisonedError, and what ``make`` raises: nothing is queued.
+        Waits while the queue is full. Raises ClosedError, PoisonedError, and what ``make`` raises; in each case nothing
+        is queued.
         """
         with self.changed:
             while self._queued_bytes >= QUEUE_BYTES and threading.current_thread() is not self._thread:
@@ -100,7 +101,7 @@ class GroupCommit:
         return pending
 
     def finish(self, pending: Pending) -> None:
-        """Return when ``pending`` is written as the policy says; PoisonedError where that failed."""
+        """Return when ``pending`` is written as the policy says. PoisonedError if that failed."""
         with self.pen:
             while not pending.done:
                 self._write_group()
@@ -108,14 +109,14 @@ class GroupCommit:
             raise self._tell()
 
     def flush(self) -> None:
-        """Write all that is queued. To be called with the pen held; PoisonedError where writing failed."""
+        """Write the whole queue. Call it with the pen held. PoisonedError if a write failed."""
         while self._write_group():
             pass
         self.require_sound()
 
     def guard(self, action: Callable[[], None], *, needs_open: bool = False) -> None:
-        """Do something to the log with the pen held; poisons it where that fails. ``needs_open``: ClosedError once it
-        is closed: then another writer may have the log."""
+        """Run ``action`` with the pen held. If it fails, the log is poisoned. ``needs_open``: raise ClosedError once
+        the log is closed, because another writer may have it then."""
         with self.pen:
             if needs_open:
                 self.require_open()
@@ -131,7 +132,7 @@ class GroupCommit:
             self.changed.notify_all()
 
     def tick_every(self, seconds: float, tick: Callable[[], None]) -> None:
-        """Have the background thread call ``tick`` so often, with the pen held."""
+        """Have the background thread call ``tick`` every ``seconds``, with the pen held."""
         self._tick, self._tick_seconds = tick, seconds
         with self.changed:
             self._start()
@@ -145,7 +146,7 @@ class GroupCommit:
 
     @property
     def ended(self) -> bool:
-        """Closed or poisoned: nothing more will become durable."""
+        """Closed or poisoned: nothing more becomes durable."""
         return self._ended or self._poison is not None
 
     def require_sound(self) -> None:
@@ -154,12 +155,12 @@ class GroupCommit:
             raise self._tell()
 
     def require_told(self) -> None:
-        """Raise PoisonedError if a write or sync failed and no caller got to know: a future may never be looked at."""
+        """Raise PoisonedError if a write or sync failed and no caller has seen it: a future may never be read."""
         if not self._told:
             self.require_sound()
 
     def stop(self) -> bool:
-        """Take no more appends. False if that was so before."""
+        """Accept no more appends. False if it already accepted none."""
         with self.changed:
             if self._closing:
                 return False
@@ -169,7 +170,7 @@ class GroupCommit:
         return True
 
     def finish_all(self, last: Callable[[], None]) -> None:
-        """Write what is queued and do ``last``, unless a write failed; resolve all futures. PoisonedError."""
+        """Write the queue and run ``last``, unless a write failed. Then resolve all futures. PoisonedError."""
         try:
             with self.pen:
                 while self._write_group():
@@ -178,20 +179,20 @@ class GroupCommit:
                     self.guard(last)
         finally:
             with self.changed:
-                self._ended = True  # no sooner: what is waited for may have become durable just now
+                self._ended = True  # only now: the awaited sequence may have just become durable
                 self.changed.notify_all()
             if self._thread is not None and self._thread is not threading.current_thread():
-                self._thread.join()  # as long as the disk, or a callback, takes
+                self._thread.join()  # takes as long as the disk or a callback takes
                 self._resolve()
 
     def require_open(self) -> None:
-        """Raise PoisonedError or ClosedError if no more can be appended."""
+        """Raise PoisonedError or ClosedError if no append is possible any more."""
         self.require_sound()
         if self._closing:
             raise ClosedError(f"{self._name}: the writer is closed")
 
     def _tell(self) -> PoisonedError:
-        """To be raised to a caller."""
+        """Return the error that a caller gets, and record that one got it."""
         self._told = True
         return self._poisoned()
 
@@ -205,7 +206,7 @@ class GroupCommit:
     # --- writing, with the pen held
 
     def _write_group(self) -> bool:
-        """Write the front of the queue. False if it was empty."""
+        """Write the front of the queue. False if the queue was empty."""
         with self.changed:
             group, size = list[Pending](), 0
             while self._queue and (not group or size + self._queue[0].size <= GROUP_BYTES):
@@ -221,7 +222,7 @@ class GroupCommit:
             self._settle(group, size, error)
             self._fail(error)
             if not isinstance(error, (OSError, PoisonedError)):
-                raise  # a bug, or an interrupt: it ends whoever holds the pen, too
+                raise  # a bug or an interrupt: the thread that holds the pen must end, too
         else:
             self._settle(group, size, None)
         return True
@@ -239,7 +240,7 @@ class GroupCommit:
             self.changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        """Poison the log, and fail all that is queued behind."""
+        """Poison the log, and fail all queued appends."""
         with self.changed:
             if self._poison is None:
                 self._poison = error

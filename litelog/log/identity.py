@@ -1,4 +1,4 @@
-"""What a log is: its own id, and whether it holds what another generation shipped of it."""
+"""The identity of a log: its id, and whether it holds what a generation shipped."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 READ_BYTES = 4 << 20
 
 HEAD_BYTES = 4096
-"""How much of a log segment is read for its header."""
+"""How many bytes of a log segment are read for its header."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedEnd:
-    """Where a generation's last WAL segment ended in the log that it came from: log segment ``file``, ``end``."""
+    """The end of a generation's last WAL segment, in the log that it came from: offset ``end`` of ``file``."""
 
     file: str
     index: int
@@ -34,16 +34,16 @@ class ShippedEnd:
     """CRC-32C of [0, end)."""
     check_start: int | None
     check_digest: str | None
-    """SHA-256, hex, of [check_start, end): the end of the last commit, or all of it; None where the writer did not
-    say."""
+    """SHA-256, hex, of [check_start, end): the end of the last commit, or all of it. None if the writer did not state
+    it."""
     final: bool
-    """Nothing came behind it."""
+    """The log segment was finished there: no bytes followed."""
 
 
 def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: ShippedEnd) -> int | None:
-    """What to add to another generation's index to get this log's; None if it does not hold what that one shipped.
+    """Return what to add to another generation's index to get this log's index.
 
-    SourceMissingError where there is no log any more.
+    None if the log does not hold what that generation shipped. SourceMissingError if the log does not exist.
     """
     ours, names = 0, SegmentNames(folder, log_format, clock, reports=False)
     for segment in names.each():
@@ -56,8 +56,8 @@ def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: Shippe
 
 
 def find_checksum(folder: str, log_format: LogFormat, clock: Clock, file: str, end: int) -> int:
-    """CRC-32C of the first ``end`` bytes of a log segment, or of fewer if it has fewer; 0 where there is none of that
-    name."""
+    """Return the CRC-32C of the first ``end`` bytes of a log segment, or of all its bytes if it has fewer; 0 if the log
+    segment does not exist."""
     try:
         with SegmentNames(folder, log_format, clock, reports=False).open(file) as segment:
             return segment.checksum(end)
@@ -83,7 +83,7 @@ def _digest(segment: OpenSegment, start: int, end: int) -> str:
 
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
-    """The log's own id, from its first log segment that has one. SourceMissingError where there is no log segment."""
+    """Return the log's id, from its first log segment that has one. SourceMissingError if it has no log segment."""
     names = SegmentNames(folder, log_format, clock, reports=False)
     if not names.all():
         raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}{names.others()}")

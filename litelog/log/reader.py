@@ -1,4 +1,4 @@
-"""LogReader: the records of a log on local disk, from any place to any other, or on and on as they are appended."""
+"""LogReader: reads the records of a log on local disk between any two positions, or follows the log as it grows."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns, Record
 
 POLL_SECONDS = 0.02
-"""How often a follower looks where no event can wake it."""
+"""How many seconds pass between two looks of a following reader if no event can wake it."""
 
 SAFETY_SECONDS = 1.0
-"""How often it looks all the same where one should: writers through mmap cause none."""
+"""How many seconds pass between two looks even if events wake it: writes through mmap cause no events."""
 
 Start = Literal["earliest", "latest", "end"]
 
 
 class LogReader:
-    """Reads a log of any format, and checks all it reads. An iterator of Record, and a context manager.
+    """Reads a log of any format, and checks all bytes. An iterator of Record, and a context manager.
 
-    What it gives next follows what it gave last, whichever of ``read``, ``batches``, ``arrow`` and iteration is used;
-    iteration holds one batch of which the others know nothing. One thread reads; any thread may close.
+    ``read``, ``batches``, ``arrow`` and iteration share one position: each continues where the last one stopped. But
+    iteration buffers one batch that the others do not see. One thread reads; any thread may close.
 
-    The last bytes of a finished log segment that are no commit (a line without its end) are passed over where the
-    format allows them, and are CorruptCommitError where it does not.
+    The last bytes of a finished log segment may be no commit (a line without its end). They are skipped if the format
+    allows them; otherwise they raise CorruptCommitError.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
@@ -62,14 +62,25 @@ class LogReader:
         watcher: Watcher | None = None,
         state_dir: str | None = None,
     ) -> None:
-        """Read the log in ``folder``.
+        """Prepare to read. The first ``read`` opens the log.
 
-        ``start``: a sequence; "earliest"; "latest", the last record there is; "end", behind it. ``start_time`` instead:
-        the first record at or after it (microseconds since 1970). ``end``, ``end_time``: the first sequence, or the
-        first record's time, not to be given. Without ``follow`` the end is where the log ends. With it, ``read`` waits
-        there: ``timeout`` seconds (not at all, without ``block``), then NotYetAvailableError. ``watcher`` is for many
-        readers to share; without one a follower has its own. ``state_dir``: where the daemon that replicates the log
-        keeps its state, if not in its usual place: what it has truncated of a log whose records carry no numbers.
+        Args:
+            folder: the log's folder.
+            log_format: the log's format; None: litelog's own.
+            start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it).
+            start_time: instead of ``start``: the first record at or after it, in microseconds since 1970.
+            end: the first sequence that is not returned; None: no limit.
+            end_time: end before the first record at or after it, in microseconds since 1970; None: no limit.
+            follow: wait for new records at the end of the log. Without it, reading ends there.
+            block: whether ``read`` waits when it follows. Without it, it raises NotYetAvailableError at once.
+            timeout: how many seconds ``read`` waits before it raises NotYetAvailableError; None: for ever.
+            poll_interval: seconds between two looks if no event can wake the reader.
+            watcher: shared by many readers; None: a following reader makes its own.
+            state_dir: where the daemon that replicates the log keeps its state; None: the usual folder. It holds the
+                tombstone of a truncated log whose records carry no numbers.
+
+        Raises:
+            ConfigError: arguments that do not fit together or do not fit the format.
         """
         self._format: LogFormat = LitelogFormat() if log_format is None else log_format
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
@@ -104,11 +115,15 @@ class LogReader:
     # --- reading
 
     def read(self) -> Columns | None:
-        """The next records, at least one, of about 1 MiB at first and 4 MiB later; None at the end, and once closed.
+        """Read the next records.
 
-        Raises TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, DivergedError (the log segment at
-        hand was cut, or has other bytes now, or is gone while an older one is there), NotYetAvailableError (only when
-        following: call again later), SourceError.
+        Returns:
+            At least one record, from about 1 MiB at first and 4 MiB later; None at the end, and after ``close``.
+
+        Raises:
+            TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, SourceError: as their names say.
+            DivergedError: the current log segment was cut, has other bytes now, or is gone while an older one exists.
+            NotYetAvailableError: no record arrived within ``timeout``. Only when following; call again later.
         """
         with self._busy:
             deadline = None if self._timeout is None else time.monotonic() + self._timeout
@@ -119,12 +134,12 @@ class LogReader:
             return None
 
     def batches(self) -> Iterator[Columns]:
-        """What ``read`` gives, one after the other."""
+        """Yield what ``read`` returns, until it returns None. Raises as ``read``."""
         while (columns := self.read()) is not None:
             yield columns
 
     def arrow(self) -> Iterator[Any]:
-        """The same as pyarrow.RecordBatch with memory of its own: sequence, timestamp, key, value."""
+        """Yield the same as pyarrow.RecordBatch that owns its memory: sequence, timestamp, key, value."""
         return (columns.to_arrow() for columns in self.batches())
 
     def __iter__(self) -> Self:
@@ -140,22 +155,22 @@ class LogReader:
 
     @property
     def next_sequence(self) -> int | None:
-        """The sequence that ``read`` expects next; None where the log is to say."""
+        """The sequence that ``read`` expects next; None if the log decides."""
         return self._cursor.expect.sequence
 
     @property
     def read_from(self) -> int:
-        """The offset, in their log segment, of the ``data`` of the records that the last ``read`` gave."""
+        """The offset, in its log segment, of the ``data`` of the records that the last ``read`` returned."""
         return self._cursor.read_from
 
     @property
     def tail(self) -> Tail | None:
-        """What lies behind the last whole commit, as the last ``read`` found it; None if nothing does."""
+        """What follows the last whole commit, as the last ``read`` found it; None if nothing does."""
         piece = self._cursor.tail
         return None if piece is None else piece.tail
 
     def close(self) -> None:
-        """End reading: a blocked ``read`` returns. Idempotent; from any thread but a watcher's."""
+        """End reading: a blocked ``read`` returns. Idempotent. Any thread may call it, except a watcher's."""
         self._closed = True
         self._wake.set()
         with self._busy:
@@ -174,10 +189,10 @@ class LogReader:
     ) -> None:
         self.close()
 
-    # --- at the head
+    # --- at the end of the log
 
     def _read_armed(self, deadline: float | None) -> Columns | None:
-        """At the head: have the next change wake us, look once more, then wait for it. None: look again, or ended."""
+        """At the end of the log: arm the watcher, look once more, then wait. None: look again, or ended."""
         if self._ended:
             return None
         if not self._follow:
@@ -197,7 +212,7 @@ class LogReader:
         return columns
 
     def _read_now(self) -> Columns | None:
-        """The next records that are there and wanted; None if there are none now."""
+        """Return the next records between start and end; None if there are none now."""
         while not self._closed:
             try:
                 if not self._cursor.placed and not self._find_start():
@@ -205,7 +220,7 @@ class LogReader:
                 columns = self._cursor.next_records(self._limit())
             except SourceMissingError:
                 if self._follow:
-                    return None  # not there yet, or an unmounted disk
+                    return None  # the log does not exist yet, or its disk is unmounted
                 raise
             if columns is None:
                 return None
@@ -217,7 +232,7 @@ class LogReader:
         return None
 
     def _limit(self) -> int:
-        """How much to read: more as it goes on. Bytes that are sequences are cut before they are read."""
+        """How many bytes to read: more from call to call. In raw logs a byte is a sequence, so ``end`` limits it."""
         if not isinstance(self._format, RawFormat):
             limit, self._piece_bytes = self._piece_bytes, min(2 * self._piece_bytes, LARGE_PIECE_BYTES)
             return limit
@@ -225,7 +240,7 @@ class LogReader:
         return max(1, min(PIECE_BYTES, left))
 
     def _find_start(self) -> bool:
-        """Place the cursor, and look again where a log segment is removed meanwhile. False while there is no commit."""
+        """Place the cursor. Look again if a log segment is removed meanwhile. False while there is no commit."""
         while not self._closed:
             names = self._names.all()
             try:
@@ -237,7 +252,7 @@ class LogReader:
                 continue
             if self._names.all() == names:
                 if self._start in ("latest", "end"):
-                    self._start = "earliest"  # it was empty when asked: all that comes is new
+                    self._start = "earliest"  # the log was empty at the start: all records that arrive are new
                 return False
         return False
 
@@ -254,7 +269,7 @@ class LogReader:
         return place
 
     def _last_sequence(self, place: StartPlace) -> int:
-        """The last record's sequence, where ``place`` is the last commit's."""
+        """Return the last record's sequence; ``place`` is that of the last commit."""
         with self._names.open(place.name) as segment:
             cursor = LogCursor(self.folder, self._format, self._names, self._numbering)
             cursor.place(segment, place.offset, place.expect)
@@ -265,7 +280,7 @@ class LogReader:
         return last
 
     def _cut(self, columns: Columns) -> Columns:
-        """Only what lies between start and end."""
+        """Return only the records between start and end."""
         if self._skip_to is not None:
             columns = columns.slice(columns.find(self._skip_to), len(columns))
             if len(columns):
@@ -289,7 +304,7 @@ class LogReader:
 
 
 def _sequence(value: SupportsIndex, meant: str) -> int:
-    """A sequence as an int: NumPy's integers are as good as one, a bool is a mistake. ConfigError."""
+    """Convert a sequence to int. Takes NumPy's integers, but no bool. ConfigError."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)

@@ -1,7 +1,7 @@
-"""Where a log of ours ends: found when its writer opens it, behind whatever a crash has left there.
+"""Finds the end of a log of ours when its writer opens it, after whatever a crash left there.
 
-Only the newest log segment can have a torn tail: a new one is begun after the one before it is synced, and no commit is
-written before its header is. A tail is cut only if no good commit lies behind it, and never because an index says so.
+Only the newest log segment can have a torn tail: a new one is started after the last one is synced, and a commit is
+written after its header is. A tail is cut only if no good commit follows it, and never because an index says so.
 """
 
 from __future__ import annotations
@@ -23,50 +23,52 @@ if TYPE_CHECKING:
     from litelog.log.disk import Disk
 
 READ_BYTES = 4 << 20
-"""How much of a log segment is checked at a time."""
+"""How many bytes of a log segment are checked at a time."""
 
 MAX_TAIL_BYTES = 256 << 20
-"""How much behind the last good commit is searched for good ones, in memory. A longer tail is an error, and not cut."""
+"""How many bytes after the last good commit are searched for good ones, in memory. A longer tail raises an error and is
+not cut."""
 
 NO_TIMESTAMP = -(1 << 63)
-"""The highest timestamp of no records at all."""
+"""The highest timestamp of an empty set of records."""
 
 OnTrailing = Literal["trim", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the next commit goes."""
+    """Where the next commit is written."""
 
     log_id: UUID | None
     """None if the only log segment has no whole header yet."""
     name: str
     size: int
-    """Bytes of the newest log segment that hold; 0 if its header is still to be written."""
+    """How many bytes of the newest log segment are good; 0 if its header is still to be written."""
     next: int
     epoch: int
     highest: int
     trimmed: int = 0
     """Bytes that were cut off."""
     kept_entries: int = 0
-    """How many entries of its index hold."""
+    """How many entries of its index are good."""
     kept_offset: int | None = None
     """The offset of the last of them."""
     entries: tuple[IndexEntry, ...] = ()
-    """Those that belong behind them."""
+    """The entries that follow them."""
 
 
 def list_segments(folder: str) -> list[str]:
-    """The names of the log segments of ours in ``folder``, oldest first."""
+    """Return the names of litelog's own log segments in ``folder``, oldest first."""
     ordered = ((LitelogFormat().segment_order(name), name) for name in os.listdir(folder))
     return [name for _, name in sorted((order, name) for order, name in ordered if order is not None)]
 
 
 def recover(folder: str, disk: Disk, on_trailing: OnTrailing) -> LogEnd | None:
-    """Find the end of the log in ``folder``, and cut off a torn tail, durably; None if there is no log segment.
+    """Find the end of the log in ``folder``, and cut off a torn tail, durably. None if there is no log segment.
 
-    Raises CorruptCommitError for a bad commit with good ones behind it, and for any torn tail if ``on_trailing`` is
-    "error"; SequenceGapError, WrongFormatError for log segments that do not belong together, or to us.
+    Raises:
+        CorruptCommitError: a bad commit has good ones after it; or the tail is torn, and ``on_trailing`` is "error".
+        SequenceGapError, WrongFormatError: log segments that do not belong together, or are not litelog's.
     """
     names = list_segments(folder)
     if not names:
@@ -77,7 +79,7 @@ def recover(folder: str, disk: Disk, on_trailing: OnTrailing) -> LogEnd | None:
         end = _recover_newest(path, descriptor, disk, on_trailing)
     finally:
         os.close(descriptor)
-    if len(names) > 1 and end.size <= SEGMENT_HEADER_BYTES:  # only the one before tells what came before
+    if len(names) > 1 and end.size <= SEGMENT_HEADER_BYTES:  # only the one before shows what came before
         return _continue(os.path.join(folder, names[-2]), path, end)
     return end
 
@@ -107,7 +109,7 @@ class _Found:
 
 
 def _continue(previous: str, path: str, end: LogEnd) -> LogEnd:
-    """``end``, of a log segment without a commit, with what the one before it says."""
+    """Complete ``end``, which is of a log segment without a commit, from the log segment before it."""
     descriptor = open_regular(previous, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         size = os.fstat(descriptor).st_size
@@ -127,13 +129,13 @@ def _continue(previous: str, path: str, end: LogEnd) -> LogEnd:
 
 
 def _read_header(path: str, descriptor: int, size: int) -> SegmentHeader | tuple[Tail, Damage | None]:
-    """The header; or what is there in its place, if that is what a crash leaves where one was to be written."""
+    """Return the header; or the tail, if it is what a crash leaves where a header was to be written."""
     head = os.pread(descriptor, SEGMENT_HEADER_BYTES, 0)
     try:
         header = SegmentHeader.decode(path, head)
     except ValueError:
         scan = LitelogFormat().scan(path, memoryview(_read_bounded(path, descriptor, 0, size)), 0, Expectation())
-        if size > SEGMENT_HEADER_BYTES and scan.tail is not Tail.ZEROS:  # commits are written behind durable headers
+        if size > SEGMENT_HEADER_BYTES and scan.tail is not Tail.ZEROS:  # commits are written after durable headers
             raise _corrupt(path, scan.damage, 0, size) from None
         return scan.tail, scan.damage
     if header.first_sequence != _named_sequence(path):
@@ -143,7 +145,7 @@ def _read_header(path: str, descriptor: int, size: int) -> SegmentHeader | tuple
 
 
 def _find_end(path: str, descriptor: int, size: int, header: SegmentHeader) -> _Found:
-    """The end of a log segment's commits: from its index's last good entry on, if that leads to a clean end."""
+    """Find the end of a log segment's commits: from its index's last good entry on, if a clean end follows it."""
     start = LogEnd(header.log_id, os.path.basename(path), SEGMENT_HEADER_BYTES, header.first_sequence, 0, NO_TIMESTAMP)
     with IndexReader(path, header.log_id) as index:
         hint = index.last_below(size)
@@ -173,7 +175,7 @@ def _scan(path: str, descriptor: int, size: int, end: LogEnd) -> _Found:
             tail, damage = scan.tail, scan.damage
             if len(data) == size - end.size:
                 break
-            want = 2 * max(want, scan.wanted)  # a large commit; or all that is left is to be searched
+            want = 2 * max(want, scan.wanted)  # a large commit, or the whole rest must be searched
             continue
         entries += _entries(log_format, path, data, end, scan)
         end = _advance(end, scan)
@@ -182,7 +184,7 @@ def _scan(path: str, descriptor: int, size: int, end: LogEnd) -> _Found:
 
 
 def _entries(log_format: LitelogFormat, path: str, data: memoryview, end: LogEnd, scan: Scan) -> list[IndexEntry]:
-    """What an index holds of the commits of ``scan``."""
+    """Return the index entries for the commits of ``scan``."""
     highest, entries, last = end.highest, list[IndexEntry](), -INTERVAL_BYTES
     for commit in log_format.commits(path, data[: scan.end - scan.start], end.size, Expectation(end.next, end.epoch)):
         if commit.start - last >= INTERVAL_BYTES:

@@ -1,11 +1,11 @@
-"""What each replica of a log holds sealed and named by a durable snapshot, kept beside the daemon's state, for whoever
-truncates the log. And the set of replicas: each one is in it from its first start until it is forgotten; with the log's
-id in all of them, where its files hold none.
+"""Records, next to the daemon's state, what truncation must know about the replicas of a log: the set of replicas, and
+which log segments each one holds sealed and named by a durable snapshot. A replica is in the set from its first start
+until it is forgotten. The set also holds the log's id in all replicas, if the log's files hold none.
 
 <state folder>/<log>/replicas.json               the set, and the id
 <state folder>/<log>/<replica>/replicated.json   what one of them holds
-Whatever cannot be read says that nothing is replicated. A set that cannot be read is made again, before it is changed,
-of all replicas that have a folder there: also of those that were forgotten, as nobody can tell which they were.
+A file that cannot be read counts as "nothing is replicated". A set that cannot be read is rebuilt before it is changed,
+from all replicas that have a folder there. That includes forgotten replicas, because nothing records which they were.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 VERSION = 1
 
 STATE_FILE = "state.json"
-"""What a daemon keeps of one replica, as ``litelog.shipping.state`` says."""
+"""A daemon's state of one replica, as ``litelog.shipping.state`` describes it."""
 
 _SET = "replicas.json"
 _HELD = "replicated.json"
@@ -42,12 +42,12 @@ _LOG_ID = re.compile("[0-9a-f]{32}")
 
 
 class PositionsError(LogError):
-    """What replicas hold cannot be kept."""
+    """The record of what replicas hold cannot be kept or read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedSegment:
-    """A finished log segment as a replica holds it."""
+    """A finished log segment that a replica holds."""
 
     file: str
     first: int | None
@@ -55,13 +55,13 @@ class ReplicatedSegment:
     length: int
     """Bytes."""
     crc: int
-    """CRC-32C of all of them: of the last commit, too."""
+    """CRC-32C of all of them, the last commit included."""
     shipped: int
-    """When its last bytes were shipped, microseconds since 1970."""
+    """When its last bytes were shipped, in microseconds since 1970."""
 
 
 def default_state_dir() -> str:
-    """Where daemons keep their state if nobody says: the system's place for root, the user's own otherwise."""
+    """Return the folder where daemons keep their state by default: the system's for root, the user's own otherwise."""
     home = os.environ.get("XDG_STATE_HOME")
     if home and os.path.isabs(home):
         return os.path.join(home, "litelog")
@@ -69,16 +69,17 @@ def default_state_dir() -> str:
 
 
 def log_state_folder(state_dir: str, log: str) -> str:
-    """Where the state of a log's replicas lies: by its name for people, by a digest of its path for uniqueness."""
+    """Return the state folder of a log's replicas. It has the log's name for people, and a digest of its path to be
+    unique."""
     path = os.path.realpath(log)
     return os.path.join(state_dir, f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}")
 
 
 class ReplicaSet:
-    """The replicas of one log. Each is named as its folder below the log's state folder is."""
+    """The replicas of one log. Each has the name of its folder in the log's state folder."""
 
     def __init__(self, folder: str) -> None:
-        """``folder``: as ``log_state_folder`` says."""
+        """``folder``: as ``log_state_folder`` returns it."""
         self._folder = folder
 
     @property
@@ -87,13 +88,13 @@ class ReplicaSet:
         return self._folder
 
     def names(self) -> Mapping[str, str] | None:
-        """The replicas in the set, each with its URL without credentials; None where the set cannot be read, or was
-        never made."""
+        """Return the replicas in the set, each with its URL without credentials; None if the set cannot be read or does
+        not exist."""
         read = self._read()
         return read[0] if read is not None else None
 
     def require_whole(self) -> None:
-        """Raise PositionsError where the set is there, and cannot be read."""
+        """Raise PositionsError if the set exists but cannot be read."""
         if self.names() is None and self._is_there():
             raise PositionsError(
                 f"{os.path.join(self._folder, _SET)}: cannot be read, so nobody can tell which replicas are in it; it "
@@ -101,7 +102,7 @@ class ReplicaSet:
             )
 
     def add(self, name: str, url: str) -> None:
-        """Put a replica into the set, durably."""
+        """Put a replica into the set, durably. PositionsError."""
         if (self.names() or {}).get(name) == url:
             return
         with self._locked():
@@ -109,13 +110,13 @@ class ReplicaSet:
             self._save({**names, name: url}, log)
 
     def remove(self, name: str) -> None:
-        """Take a replica out of the set, durably."""
+        """Remove a replica from the set, durably. PositionsError."""
         with self._locked():
             names, log = self._read_or_rebuild()
             self._save({other: url for other, url in names.items() if other != name}, log)
 
     def agree_on_log_id(self, proposed: str) -> str:
-        """The log's id, 32 hex digits: what the first replica proposed that had none to go by, durably."""
+        """Return the log's id, 32 hex digits. The first replica without an id to go by proposes it, durably."""
         with self._locked():
             names, agreed = self._read_or_rebuild()
             if agreed is None:
@@ -124,15 +125,15 @@ class ReplicaSet:
             return agreed
 
     def held(self) -> list[Mapping[str, ReplicatedSegment]]:
-        """What each replica of the set holds, by file name; empty where there is no set."""
+        """Return what each replica of the set holds, by file name; empty if there is no set."""
         return self.held_by(self.names() or ())
 
     def held_by(self, names: Iterable[str]) -> list[Mapping[str, ReplicatedSegment]]:
-        """What each of those holds, by file name."""
+        """Return what each of the named replicas holds, by file name."""
         return [read_replicated(os.path.join(self._folder, name)) for name in names]
 
     def _read(self) -> tuple[dict[str, str], str | None] | None:
-        """The set, and the log's id if one is agreed on; None where they cannot be read."""
+        """Return the set, and the log's id if one is agreed on; None if they cannot be read."""
         fields = _load(os.path.join(self._folder, _SET)) or {}
         names, log = fields.get("replicas"), fields.get("log")
         if not isinstance(names, dict) or not all(map(_is_named, names.items())):
@@ -140,8 +141,9 @@ class ReplicaSet:
         return names, log if _is_log_id(log) else None
 
     def _read_or_rebuild(self) -> tuple[dict[str, str], str | None]:
-        """The same; where they cannot be read, of the replicas' folders. Who is in the set is waited for: one too many
-        keeps the log, one too few loses it. A replica whose URL is not known is called as its folder is."""
+        """As ``_read``; if the set cannot be read, rebuild it from the replicas' folders. Truncation waits for each
+        replica in the set: one too many keeps the log, one too few loses it. A replica whose URL is not known gets its
+        folder's name instead."""
         read = self._read()
         if read is not None:
             return read
@@ -180,19 +182,19 @@ class ReplicaSet:
         except OSError as error:
             raise PositionsError(f"{self._folder}: cannot keep state here: {error.strerror}") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # for a moment: it is held for one small file's writing
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # brief: it is held while one small file is written
             yield
         finally:
             os.close(descriptor)
 
 
 def save_replicated(folder: str, generation: str, segments: Iterable[ReplicatedSegment]) -> None:
-    """Keep, durably, that a replica's ``generation`` holds those; ``folder`` is its state folder."""
+    """Record, durably, that a replica's ``generation`` holds ``segments``; ``folder`` is the replica's state folder."""
     _save(folder, _HELD, {"generation": generation, "segments": [astuple(segment) for segment in segments]})
 
 
 def read_generation(folder: str) -> str | None:
-    """The generation that ``save_replicated`` told of last; None where that is not known."""
+    """Return the generation that ``save_replicated`` recorded last; None if it is not known."""
     path = os.path.join(folder, _HELD)
     try:
         generation = read_checked(path).get("generation")
@@ -206,7 +208,7 @@ def read_generation(folder: str) -> str | None:
 
 
 def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
-    """What a replica holds, by file name; empty where that is not known."""
+    """Return what a replica holds, by file name; empty if it is not known."""
     fields = _load(os.path.join(folder, _HELD)) or {}
     with suppress(ValueError, TypeError):
         names = ReplicatedSegment.__slots__
@@ -218,8 +220,8 @@ def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
 
 
 def read_checked(path: str) -> dict[str, Any]:
-    """The fields of a file that states its version and checksum. A flipped digit is another position or owner, and may
-    look well: such a file is as good as lost. OSError, ValueError."""
+    """Return the fields of a file that states its version and checksum. A flipped digit would be another valid position
+    or owner, so a file with a wrong checksum counts as lost. OSError, ValueError."""
     fields = read_json(path)
     if not isinstance(fields, dict):
         raise ValueError("is not an object")
@@ -241,7 +243,7 @@ def _load(path: str) -> dict[str, Any] | None:
 
 
 def _is_named(replica: tuple[str, object]) -> bool:
-    """Whether a replica of the set has a folder's name, and a URL."""
+    """Whether a replica of the set has a valid folder name and a URL."""
     name, url = replica
     return isinstance(url, str) and name not in ("", ".", "..") and not {"/", "\0"}.intersection(name)
 

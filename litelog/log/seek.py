@@ -1,4 +1,4 @@
-"""Where in a log to start reading: from a sequence, a time, the beginning or the end."""
+"""Finds where in a log to start reading: from a sequence, a time, the beginning or the end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from litelog.log.sparse_index import IndexEntry
 
 HEAD_BYTES = 64 << 10
-"""How much of a log segment is read to learn its first commit; more if that is larger."""
+"""How many bytes of a log segment are read for its first commit; more if that commit is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartPlace:
-    """Where to start: ``offset`` of log segment ``name``, and what is expected there."""
+    """Where to start: at ``offset`` of log segment ``name``; ``expect``: what must follow there."""
 
     name: str
     offset: int
@@ -36,27 +36,29 @@ class StartPlace:
 
 
 class Seeker:
-    """Finds places in one log. Reads only; looks up nothing that it does not check.
+    """Finds positions in one log. Reads only, and checks everything it looks up.
 
-    FileNotFoundError, and places in log segments that are gone, where some are removed meanwhile: look again.
+    If log segments are removed meanwhile, raises FileNotFoundError or returns a position in a log segment that is gone:
+    look again.
     """
 
     def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering) -> None:
-        """``numbering``: of the records, where they do not carry their numbers."""
+        """``numbering``: numbers the records if they do not carry their numbers."""
         self._folder = folder
         self._format = log_format
         self._names = names
         self._numbering = numbering
 
     def earliest(self) -> StartPlace | None:
-        """The log's first commit; None while there is none."""
+        """Return the log's first commit; None while there is none."""
         for name in self._names.all():
             if self._head(name) is not None:
                 return StartPlace(name, 0, Expectation(None if self._numbered else self._numbering.first()))
         return None
 
     def before(self, sequence: int) -> StartPlace | None:
-        """A place at or before the commit with ``sequence``, or at the end; None while the log holds no commit.
+        """Return a position at or before the commit with ``sequence``, or at the end; None while the log holds no
+        commit.
 
         Raises TruncatedError for a sequence below the first one.
         """
@@ -72,9 +74,10 @@ class Seeker:
         return self._hinted(name, lambda index: index.before(sequence)) or StartPlace(name, 0, Expectation())
 
     def before_time(self, timestamp: int) -> StartPlace | None:
-        """A place at or before the first commit with a record at or after ``timestamp``, microseconds since 1970.
+        """Return a position at or before the first commit with a record at or after ``timestamp``, in microseconds
+        since 1970.
 
-        Where callers gave timestamps that go back from one log segment to another, one such commit.
+        If callers gave timestamps that go back from one log segment to another, such a commit may not be the first one.
         """
         name = self._last_segment(self._names.all(), lambda head: _lowest(head) < timestamp)
         if name is None:
@@ -82,7 +85,7 @@ class Seeker:
         return self._hinted(name, lambda index: index.before_time(timestamp)) or StartPlace(name, 0, Expectation())
 
     def last(self) -> StartPlace | None:
-        """The log's last commit; None while there is none."""
+        """Return the log's last commit; None while there is none."""
         names = self._names.all()
         if not self._numbered:
             return self._count_to(names, None)
@@ -94,14 +97,14 @@ class Seeker:
 
     @property
     def _numbered(self) -> bool:
-        # A format that does not say counts from the log's beginning: that is slower, and right for every format.
+        # A format without the flag counts from the log's beginning: that is slower, but right for every format.
         return bool(getattr(self._format, "self_numbered", False))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
     def _head(self, name: str) -> Piece | None:
-        """The first commits of a log segment; None if it has none (yet)."""
+        """Return the first commits of a log segment; None if it has none (yet)."""
         try:
             segment = self._names.open(name)
         except FileNotFoundError:
@@ -112,7 +115,8 @@ class Seeker:
         return piece if piece is not None and len(piece.columns) else None
 
     def _last_segment(self, names: list[str], fits: Callable[[Piece], bool]) -> str | None:
-        """The last log segment whose first commit fits; those that do come first. Segments without any are passed."""
+        """Return the last log segment whose first commit fits. Those that fit come first. Log segments without a commit
+        are skipped."""
         low, high, found = 0, len(names), None
         while low < high:
             middle = probe = (low + high) // 2
@@ -127,7 +131,7 @@ class Seeker:
         return found
 
     def _hinted(self, name: str, look_up: Callable[[IndexReader], IndexEntry | None]) -> StartPlace | None:
-        """The place that the log segment's index tells, if a commit with that sequence is there."""
+        """Return the position that the log segment's index gives, if a commit with that sequence is there."""
         if not isinstance(self._format, LitelogFormat):
             return None
         path = self._path(name)
@@ -147,11 +151,11 @@ class Seeker:
             try:
                 piece = read_piece(self._format, path, segment, entry.offset, expect, HEAD_BYTES)
             except (CorruptCommitError, SequenceGapError):
-                return None  # the index may be at fault; if the log is, reading it says so
+                return None  # the index may be at fault; if the log is, reading it reports that
         return StartPlace(name, entry.offset, expect) if piece is not None and len(piece.columns) else None
 
     def _last_in(self, name: str) -> StartPlace | None:
-        """The last commit of a log segment; None if it has none."""
+        """Return the last commit of a log segment; None if it has none."""
         hint = self._hinted(name, lambda index: index.before((1 << 63) - 1))
         place = hint or StartPlace(name, 0, Expectation())
         try:
@@ -162,7 +166,8 @@ class Seeker:
             return self._walk(segment, place, None)[0]
 
     def _count_to(self, names: list[str], sequence: int | None) -> StartPlace | None:
-        """The commit with ``sequence`` (the last one, for None) of a log that counts from its beginning."""
+        """Return the commit with ``sequence`` (None: the last one) in a log whose records are counted from its
+        beginning."""
         first, found = self._numbering.first(), None
         if sequence is not None and sequence < first:
             raise TruncatedError(sequence, first)
@@ -186,7 +191,7 @@ class Seeker:
     def _walk(
         self, segment: OpenSegment, place: StartPlace, sequence: int | None
     ) -> tuple[StartPlace | None, Expectation]:
-        """The commit with ``sequence``, or else the last one, from ``place`` on, and what follows what was read."""
+        """Return the commit with ``sequence``, or else the last one, from ``place`` on; and what must follow it."""
         path = self._path(segment.name)
         offset, expect, found = place.offset, place.expect, None
         while (piece := read_piece(self._format, path, segment, offset, expect)) is not None and piece.end > offset:

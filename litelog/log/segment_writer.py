@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LogTail:
-    """Writes commits in order. One thread at a time. After an OSError the log must be opened anew."""
+    """Writes commits in order. One thread at a time. After an OSError the log must be opened again."""
 
     def __init__(self, folder: str, disk: Disk, clock: Clock, log_id: UUID, segment_bytes: int) -> None:
         self._folder = folder
@@ -36,7 +36,8 @@ class LogTail:
         self._index: IndexWriter | None = None
 
     def begin(self, first: int, highest: int) -> None:
-        """Start the log segment whose first sequence is ``first``, durably, behind timestamps up to ``highest``."""
+        """Start the log segment whose first sequence is ``first``, durably. ``highest``: the highest timestamp before
+        it."""
         path = os.path.join(self._folder, segment_name(first))
         self._descriptor = self._disk.create(path)
         self._write_header(first)
@@ -44,20 +45,20 @@ class LogTail:
         self._index, self._highest = IndexWriter(path, self._log_id), highest
 
     def resume(self, end: LogEnd) -> None:
-        """Go on at the end that recovery found."""
+        """Continue at the end that recovery found."""
         path = os.path.join(self._folder, end.name)
         self._descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
         self._size, self._highest = end.size, end.highest
         if not end.size:
             self._write_header(end.next)
-        self._disk.sync(self._descriptor)  # what a killed writer left in the page cache is the log now
+        self._disk.sync(self._descriptor)  # bytes that a killed writer left in the page cache are part of the log now
         self._disk.sync_folder(self._folder)
         self._index = IndexWriter(path, self._log_id, end.kept_entries, end.kept_offset)
         for entry in end.entries:
             self._index.add(entry.sequence, entry.offset, entry.highest)
 
     def write(self, commits: Iterable[EncodedCommit]) -> None:
-        """Write commits behind the last one; starts new log segments as they fill."""
+        """Write commits after the last one. Starts new log segments as they fill."""
         assert self._index is not None
         buffers: list[bytearray] = []
         start = size = self._size
@@ -74,7 +75,7 @@ class LogTail:
         self._put(buffers, start, size)
 
     def roll(self, first: int) -> None:
-        """Start a new log segment at ``first``, unless the newest is still without a commit."""
+        """Start a new log segment at ``first``, unless the newest one has no commit yet."""
         if self._size <= SEGMENT_HEADER_BYTES:
             return
         self.sync()  # only the newest log segment may have a torn tail
@@ -82,19 +83,19 @@ class LogTail:
         self.begin(first, self._highest)
 
     def sync(self) -> None:
-        """Return when all that was written is durable."""
+        """Return when all written commits are durable."""
         if self._dirty:
             self._disk.sync(self._descriptor)
             self._dirty = False
 
     def close(self) -> None:
-        """Let go of the files. Does not sync."""
+        """Close the files. Does not sync."""
         if self._index is not None:
             self._index.close()
             self._index = None
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            with suppress(OSError):  # it was synced where it matters
+            with suppress(OSError):  # the callers that need it synced have synced it
                 os.close(descriptor)
 
     def _write_header(self, first: int) -> None:

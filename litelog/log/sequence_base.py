@@ -1,8 +1,8 @@
-"""How records are numbered in formats whose records carry no numbers: from the log's beginning, or from its tombstone.
+"""Numbers records in formats whose records carry no numbers: from the log's beginning, or from its tombstone.
 
 The tombstone is a small file that states where a truncated log begins. It lies in the log's folder, or, for the formats
-of other programs, beside the state of the log's replicas. It is durable before the first log segment is deleted, so a
-reader that finds less than was there finds the reason, too.
+of other programs, next to the state of the log's replicas. It is durable before the first log segment is deleted, so a
+reader that finds fewer log segments also finds the reason.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 READ_BYTES = 4 << 20
 
 HEAD_BYTES = 4096
-"""How much of the log segment where the log begins is known again: names alone may come to mean another file."""
+"""How many bytes of the first log segment identify it: a name alone may come to mean another file."""
 
 
 def tombstone_folder(log_format: LogFormat, folder: str, state_folder: str) -> str:
-    """Where the tombstone of the log in ``folder`` lies; ``state_folder``: where its replicas' state does."""
+    """Return the tombstone's folder for the log in ``folder``; ``state_folder``: that of its replicas' state."""
     return folder if log_format.has_log_id else state_folder
 
 
 class Numbering:
-    """Numbers the records of one log, of a format whose commits do not."""
+    """Numbers the records of one log, in a format whose commits carry no numbers."""
 
     def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames, state_folder: str) -> None:
         self._folder = folder
@@ -46,17 +46,17 @@ class Numbering:
         self._tombstones = tombstone_folder(log_format, folder, state_folder)
 
     def first(self) -> int:
-        """The number of the first record that is there.
+        """Return the number of the first record that exists.
 
-        0 where the log was never truncated, or no longer holds what its tombstone names: then somebody else removed
-        more, and nobody knows how much. SourceError.
+        0 if the log was never truncated, or no longer holds the log segment that its tombstone names: then another
+        program removed more, and the number of removed records is unknown. SourceError.
         """
         while True:
-            with suppress(FileNotFoundError):  # it is being truncated: the tombstone says how far
+            with suppress(FileNotFoundError):  # a truncation is running: the tombstone says how far it gets
                 return self._find_first()
 
     def beginning(self) -> int | None:
-        """The same, for all formats: None where the log tells, or begins with its first record."""
+        """As ``first``, for all formats. None if the log carries its numbers or begins with its first record."""
         return None if self._format.self_numbered else self.first() or None
 
     def _find_first(self) -> int:
@@ -66,18 +66,18 @@ class Numbering:
         with self._names.open(tombstone.file) as segment:
             if not _begins_as(segment, tombstone):
                 return 0
-        left_over = names[: names.index(tombstone.file)]  # by a truncation that was interrupted
+        left_over = names[: names.index(tombstone.file)]  # by an interrupted truncation
         return max(0, tombstone.first - sum(self.count(name) for name in left_over))
 
     def truncated_to(self, sequence: int) -> int | None:
-        """Where the log begins now, if that is behind ``sequence``; None if it is not, or nobody knows."""
+        """Return where the log begins now, if that is after ``sequence``; None if it is not, or is unknown."""
         tombstone = read_tombstone(self._tombstones)
         if tombstone is None or tombstone.first is None or tombstone.first <= sequence:
             return None
         return tombstone.first if tombstone.file in self._names.all() else None
 
     def count(self, name: str) -> int:
-        """How many numbers a log segment's records take. FileNotFoundError."""
+        """Return how many numbers a log segment's records take. FileNotFoundError."""
         with self._names.open(name) as segment:
             if isinstance(self._format, RawFormat):
                 return segment.size()
@@ -98,7 +98,10 @@ class Numbering:
 
 
 def describe_beginning(segment: OpenSegment, first: int | None, *, known_again: bool) -> Tombstone:
-    """The tombstone of a log that begins with ``segment``, whose first record has the number ``first``."""
+    """Return the tombstone of a log that begins with ``segment``, whose first record has the number ``first``.
+
+    ``known_again``: the tombstone identifies the log segment by its first bytes.
+    """
     if not known_again:
         return Tombstone(segment.name, first)
     head = segment.read(0, HEAD_BYTES)
@@ -111,15 +114,15 @@ def _begins_as(segment: OpenSegment, tombstone: Tombstone) -> bool:
 
 
 TOMBSTONE_NAME = ".tombstone"
-"""No log format takes a name with a dot in front for a log segment's."""
+"""No log format accepts a log segment name that starts with a dot."""
 
 TOMBSTONE_VERSION = 1
 
 MAX_HEAD_BYTES = 64 << 10
-"""How much of a log segment is compared at most."""
+"""The most bytes of a log segment that are compared."""
 
 TOMBSTONE_LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=10, depth=2)
-"""What such a file may hold: a name and four numbers."""
+"""The most that such a file may hold: a name and four numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +130,17 @@ class Tombstone:
     """Where a log begins."""
 
     file: str
-    """The first log segment that is there."""
+    """The first log segment that exists."""
     first: int | None
     """The first available sequence."""
     head_length: int = 0
-    """How many of its first bytes are known again; 0 where it tells its sequences itself."""
+    """How many of its first bytes identify it; 0 if it carries its sequences itself."""
     head_crc: int = 0
     """Their CRC-32C."""
 
 
 def read_tombstone(folder: str) -> Tombstone | None:
-    """The tombstone of the log in ``folder``; None where there is none that can be read."""
+    """Return the tombstone in ``folder``; None if there is none that can be read."""
     try:
         fields = read_json(os.path.join(folder, TOMBSTONE_NAME), TOMBSTONE_LIMITS)
         if fields.pop("version") != TOMBSTONE_VERSION or fields.pop("crc") != _crc(fields):
@@ -149,7 +152,7 @@ def read_tombstone(folder: str) -> Tombstone | None:
 
 
 def write_tombstone(folder: str, tombstone: Tombstone, disk: Disk) -> None:
-    """Put it there, durably, in the place of the one before. OSError."""
+    """Write the tombstone, durably, over the one before. OSError."""
     path = os.path.join(folder, TOMBSTONE_NAME)
     temporary = f"{path}.tmp"
     fields = asdict(tombstone)

@@ -1,4 +1,4 @@
-"""The files of a log that somebody else writes: one descriptor per log segment, and the folder's listing. Read-only."""
+"""The files of a log that another program writes: one descriptor per log segment, and the folder's list. Read-only."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _READ_BYTES = 4 << 20
-"""How much is read at a time where only a checksum is wanted."""
+"""How many bytes are read at a time for a checksum alone."""
 
 GROWTH_BYTES = 1 << 20
-"""How much is read behind a finished log segment's end to tell growth from preallocation."""
+"""How many bytes after a finished log segment's end are read, to tell growth from preallocation."""
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")
-"""What index files end in: beside the log segments, rebuilt from them, never shipped."""
+"""Suffixes of index files. They lie next to the log segments, are rebuilt from them, and are never shipped."""
 
 SETTLED_MICROSECONDS = 100_000
-"""A file changed more recently than this may change again within the same tick of its time stamp."""
+"""A file that changed more recently may change again within the same tick of its time stamp."""
 
 
 class OpenSegment:
-    """A log segment's one descriptor, and what its file was when it was opened."""
+    """A log segment's one descriptor, and the inode that its file had when it was opened."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
@@ -68,14 +68,14 @@ class OpenSegment:
         return (status.st_size, status.st_mtime_ns)
 
     def finish(self, end: int, check_start: int, check_digest: str) -> None:
-        """Take note that it is finished at ``end``: nothing but zeros may lie behind that, and it may not change.
+        """Record that it is finished at ``end``: only zeros may follow, and its bytes may not change.
 
-        ``check_digest``: SHA-256, hex, of [check_start, end); empty where that is not to be compared.
+        ``check_digest``: SHA-256, hex, of [check_start, end); empty: do not compare it.
         """
         self._finished = (end, check_start, check_digest)
 
     def fault(self) -> str:
-        """What happened to it since it was finished, if that is more than nothing."""
+        """Return what changed since it was finished, as a message; empty if nothing did."""
         signature = self.signature()
         if signature != self._checked:
             self._checked = signature
@@ -89,7 +89,7 @@ class OpenSegment:
         return "grew after it was finished" if self.read(end, GROWTH_BYTES).strip(b"\0") else ""
 
     def read(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset`` on; fewer at the end."""
+        """Return ``length`` bytes from ``offset`` on; fewer at the end."""
         pieces: list[bytes] = []
         while length > 0:
             piece = os.pread(self._descriptor, length, offset)
@@ -101,7 +101,7 @@ class OpenSegment:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def checksum(self, length: int) -> int:
-        """CRC-32C of the first ``length`` bytes; of fewer if there are fewer."""
+        """Return the CRC-32C of the first ``length`` bytes, or of all bytes if there are fewer."""
         value = offset = 0
         while offset < length and (piece := self.read(offset, min(_READ_BYTES, length - offset))):
             value = crc32c(piece, value)
@@ -109,7 +109,7 @@ class OpenSegment:
         return value
 
     def sync(self, path: str) -> None:
-        """Make what it holds durable. After a failure it fails for good: the kernel tells of lost bytes only once."""
+        """Make its bytes durable. After one failure every call fails: the kernel reports lost bytes only once."""
         if self._sync_failure is None:
             try:
                 os.fdatasync(self._descriptor)
@@ -122,10 +122,10 @@ class OpenSegment:
 
 
 class SegmentNames:
-    """The folder: which log segments it lists, in order."""
+    """The log's folder: which log segments it lists, in order."""
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock, *, reports: bool = True) -> None:
-        """``reports``: say which files are passed over, each once."""
+        """``reports``: log which files are skipped, each once."""
         self._folder = folder
         self._format = log_format
         self._reports = reports
@@ -138,28 +138,28 @@ class SegmentNames:
         self._arrived: set[str] = set()
 
     def signature(self) -> tuple[int, int]:
-        """The folder's identity, whatever its name, and when it was changed, in nanoseconds. Raises SourceError."""
+        """Return the folder's inode, whatever its name, and its time of change in nanoseconds. Raises SourceError."""
         try:
             status = os.stat(self._folder)
         except OSError:
-            status = self._status()  # it says what is wrong
+            status = self._status()  # raises an error that says what is wrong
         return (status.st_ino, status.st_mtime_ns)
 
     def signature_of(self, name: str) -> tuple[int, int]:
-        """What changes when a log segment does that is not open."""
+        """Return a value that changes when a log segment does that is not open."""
         with suppress(FileNotFoundError):
             status = os.stat(os.path.join(self._folder, name))
             return (status.st_size, status.st_mtime_ns)
         return (-1, 0)
 
     def require_log(self) -> None:
-        """Raise SourceMissingError if the folder is not there, or empty: an unmounted disk is no rewind."""
+        """Raise SourceMissingError if the folder does not exist or is empty: an unmounted disk is not a rewind."""
         self._status()
         if not self.all():
             raise SourceMissingError(self._folder, "holds no log segment any more")
 
     def all(self) -> list[str]:
-        """The log segments, oldest first; read anew when the folder has changed."""
+        """Return the log segments, oldest first. Lists the folder again when it has changed."""
         modified = self._status().st_mtime_ns
         if modified != self._listed_at:
             self._read()
@@ -168,7 +168,7 @@ class SegmentNames:
         return self._listed
 
     def others(self) -> str:
-        """What to add to a message that the folder holds no log segment: what it holds instead."""
+        """Return the end of a message that the folder holds no log segment: which files it holds instead."""
         names = sorted(self._foreign)
         if not names:
             return ""
@@ -176,7 +176,7 @@ class SegmentNames:
         return f" (but {names[0]}{more}; are they of another --format?)"
 
     def after(self, name: str) -> list[str]:
-        """The log segments behind ``name``; all of them where it is empty."""
+        """Return the log segments after ``name``; all of them if it is empty."""
         names = self.all()
         if not name:
             return names
@@ -185,15 +185,15 @@ class SegmentNames:
         return names[bisect_right(self._orders, order) :]
 
     def before(self, name: str) -> list[str]:
-        """The log segments before ``name``."""
+        """Return the log segments before ``name``."""
         names = self.all()
         order = self._format.segment_order(name)
         assert order is not None
         return names[: bisect_left(self._orders, order)]
 
     def report_late(self, name: str) -> None:
-        """Say which log segments have appeared since the last call that sort before ``name``, which is being shipped:
-        nobody looks there any more."""
+        """Log which log segments have appeared since the last call and sort before ``name``, which is being shipped.
+        They are not shipped, because the follower does not look there any more."""
         older = self.before(name)
         late = sorted(self._arrived.intersection(older))
         self._arrived.clear()
@@ -219,9 +219,9 @@ class SegmentNames:
         return OpenSegment(name, descriptor)
 
     def each(self) -> Iterator[OpenSegment]:
-        """The log segments, oldest first, open while they are looked at; those that vanish before are passed over.
+        """Yield the log segments, oldest first. Each is open until the next one. Log segments that vanish are skipped.
 
-        SourceMissingError where all of the log does.
+        Raises SourceMissingError if the whole log vanishes.
         """
         for name in self.all():
             try:
@@ -238,7 +238,7 @@ class SegmentNames:
         return None
 
     def sync_folder(self) -> None:
-        """Make its names durable. SourceSyncError where that fails, and never where it could not even be tried."""
+        """Make its names durable. SourceSyncError if that fails; other SourceErrors if it could not be tried."""
         try:
             descriptor = os.open(self._folder, OPEN_FOLDER)
         except (FileNotFoundError, NotADirectoryError) as error:

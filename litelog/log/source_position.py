@@ -1,4 +1,4 @@
-"""Places in a log that is followed, and the runs between them: values, no I/O."""
+"""Positions in a followed log, and the runs between them: values, no I/O."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
     from litelog.formats import Scan
 
 CHECKED_BYTES = 64 << 10
-"""How much of the last commit is compared with the source before each run: enough to tell another history."""
+"""How many bytes of the last commit are compared with the source before each run: enough to recognise another
+history."""
 
 LEAST_CHECKED_BYTES = 1 << 10
-"""How much is compared at least, where so much was read at once: a last line may be empty, or a brace, in any text."""
+"""The fewest bytes that are compared, if as many were read at once: a text's last line may be empty, or one brace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a follower stands in a log. Offsets are bytes of log segment ``file``."""
+    """A follower's position in a log. Offsets are bytes of log segment ``file``."""
 
     index: int
     file: str
     """Empty at the start of an index that has no log segment yet."""
     behind: str = ""
-    """The log segment of the index before it, which is finished."""
+    """The log segment of the index before it. It is finished."""
     behind_end: int | None = None
-    """The offset at which that one was finished: it may not grow any more, nor change."""
+    """The offset at which that one was finished. It may neither grow nor change after that."""
     behind_start: int = 0
     behind_digest: str = ""
     """SHA-256, hex, of its last bytes [behind_start, behind_end)."""
@@ -39,17 +40,17 @@ class Place:
     crc_total: int = 0
     """CRC-32C of [0, offset)."""
     sequence: int | None = None
-    """The sequence that follows; None if the log says."""
+    """The sequence that follows; None if the log decides."""
     epoch: int = 0
     check_start: int = 0
     check_digest: str = ""
-    """SHA-256, hex, of [check_start, offset), the end of the last commit, or of several small ones. (A commit that ends
-    with its own CRC-32C leaves any CRC-32C over it the same, whatever it holds: CRCs tell damage, and not one history
-    from another.)"""
+    """SHA-256, hex, of [check_start, offset): the end of the last commit, or of several small ones. A CRC-32C would not
+    do: it shows damage, but cannot tell one history from another. If a commit ends with its own CRC-32C, any CRC-32C
+    over it is the same, whatever it holds."""
 
     @property
     def expectation(self) -> Expectation:
-        """What must come next."""
+        """What must follow."""
         return Expectation(self.sequence, self.epoch)
 
 
@@ -60,19 +61,19 @@ class Run:
     start: Place
     data: memoryview
     scan: Scan | None
-    """None where ``data`` is empty."""
+    """None if ``data`` is empty."""
     crc: int
     """CRC-32C of ``data``."""
     end: Place
-    """Behind it; in the same index."""
+    """The position after it, in the same index."""
     final: bool
-    """The log segment is finished: the next run is of the next index."""
+    """Whether the log segment is finished: the next run belongs to the next index."""
     more: bool = False
-    """Whether something lay behind it already when it was read."""
+    """Whether bytes followed it when it was read."""
 
     @property
     def after(self) -> Place:
-        """Where the next run starts."""
+        """The position at which the next run starts."""
         if not self.final:
             return self.end
         end = self.end
@@ -89,17 +90,17 @@ class Run:
 
 
 def digest(data: Buffer) -> str:
-    """SHA-256, hex: what tells one history from another."""
+    """Return the SHA-256, hex, that tells one history from another."""
     return hashlib.sha256(data).hexdigest()
 
 
 def begin_check(scan: Scan, end: int) -> int:
-    """From where on the bytes up to ``end`` are compared, of which ``scan`` found the last commit."""
+    """Return from which offset on the bytes up to ``end`` are compared; ``scan`` found the last commit in them."""
     return max(0, end - CHECKED_BYTES, min(scan.last_commit, end - LEAST_CHECKED_BYTES))
 
 
 def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool, more: bool = False) -> Run:
-    """The run from ``place`` to the end of ``scan``, which looked at ``data``."""
+    """Return the run from ``place`` to the end of ``scan``, which scanned ``data``."""
     if scan is None or scan.end == place.offset:
         return Run(place, memoryview(b""), None, 0, place, final, more or final)
     data = data[: scan.end - place.offset]

@@ -1,10 +1,10 @@
-"""The sparse index beside a log segment: about every 4 KiB, which sequence starts where. A hint, never the truth.
+"""The sparse index of a log segment: an entry about every 4 KiB says which sequence starts there. It is only a hint.
 
-One entry, 32 bytes, little-endian; a file is nothing but entries, in rising order of everything
+One entry, 32 bytes, little-endian; a file consists of entries, and every field rises from entry to entry
  0  8  u64 sequence    8  8  u64 offset of a commit that starts with it
 16  8  i64 highest timestamp of all records before it in the log, microseconds since 1970
-24  4  zero           28  4  u32 CRC-32C of bytes 0..28 behind the log id, so that another log's index is none
-Whoever uses an entry checks that a commit with that sequence starts there. It is never synced.
+24  4  zero           28  4  u32 CRC-32C of the log id and bytes 0..28, so that another log's entries are invalid
+The reader of an entry checks that a commit with that sequence starts there. The index is never synced.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 INTERVAL_BYTES = 4096
-"""How much of the log lies between two entries, at least: one page of it is read too much."""
+"""The fewest bytes of the log between two entries: a look-up reads one page too many."""
 
 BUFFERED_ENTRIES = 128
-"""How many entries are written at once: 4 KiB of index. A crash loses them, and opening the log makes them again."""
+"""How many entries are written at once: 4 KiB of index. A crash loses them; opening the log makes them again."""
 
 MAX_BAD_ENTRIES = 1024
-"""How many entries from the end on are tried before an index is taken for damaged: those of 4 MiB that were cut off."""
+"""How many entries, from the last one back, are tried before an index counts as damaged. After 4 MiB of the log were
+cut off, as many are invalid."""
 
 _ENTRY = struct.Struct("<QQqII")
 _CHECKED_BYTES = 28
@@ -45,15 +46,15 @@ class IndexEntry:
 
 
 def index_path(segment_path: str) -> str:
-    """Where the index of the log segment at ``segment_path`` (``....log``) lies."""
+    """Return the path of the index of the log segment at ``segment_path`` (``....log``)."""
     return segment_path.removesuffix(".log") + ".index"
 
 
 class IndexReader:
-    """Looks entries up where they lie: nothing is loaded, so a large index costs no memory. Close it after use."""
+    """Looks up entries in the file. It loads nothing, so a large index costs no memory. Close it after use."""
 
     def __init__(self, segment_path: str, log_id: UUID) -> None:
-        """A missing index is an empty one."""
+        """A missing index counts as an empty one."""
         self._seed = crc32c(log_id.bytes)
         self._descriptor = -1
         self._count = 0
@@ -70,15 +71,15 @@ class IndexReader:
             self._descriptor = -1
 
     def before(self, sequence: int) -> IndexEntry | None:
-        """The last entry at or before ``sequence``; None if there is none, or the index is damaged."""
+        """Return the last entry at or before ``sequence``; None if there is none, or the index is damaged."""
         return self._last_with(lambda entry: entry.sequence <= sequence)
 
     def before_time(self, timestamp: int) -> IndexEntry | None:
-        """The last entry that has only records from before ``timestamp`` (microseconds) before it."""
+        """Return the last entry before which all records are older than ``timestamp`` (microseconds since 1970)."""
         return self._last_with(lambda entry: entry.highest < timestamp)
 
     def last_below(self, size: int) -> tuple[int, IndexEntry] | None:
-        """(place in the index, entry) of the last good one for a log segment of ``size`` bytes."""
+        """Return (number, entry) of the last good entry for a log segment of ``size`` bytes; None if there is none."""
         for place in range(self._count - 1, max(-1, self._count - 1 - MAX_BAD_ENTRIES), -1):
             entry = self._read(place)
             if entry is not None and entry.offset < size:
@@ -110,10 +111,10 @@ class IndexReader:
 
 
 class IndexWriter:
-    """Keeps one log segment's index while it grows. A disk that refuses ends the index and nothing else."""
+    """Keeps one log segment's index while it grows. If the disk refuses a write, only the index ends."""
 
     def __init__(self, segment_path: str, log_id: UUID, kept: int = 0, last_offset: int | None = None) -> None:
-        """Goes on behind the first ``kept`` entries, the last of which has ``last_offset``; drops those behind."""
+        """Continue after the first ``kept`` entries, the last of which has ``last_offset``. Drops all later entries."""
         self._seed = crc32c(log_id.bytes)
         self._pending: list[bytes] = []
         self._last_offset = -INTERVAL_BYTES if last_offset is None else last_offset
@@ -124,7 +125,7 @@ class IndexWriter:
             os.ftruncate(self._descriptor, kept * _ENTRY.size)
 
     def add(self, sequence: int, offset: int, highest: int) -> None:
-        """Take note of a commit, if it lies far enough behind the last one noted."""
+        """Add a commit, if it is far enough after the last entry."""
         if offset - self._last_offset < INTERVAL_BYTES:
             return
         self._last_offset = offset
@@ -134,7 +135,7 @@ class IndexWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending."""
+        """Write the pending entries."""
         if self._pending and self._descriptor >= 0:
             body = b"".join(self._pending)
             try:
@@ -146,7 +147,7 @@ class IndexWriter:
         self._pending.clear()
 
     def close(self) -> None:
-        """Write what is pending and let go of the file."""
+        """Write the pending entries and close the file."""
         self.flush()
         self._give_up()
 

@@ -1,8 +1,8 @@
-"""Truncation: a log loses its oldest log segments, once every replica holds them. All that ever writes at a source.
+"""Truncation: removes a log's oldest log segments once every replica holds them. Nothing else writes at a source.
 
-A log segment goes only if each replica in the set holds the same bytes sealed and named by a durable snapshot: the same
-file, first sequence, length, and CRC-32C of all of it. The newest two always stay. The tombstone is durable first; then
-they go oldest first, each durably before the next.
+A log segment is removed only if each replica in the set holds the same bytes sealed and named by a durable snapshot:
+the same file, first sequence, length, and CRC-32C of all bytes. The newest two always stay. The tombstone is durable
+first. Then log segments are removed, oldest first, each durably before the next.
 
 Specified in litelog/shipping/README.md#truncation-of-the-source.
 """
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 KEPT = 2
-"""How many log segments always stay: the one that is written, and the one before, which tells what came before it."""
+"""How many log segments always stay: the one being written, and the one before, which shows what came before it."""
 
 HEAD_BYTES = 64 << 10
-"""How much of a log segment is read to learn its first sequence; more if its first commit is larger."""
+"""How many bytes of a log segment are read for its first sequence; more if its first commit is larger."""
 
 MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationPolicy:
-    """The limits of a log; None is none. The first to be reached counts."""
+    """The limits of a log; None: no limit. The limit that is reached first applies."""
 
     max_bytes: int | None = None
     max_age: float | None = None
-    """Seconds, from when the last replica had got a log segment's last bytes."""
+    """Seconds since the last replica got a log segment's last bytes."""
 
     def __post_init__(self) -> None:
-        """ValueError for what is no limit."""
+        """ValueError for invalid limits."""
         if self.max_bytes is None and self.max_age is None:
             raise ValueError("truncate needs max-bytes, max-age or both")
         if (self.max_bytes or 0) < 0 or (self.max_age or 0) < 0:
@@ -61,35 +61,36 @@ class LocalSegment:
     name: str
     size: int
     shipped: int | None
-    """When the last replica had got all of it, microseconds since 1970; None where one has not."""
+    """When the last replica got all of it, in microseconds since 1970; None if a replica does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A log segment that the policy would let go, and that some replicas hold."""
+    """A log segment that the policy would remove, and that only some replicas hold."""
 
     file: str
     lacking: tuple[int, ...]
-    """Which ones do not, as they were given."""
+    """The replicas that lack it: their numbers in the list that the caller gave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """What a truncation did."""
+    """The result of a truncation."""
 
     removed: tuple[str, ...]
-    """The log segments that are gone, oldest first."""
+    """The removed log segments, oldest first."""
     kept: str | None
-    """Why the next one stays though it was to go; None where none was."""
+    """Why the next log segment stays although it was to be removed; None if none was."""
     next: int | None = None
-    """When the next one goes by its age, microseconds since 1970; None where none will, as far as replicas hold it."""
+    """When the next one is removed by its age, in microseconds since 1970. None if none of those that replicas hold
+    will be."""
     waiting: Waiting | None = None
-    """What the policy would let go next; None where nothing of it is for want of a replica."""
+    """The next log segment the policy would remove, if only a missing replica prevents it."""
 
 
 def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, now: int) -> int:
-    """How many of the oldest ``segments`` (in their order) are to go by ``policy`` at ``now``, microseconds since 1970,
-    if every replica holds them. Those that are not replicated are not counted, nor what lies behind them."""
+    """Return how many of the oldest ``segments`` (in their order) ``policy`` removes at ``now`` (microseconds since
+    1970), if every replica holds them. A log segment that is not replicated stays, and so do all after it."""
     left = sum(segment.size for segment in segments)
     count = 0
     for segment in segments[: max(0, len(segments) - KEPT)]:
@@ -105,15 +106,15 @@ def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, 
 
 
 def when_older(segments: Sequence[LocalSegment], policy: TruncationPolicy) -> int | None:
-    """When the first of ``segments`` is to go by its age, microseconds since 1970; None where it stays until there are
-    more of them, or more is replicated."""
+    """Return when the first of ``segments`` is removed by its age, in microseconds since 1970. None if it stays until
+    there are more of them, or more is replicated."""
     if policy.max_age is None or len(segments) <= KEPT or segments[0].shipped is None:
         return None
     return segments[0].shipped + int(policy.max_age * MICROSECONDS)
 
 
 def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
-    """Empty log segments that the log has passed are nowhere, and lack nowhere: each is as old as the one before it."""
+    """Give empty log segments that the log has passed the age of the one before. No replica holds or lacks them."""
     passed = max((number for number, segment in enumerate(segments) if segment.shipped is not None), default=0)
     noted: list[LocalSegment] = []
     for number, segment in enumerate(segments):
@@ -124,17 +125,17 @@ def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
 
 
 def _shipped(name: str, size: int, held: Sequence[Mapping[str, ReplicatedSegment]]) -> list[int | None]:
-    """When each replica had got all of a log segment; None where one has not."""
+    """Return when each replica got all of a log segment; None for a replica that does not have it."""
     known = [replica.get(name) for replica in held]
     return [one.shipped if one is not None and one.length == size else None for one in known]
 
 
 class Truncation:
-    """Truncates one log. From any thread and process: one at a time."""
+    """Truncates one log. Any thread and process may use it; only one truncates at a time."""
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock, disk: Disk, state_folder: str) -> None:
-        """``state_folder``: where the state of the log's replicas is kept, and its tombstone, if its folder is another
-        program's."""
+        """``state_folder``: the folder of the state of the log's replicas. It also holds the tombstone if the log
+        belongs to another program."""
         self._folder = folder
         self._format = log_format
         self._disk = disk
@@ -145,9 +146,10 @@ class Truncation:
     def by_policy(
         self, held: Sequence[Mapping[str, ReplicatedSegment]], policy: TruncationPolicy, now: int
     ) -> Truncated:
-        """Truncate as far as ``policy`` says at ``now``. ``held``: what each replica of the set holds.
+        """Truncate as ``policy`` says at ``now`` (microseconds since 1970). ``held``: what each replica of the set
+        holds.
 
-        SourceError; LockedError while somebody else truncates the log.
+        Raises SourceError, and LockedError while another process or thread truncates the log.
         """
         with self._locked():
             segments = [self._describe(name, held) for name in self._names.all()]
@@ -161,7 +163,7 @@ class Truncation:
             return replace(done, next=when_older(segments[count:], policy), waiting=waiting)
 
     def before(self, held: Sequence[Mapping[str, ReplicatedSegment]], sequence: int) -> Truncated:
-        """Truncate all log segments that hold nothing from ``sequence`` on. Raises as ``by_policy``."""
+        """Remove all log segments that hold no record from ``sequence`` on. Raises as ``by_policy``."""
         with self._locked():
             names = self._names.all()
             segments = [self._describe(name, held) for name in names]
@@ -182,8 +184,8 @@ class Truncation:
         policy: TruncationPolicy,
         now: int,
     ) -> Waiting | None:
-        """The first log segment that is not empty, if the policy would let it go were it in each replica as it is in
-        some."""
+        """Return the first log segment that is not empty, if the policy would remove it were all replicas to hold it as
+        some do."""
         while segments and not segments[0].size:
             segments = segments[1:]
         if not segments or segments[0].shipped is not None:
@@ -196,7 +198,7 @@ class Truncation:
         return Waiting(first.name, tuple(number for number, at in enumerate(shipped) if at is None))
 
     def _left_over(self, segments: Sequence[LocalSegment]) -> int:
-        """How many a truncation that was interrupted had still to remove."""
+        """Return how many log segments an interrupted truncation still had to remove."""
         tombstone = read_tombstone(self._tombstones)
         names = [segment.name for segment in segments]
         if tombstone is None or tombstone.file not in names:
@@ -227,7 +229,7 @@ class Truncation:
         return Truncated(tuple(names), kept)
 
     def _firsts(self, names: Sequence[str]) -> Iterator[int]:
-        """Each log segment's first sequence: those before are gone through where it does not tell its own."""
+        """Yield each log segment's first sequence. In unnumbered formats, counts the records of the ones before."""
         if self._format.self_numbered:
             yield from map(self._first_sequence, names)
             return
@@ -239,7 +241,7 @@ class Truncation:
     def _why_kept(
         self, segment: LocalSegment, first: int, held: Sequence[Mapping[str, ReplicatedSegment]]
     ) -> str | None:
-        """Why a log segment may not go: what it holds is compared byte for byte, by its CRC-32C."""
+        """Return why a log segment must stay; None if it may be removed. Compares all its bytes, by their CRC-32C."""
         known = [replica.get(segment.name) for replica in held]
         if not known:
             return f"{segment.name}: no replica of this log is known"
@@ -265,7 +267,7 @@ class Truncation:
             return f"{name}: it is not empty any more" if opened.size() else None
 
     def _first_sequence(self, name: str, unknown: int | None = None) -> int:
-        """A log segment's first sequence; ``unknown`` where it has no commit yet. SourceError without that."""
+        """Return a log segment's first sequence; ``unknown`` if it has no commit yet (SourceError if that is None)."""
         path = os.path.join(self._folder, name)
         with self._names.open(name) as segment:
             length = min(HEAD_BYTES, segment.size())
@@ -284,7 +286,7 @@ class Truncation:
     def _unlink(self, name: str) -> None:
         path = os.path.join(self._folder, name)
         stem = os.path.splitext(path)[0]
-        for suffix in INDEX_SUFFIXES if self._format.self_numbered else ():  # what else is there may be anybody's
+        for suffix in INDEX_SUFFIXES if self._format.self_numbered else ():  # other programs' files may have any name
             with suppress(FileNotFoundError):
                 os.unlink(stem + suffix)
         with suppress(FileNotFoundError):

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SEGMENT_BYTES = 64 << 20
-"""Where a new log segment starts: large enough to seal well, small enough to scan in a moment."""
+"""The size at which a new log segment starts: large enough to seal well, small enough to scan in a moment."""
 
 FSYNC_INTERVAL_SECONDS = 1.0
-"""How much a power cut may cost under ``fsync="interval"``."""
+"""How many seconds of appends a power cut may lose under ``fsync="interval"``."""
 
 LOCK_NAME = ".lock"
 
@@ -40,10 +40,15 @@ Fsync = Literal["always", "interval", "never"]
 class LogWriter:
     """The one writer of the log in ``folder``. Calls may come from several threads. A context manager.
 
-    ``fsync`` says when an append returns, and how much a power cut may take: "always", when it is durable, nothing;
-    "interval", when it is written, what was appended since the last sync, ``fsync_interval`` seconds ago at most;
-    "never", when it is written, all behind the last log segment's start, ``sync`` or ``close``. A killed process loses
-    nothing that was acknowledged, whatever the policy. Readers see commits as soon as they are written.
+    ``fsync`` says when an append returns, and what a power cut may lose:
+
+    - "always": the append returns when it is durable. A power cut loses nothing.
+    - "interval": it returns when it is written. A power cut loses what was appended since the last sync, at most
+      ``fsync_interval`` seconds ago.
+    - "never": it returns when it is written. A power cut loses what was appended since the log segment was started, or
+      since the last ``sync``.
+
+    A killed process loses no acknowledged append, whatever the policy. Readers see commits as soon as they are written.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
@@ -59,11 +64,26 @@ class LogWriter:
         clock: Clock | None = None,
         disk: Disk | None = None,
     ) -> None:
-        """Open the log, or make a new one (with ``log_id``, or a random one).
+        """Open the log, or create it. Recovery cuts off a torn tail.
 
-        Raises LockedError while another writer has it; CorruptCommitError, SequenceGapError, WrongFormatError as
-        ``recover`` does; StaleEpochError for an ``epoch`` below the log's newest, TypeError or ValueError for what is
-        none; SourceError where the disk refuses.
+        Args:
+            folder: the log's folder. It is created if it does not exist.
+            segment_bytes: the size at which a new log segment starts.
+            fsync: "always", "interval" or "never", as the class describes.
+            fsync_interval: seconds between two syncs under "interval".
+            on_trailing: "trim" cuts off a torn tail; "error" raises CorruptCommitError for it.
+            epoch: the epoch of the appends; None: the log's newest one.
+            log_id: the id of a new log; None: a random one.
+            clock: the source of timestamps; None: the system's clock.
+            disk: the seam to the disk; None: the local one.
+
+        Raises:
+            ConfigError: an invalid argument.
+            LockedError: another writer has the log.
+            CorruptCommitError, SequenceGapError, WrongFormatError: as ``recover``.
+            StaleEpochError: ``epoch`` is below the log's newest one.
+            TypeError, ValueError: ``epoch`` is not an epoch.
+            SourceError: the disk refuses.
         """
         if fsync not in ("always", "interval", "never"):
             raise ConfigError(f"fsync is always, interval or never, not {fsync!r}")
@@ -101,17 +121,29 @@ class LogWriter:
         expected_sequence: SupportsIndex | None = None,
         epoch: SupportsIndex | None = None,
     ) -> Appended:
-        """Append records and return when the policy says so.
+        """Append records, and return when the fsync policy allows it.
 
-        ``values``: one bytes; a list of bytes; a pyarrow array of binary or strings; or a pyarrow RecordBatch or Table
-        (or Columns, as a reader yields them) with a column ``value`` and, if there are, ``key`` and ``timestamp``.
-        ``keys``: as many bytes, or None each. ``timestamps``: microseconds since 1970, one for all or one each; the
-        clock's otherwise, never going back. Records become visible in order, all at once while they fit into one
-        commit (65535 records, 32 MiB), else commit by commit.
+        Records become visible in order: all at once if they fit into one commit (65535 records, 32 MiB), else commit by
+        commit.
 
-        Raises SequenceConflictError if ``expected_sequence`` is not the next one, StaleEpochError for an ``epoch``
-        below the newest, ValueError or TypeError for what is no record, sequence or epoch, ClosedError: nothing was
-        written. PoisonedError: it may or may not have been.
+        Args:
+            values: one bytes; a list of bytes; a pyarrow array of binary or strings; or a pyarrow RecordBatch or Table
+                (or Columns, as a reader yields them) with a column ``value``, and optionally ``key`` and ``timestamp``.
+            keys: one for each value, bytes or None; None: no keys.
+            timestamps: microseconds since 1970, one for all records or one for each. None: the clock's time, which
+                never goes back.
+            expected_sequence: the sequence that the first record must get; None: any.
+            epoch: the epoch of the records, not below the newest one; None: the newest one.
+
+        Returns:
+            The sequences and the epoch of the records.
+
+        Raises:
+            SequenceConflictError: ``expected_sequence`` is not the next sequence. Nothing was written.
+            StaleEpochError: ``epoch`` is below the newest one. Nothing was written.
+            TypeError, ValueError: an argument is not a record, sequence or epoch. Nothing was written.
+            ClosedError: the writer is closed. Nothing was written.
+            PoisonedError: a write or sync failed. The records may or may not have been written.
         """
         batch = batch_of(values, keys, timestamps)
         pending = self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, None))
@@ -127,10 +159,16 @@ class LogWriter:
         expected_sequence: SupportsIndex | None = None,
         epoch: SupportsIndex | None = None,
     ) -> Future[Appended]:
-        """As ``append``, without waiting: the future is resolved where ``append`` would return or raise PoisonedError.
+        """Append without waiting for the disk.
 
-        What else ``append`` raises is raised here. Futures resolve in the order of the calls, in one background thread,
-        which callbacks must not hold up for long. Waits while more than 32 MiB are queued.
+        Args: as ``append``.
+
+        Returns:
+            A future that is resolved when ``append`` would return or raise PoisonedError. Futures are resolved in the
+            order of the calls, in one background thread. Callbacks must not hold it up for long.
+
+        Raises:
+            All other errors of ``append``. Waits while more than 32 MiB are queued.
         """
         batch = batch_of(values, keys, timestamps)
         future: Future[Appended] = Future()
@@ -142,7 +180,7 @@ class LogWriter:
 
     @property
     def next_sequence(self) -> int:
-        """The next record's sequence, behind all that is queued."""
+        """The next record's sequence, after all queued records."""
         return self._next
 
     @property
@@ -151,9 +189,19 @@ class LogWriter:
         return self._durable
 
     def wait_durable(self, sequence: int, timeout: float | None = None) -> bool:
-        """Wait until all records below ``sequence`` (an append's ``next``) are durable; False after so many seconds.
+        """Wait until all records below ``sequence`` (an append's ``next``) are durable.
 
-        Under ``fsync="never"`` somebody must call ``sync``. Raises PoisonedError, and ClosedError if that can never be.
+        Under ``fsync="never"`` another thread must call ``sync``.
+
+        Args:
+            sequence: the first sequence that does not have to be durable.
+            timeout: seconds; None: no limit.
+
+        Returns:
+            True once the records are durable; False after ``timeout``.
+
+        Raises:
+            PoisonedError, ClosedError: the records can never become durable.
         """
         with self._group.changed:
             self._group.changed.wait_for(lambda: self._durable >= sequence or self._group.ended, timeout)
@@ -163,21 +211,30 @@ class LogWriter:
         return False
 
     def sync(self) -> None:
-        """Write what is queued and return when all of it is durable."""
+        """Write all queued records, and return when they are durable. PoisonedError if that fails."""
         self._group.guard(self._sync_tail)
 
     def roll(self) -> None:
-        """Start a new log segment, unless the newest is still without a commit. ClosedError, PoisonedError."""
+        """Start a new log segment, unless the newest one has no commit yet. ClosedError, PoisonedError."""
         self._group.guard(self._roll, needs_open=True)
 
     def truncate(self, before_sequence: int, *, state_dir: str | None = None) -> Truncated:
-        """Remove the log segments that hold nothing from ``before_sequence`` on, as far as every replica has them.
+        """Remove the log segments that hold no record from ``before_sequence`` on, if every replica has them.
 
-        ``state_dir``: where the daemon that replicates this log keeps its state, if not in its usual place. A log
-        segment that one of its replicas does not hold sealed and in a snapshot stays, with all behind it, and so do the
-        newest two; a log that is not replicated loses nothing. Readers get TruncatedError below the new beginning.
+        A log segment stays if a replica does not hold it sealed and in a snapshot. All after it stay, too, and so do
+        the newest two. A log that is not replicated loses nothing. Readers get TruncatedError below the new beginning.
 
-        Raises SourceError where the disk refuses, LockedError while the daemon truncates the log.
+        Args:
+            before_sequence: the first sequence that must stay.
+            state_dir: where the daemon that replicates this log keeps its state; None: the usual folder.
+
+        Returns:
+            The removed log segments, and why the next one stays.
+
+        Raises:
+            SourceError: the disk refuses.
+            LockedError: the daemon is truncating the log.
+            ClosedError, PoisonedError: the writer is closed, or a write failed before.
         """
         self._group.require_open()
         replicas = ReplicaSet(log_state_folder(state_dir or default_state_dir(), self.folder))
@@ -185,9 +242,9 @@ class LogWriter:
         return truncation.before(replicas.held(), before_sequence)
 
     def close(self) -> None:
-        """Write and sync what is queued, resolve all futures, and let the log go. Idempotent.
+        """Write and sync all queued records, resolve all futures, and release the log. Idempotent.
 
-        Raises PoisonedError if a write or sync failed and no call has raised that yet: one in the background did.
+        Raises PoisonedError if a write or sync in the background failed and no call has raised that yet.
         """
         if not self._group.stop():
             return
@@ -217,7 +274,7 @@ class LogWriter:
         newest = 0 if end is None else end.epoch
         self._epoch = newest if epoch is None else _require_epoch(epoch, newest)
         self.recovered = end
-        """What was found on opening; None for a new log."""
+        """What recovery found; None for a new log."""
         self.log_id = (end and end.log_id) or log_id or uuid4()
         self._next = 0 if end is None else end.next
         self._durable = self._next
@@ -235,7 +292,7 @@ class LogWriter:
 
     def _lock(self) -> None:
         path = os.path.join(self.folder, LOCK_NAME)
-        self._lock_descriptor = open_lock(path)  # private: who may read a file may lock it
+        self._lock_descriptor = open_lock(path)  # private: any user who may read a file may lock it
         try:
             fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -243,7 +300,7 @@ class LogWriter:
 
     def _unlock(self) -> None:
         if self._lock_descriptor >= 0:
-            os.close(self._lock_descriptor)  # which ends the lock; the file stays, since another may hold it by now
+            os.close(self._lock_descriptor)  # this ends the lock; the file stays, since another writer may hold it now
             self._lock_descriptor = -1
 
     # --- inside the group commit
@@ -255,7 +312,7 @@ class LogWriter:
         epoch: SupportsIndex | None,
         future: Future[Appended] | None,
     ) -> Pending:
-        """Give the batch its sequences. Called one at a time, in the order of the queue."""
+        """Give the batch its sequences. The queue calls it once at a time, in its order."""
         if expected is not None and operator.index(expected) != self._next:
             raise SequenceConflictError(operator.index(expected), self._next)
         epoch = self._epoch if epoch is None else _require_epoch(epoch, self._epoch)
@@ -288,7 +345,7 @@ class LogWriter:
 
 
 def _require_epoch(epoch: SupportsIndex, newest: int) -> int:
-    """``epoch`` as an int: NumPy's integers are as good as one. TypeError, ValueError, StaleEpochError."""
+    """Convert an epoch to int; takes NumPy's integers. TypeError, ValueError, StaleEpochError."""
     number = operator.index(epoch)
     if number < newest:
         raise StaleEpochError(number, newest)
@@ -298,7 +355,7 @@ def _require_epoch(epoch: SupportsIndex, newest: int) -> int:
 
 
 def _make_folder(folder: str, disk: Disk) -> None:
-    """Create a folder and those above it, durably."""
+    """Create a folder and its missing parents, durably."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
@@ -312,7 +369,7 @@ def _make_folder(folder: str, disk: Disk) -> None:
 
 
 def _reason(error: OSError, folder: str) -> str:
-    """What an error says, and of what, unless that is the log's folder."""
+    """Return an error's message, with its file unless that is the log's folder."""
     what = error.strerror or str(error)
     return what if error.filename in (None, folder) else f"{error.filename}: {what}"
 
