@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 VERSION = 1
 
 LIMITS = JsonLimits(size=64 << 10, values=64, texts=64, containers=8, depth=2)
-"""Its fields are fifteen; a reason may name folders and files, each of a few KiB."""
+"""Limits of the JSON. A claim has fifteen fields; a reason may name folders and files, each of a few KiB."""
 
 _TEXTS = ("log", "format", "owner", "host", "generation", "relation")
 _OPTIONAL = ("predecessor", "predecessor_end", "reason", "fencing")
 
 
 class Relation(StrEnum):
-    """What a generation is to its predecessor."""
+    """The relation of a generation to its predecessor."""
 
     FIRST = "first"
-    """There is none."""
+    """There is no predecessor."""
     CONTINUES = "continues"
-    """It holds every byte that the predecessor shipped; its index = the predecessor's + shift."""
+    """It holds every byte that the predecessor shipped. Its index is the predecessor's plus ``shift``."""
     DIVERGED = "diverged"
-    """The log no longer holds what the predecessor shipped; ``reason`` says why."""
+    """The log no longer holds what the predecessor shipped. ``reason`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One owner's word that a generation is its own. Created once, before anything else of the generation."""
+    """One owner's statement that a generation is its own. Created once, before any other object of the generation."""
 
     log: str
     """The log's id, 32 hex digits."""
@@ -58,13 +58,13 @@ class Claim:
     time: int
     """Microseconds since 1970."""
     predecessor: str | None = None
-    """The generation before it."""
+    """The preceding generation."""
     predecessor_end: str | None = None
-    """Where the predecessor stood when this was claimed: a position. Its terminal says where it ended."""
+    """The position of the predecessor when this was claimed. The predecessor's terminal shows where it ended."""
     shift: int = 0
-    """For a generation that continues: what to add to the predecessor's index to get this one's."""
+    """If the generation continues: the number to add to the predecessor's index to get this one's."""
     reason: str | None = None
-    """For a generation that diverged: why."""
+    """If the generation diverged: why."""
     fencing: Fencing = Fencing.REQUIRED
 
     @property
@@ -73,13 +73,13 @@ class Claim:
 
     @property
     def is_isolated(self) -> bool:
-        """Whether its name holds the generation, and its epoch may have other claims."""
+        """Whether the claim's name holds the generation, so that its epoch may have other claims."""
         return self.fencing is Fencing.ISOLATED
 
     @property
     def is_of_spark(self) -> bool:
-        """Whether a Spark writer made it: its generation may hold sealed segments that nobody is to read yet, or ever,
-        and no snapshot."""
+        """Whether a Spark writer made it. Its generation may then hold sealed segments that no reader may use yet, or
+        ever, and no snapshot."""
         return self.owner == spark_owner(self.log)
 
     @property
@@ -92,13 +92,13 @@ class Claim:
 
 
 def spark_owner(log: str) -> str:
-    """The owner id of all Spark writers of a log. Nothing of theirs goes on by itself, so none needs fencing from the
-    next; two at once are kept apart by the claim, which is of one generation."""
+    """The owner id of all Spark writers of a log. They never resume by themselves, so none is fenced from the next; two
+    concurrent ones are kept apart by the claim, which is for one generation."""
     return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
 
 
 def open_claimed_format(claim: Claim, open_named: Callable[[str], LogFormat]) -> LogFormat:
-    """The format that a claim names, from ``open_named``. UnknownFormatError names the claim, too."""
+    """The format that a claim names, from ``open_named``. An UnknownFormatError also names the claim."""
     try:
         return open_named(claim.format)
     except UnknownFormatError as error:
@@ -106,7 +106,7 @@ def open_claimed_format(claim: Claim, open_named: Callable[[str], LogFormat]) ->
 
 
 def encode(claim: Claim) -> bytes:
-    """The object's bytes: JSON, always the same for the same claim, the CRC-32C of its fields as the last one."""
+    """The object's bytes: JSON, the same for the same claim, with the CRC-32C of the other fields as the last field."""
     fields = {"version": VERSION, **asdict(claim)}
     unsaid = {"fencing": Fencing.REQUIRED}
     stated = {name: value for name, value in fields.items() if value is not None and value != unsaid.get(name)}
@@ -114,7 +114,7 @@ def encode(claim: Claim) -> bytes:
 
 
 def decode(key: str, body: bytes) -> Claim:
-    """The claim in the object ``key``; CorruptObjectError names it and what is wrong."""
+    """The claim in the object ``key``. A CorruptObjectError names the key and what is wrong."""
     with naming(key, "claim"):
         claim = parse(body)
     if claim.key != key:
@@ -123,10 +123,10 @@ def decode(key: str, body: bytes) -> Claim:
 
 
 def parse(body: bytes | str) -> Claim:
-    """The claim in ``body``; ValueError if it is none.
+    """Decode the claim in ``body``. Raises ValueError if it is not a claim.
 
-    Checked here: the checksum, all types and ranges, and that the fields fit each other. What others must say of the
-    generation is checked where those are read.
+    Checks the checksum, all types and ranges, and that the fields fit each other. What other objects must say of the
+    generation is checked where they are read.
     """
     fields = require_fields(parse_json(body.encode() if isinstance(body, str) else body, LIMITS))
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
@@ -148,7 +148,7 @@ def parse(body: bytes | str) -> Claim:
 
 
 def _check_relation(claim: Claim) -> None:
-    """That what is said of the predecessor fits the relation to it."""
+    """Check that the fields on the predecessor fit the relation to it."""
     generation(claim.generation)
     older = claim.predecessor
     if (older is None) != (claim.relation is Relation.FIRST):

@@ -1,8 +1,9 @@
-"""What a sealed segment's footer says of its frames, and of when its bytes were shipped: columns, and where to look.
+"""The frames in a sealed segment's footer, and the times when its bytes were shipped: columns, and searches in them.
 
-A frame ends where a commit ends. Only a run of commits that no frame can hold (one commit above MAX_FRAME_BYTES, with
-what was read behind it) is cut inside a commit: its frames are a **run**, told by ``inner``, and are decoded together.
-All that is said of a run's commits is said in its first frame; the others say 0 records, and the sequence behind it.
+A frame ends where a commit ends. The exception is a run of commits that no frame can hold: one commit above
+MAX_FRAME_BYTES, with the bytes that were read after it. It is cut inside a commit, and its frames form a **run**, which
+``inner`` shows; they are decoded together. The first frame of a run describes all its commits. The other frames say 0
+records, and the sequence that follows the run.
 
 Specified in litelog/objects/README.md#frame-table.
 """
@@ -32,19 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 MAX_FRAMES = 1 << 20
-"""Frames in a sealed segment: a log segment of a TiB."""
+"""The most frames in a sealed segment: a log segment of a TiB."""
 
 FRAME_VALUES = 10
-"""In how many columns a frame is a value: in all that are written, where none is packed."""
+"""How many JSON values a frame takes: one in each column that is written, if no column is packed."""
 
 MAX_MARKS = 4 << 20
-"""Marks in a sealed segment: a log segment that grew for 48 days, every second."""
+"""The most marks in a sealed segment: a log segment that grew for 48 days, every second."""
 
 MAX_RUN_BYTES = MAX_COMMIT_BYTES + MAX_FRAME_BYTES
-"""What a reader decodes at a time at most: any commit, and what was read behind it."""
+"""The most bytes that a reader decodes at a time: any commit, and the bytes that were read after it."""
 
 MAX_STORED_BYTES = MAX_FRAME_BYTES + (64 << 10)
-"""What a frame takes at most, compressed: its content as it is, with LZ4's own."""
+"""The most bytes that a compressed frame takes: its content uncompressed, and the overhead of LZ4."""
 
 
 class SealedFrame(NamedTuple):
@@ -55,35 +56,35 @@ class SealedFrame(NamedTuple):
     offset: int
     length: int
     first: int
-    """The first record's sequence; where no record starts in it, the sequence that follows those before (0: none)."""
+    """The first record's sequence. If no record starts in the frame: the sequence that comes next (0: none)."""
     records: int
-    """How many start in it, or, in a run's first frame, in all of the run."""
+    """How many records start in the frame, or, for a run's first frame, in the whole run."""
     lowest: int | None
-    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    """The lowest record timestamp, in microseconds since 1970; None without one."""
     highest: int | None
     crc: int
     """CRC-32C of the uncompressed bytes."""
     checksum: int
-    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends: what ties bytes from elsewhere to the footer, and
-    so to the digest there. CRC-32C does not: of bytes that end with their own CRC-32C, as commits do, it is always the
-    same."""
+    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends. It ties bytes from another source to the footer,
+    and so to the digest there. CRC-32C cannot: bytes that end with their own CRC-32C, as commits do, always have the
+    same one."""
     stored: int
-    """CRC-32C of the frame as it lies in the object: what ties that to the footer, before anything is decompressed."""
+    """CRC-32C of the frame as it lies in the object. It ties the frame to the footer before it is decompressed."""
 
     @property
     def stop(self) -> int:
-        """The place behind it in the object."""
+        """The position after it in the object."""
         return self.start + self.size
 
     @property
     def end(self) -> int:
-        """The offset behind it in the log segment."""
+        """The offset after it in the log segment."""
         return self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTable:
-    """All frames in order, as columns of the same length; what each says is in SealedFrame."""
+    """All frames in order, as columns of the same length. SealedFrame describes the columns."""
 
     starts: Column
     sizes: Column
@@ -101,7 +102,7 @@ class FrameTable:
 
     @classmethod
     def of(cls, frames: Sequence[SealedFrame], inner: Sequence[int] = ()) -> FrameTable:
-        """The table of frames that lie one behind the other, from 0 on."""
+        """The table of consecutive frames, which start at 0."""
         columns: list[Any] = [*zip(*frames, strict=True)] or [()] * len(SealedFrame._fields)
         return cls(**dict(zip(cls.__slots__, [*columns, tuple(inner)], strict=True)))
 
@@ -124,7 +125,7 @@ class FrameTable:
         )
 
     def runs(self, frames: range | None = None) -> Iterator[range]:
-        """The runs that ``frames`` (all, if not given) lie in, in order: most are of one frame."""
+        """The runs that contain ``frames`` (default: all), in order. Most runs have one frame."""
         number, stop = (0, len(self)) if frames is None else (frames.start, frames.stop)
         while number < stop:
             run = self.run_of(number)
@@ -143,7 +144,7 @@ class FrameTable:
         return range(start, stop)
 
     def groups(self, runs: Iterable[range], most_bytes: int) -> Iterator[list[range]]:
-        """``runs`` put together where they lie back to back, up to ``most_bytes`` of the log; a longer run alone."""
+        """``runs`` joined if they lie back to back, up to ``most_bytes`` of the log. A longer run stays alone."""
         group: list[range] = []
         held = 0
         for run in runs:
@@ -157,22 +158,22 @@ class FrameTable:
             yield group
 
     def at_offset(self, offset: int) -> int:
-        """The frame that holds the byte at ``offset``; IndexError if that is behind the end."""
+        """The frame that holds the byte at ``offset``. Raises IndexError for an offset after the end."""
         number = bisect_right(self.offsets, offset) - 1
         if offset < 0 or not self.sizes or offset >= self.offsets[-1] + self.lengths[-1]:
             raise IndexError(f"no byte at offset {offset}")
         return number
 
     def at_sequence(self, sequence: int) -> int:
-        """The frame that holds the record with ``sequence``, or, where there is none, the last one before it; 0 for
-        one before all. Of frames that start no record the one before them."""
+        """The frame that holds the record with ``sequence``. If there is no such record: the frame of the last record
+        before it, or 0 if it precedes all. A frame in which no record starts counts as part of the one before."""
         number = max(0, bisect_right(self.firsts, sequence) - 1)
         while number and not self.records[number]:
             number -= 1
         return number
 
     def for_offsets(self, start: int, stop: int) -> range:
-        """The frames to decode, whole runs, for bytes [start, stop); empty where there are none."""
+        """The frames to decode, in whole runs, for bytes [start, stop); may be empty."""
         end = self.offsets[-1] + self.lengths[-1] if self.sizes else 0
         start, stop = max(0, start), min(stop, end)
         if start >= stop:
@@ -180,14 +181,14 @@ class FrameTable:
         return range(self.run_of(self.at_offset(start)).start, self.run_of(self.at_offset(stop - 1)).stop)
 
     def for_sequences(self, start: int, stop: int) -> range:
-        """The frames to decode, whole runs, for records [start, stop) by sequence; empty where there are none."""
+        """The frames to decode, in whole runs, for records [start, stop) by sequence; may be empty."""
         if not self.sizes or start >= stop:
             return range(0)
         behind = bisect_left(self.firsts, stop)
         return range(self.run_of(self.at_sequence(start)).start, self.run_of(behind - 1).stop if behind else 0)
 
     def for_timestamps(self, lowest: int, highest: int) -> list[range]:
-        """The runs, in order, that may hold records with timestamps from ``lowest`` to ``highest``, both included."""
+        """The runs, in order, that may hold records with timestamps from ``lowest`` to ``highest``, both inclusive."""
         return [
             self.run_of(number)
             for number, (low, high) in enumerate(zip(self.lowests, self.highests, strict=True))
@@ -195,7 +196,7 @@ class FrameTable:
         ]
 
     def to_json(self) -> dict[str, object]:
-        """The columns as they are written."""
+        """The columns as JSON."""
         return {
             "sizes": write_column(self.sizes),
             "lengths": write_column(self.lengths),
@@ -211,9 +212,9 @@ class FrameTable:
 
     @classmethod
     def from_json(cls, written: object) -> FrameTable:
-        """The table that ``to_json`` gave; ValueError for what is none."""
+        """The table that ``to_json`` wrote. Raises ValueError for anything else."""
         if not isinstance(written, dict):
-            raise ValueError("frames are no table")
+            raise ValueError("frames are not a table")
         sizes = read_plain("sizes", written.get("sizes"))
         count = len(sizes)
         _require(count <= MAX_FRAMES, f"{count} frames are over the limit")
@@ -245,7 +246,7 @@ class FrameTable:
             _require(all(0 <= value < 1 << 32 for value in column), f"a frame's {what} is out of range")
         for low, high in zip(self.lowests, self.highests, strict=True):
             good = low is None if high is None else low is not None and low <= high
-            _require(good, "a frame's timestamps are no range")
+            _require(good, "a frame's timestamps are not a range")
         if not self.inner:
             return
         rising = _rises((-1, *self.inner), by=1)
@@ -263,42 +264,42 @@ class FrameTable:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """When a log segment's bytes were shipped: those before ``offsets[i]`` by ``times[i]``, microseconds since 1970."""
+    """When bytes were shipped: those before ``offsets[i]`` by ``times[i]``, in microseconds since 1970."""
 
     offsets: Column
-    """Rising strictly; the last one is the log segment's length."""
+    """Strictly rising; the last one is the log segment's length."""
     times: Column
     """Never going back."""
     exact: bool = True
-    """Whether there is a mark for each WAL segment that was shipped. If not, bytes may have been shipped earlier."""
+    """Whether each shipped WAL segment has a mark. If not, bytes may have been shipped earlier than the marks say."""
 
     def offset_at(self, time: int) -> int:
-        """How many bytes were surely shipped at ``time``, microseconds since 1970."""
+        """How many bytes were certainly shipped at ``time``, in microseconds since 1970."""
         number = bisect_right(self.times, time)
         return self.offsets[number - 1] if number else 0
 
     def through(self, length: int, time: int) -> Marks:
-        """These marks, with one for the rest up to ``length``, shipped at ``time``, where they do not reach it."""
+        """These marks; if they end before ``length``, with one more for the rest, shipped at ``time``."""
         if self.offsets and self.offsets[-1] >= length:
             return self
         return Marks((*self.offsets, length), (*self.times, max(time, *self.times[-1:], 0)), self.exact)
 
     def to_json(self) -> dict[str, object]:
-        """The columns as they are written."""
+        """The columns as JSON."""
         return {"offsets": write_differences(self.offsets), "times": write_differences(self.times), "exact": self.exact}
 
     @classmethod
     def from_json(cls, written: object, length: int) -> Marks:
-        """The marks that ``to_json`` gave for a log segment of ``length`` bytes; ValueError for what are none."""
+        """The marks that ``to_json`` wrote for a log segment of ``length`` bytes. ValueError for anything else."""
         if not isinstance(written, dict) or not isinstance(written.get("exact"), bool):
-            raise ValueError("marks are no table")
+            raise ValueError("marks are not a table")
         offsets = read_differences("offsets of marks", written.get("offsets"))
         marks = cls(offsets, read_differences("times of marks", written.get("times"), len(offsets)), written["exact"])
         marks.check(length)
         return marks
 
     def check(self, length: int) -> None:
-        """ValueError if they are not in order, or do not end at ``length``."""
+        """Raise ValueError if they are not in order, or do not end at ``length``."""
         _require(0 < len(self.offsets) <= MAX_MARKS, f"there are {len(self.offsets)} marks")
         _require(len(self.offsets) == len(self.times), "offsets and times of marks differ in number")
         _require(self.times[-1] < MOST, "a mark's time is out of range")
@@ -308,7 +309,7 @@ class Marks:
 
 
 def _rises(column: Column, by: int) -> bool:
-    """Whether each is ``by`` more than the one before it, at least."""
+    """Whether each value is at least ``by`` more than the one before it."""
     return all(after - before >= by for before, after in pairwise(column))
 
 

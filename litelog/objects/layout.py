@@ -1,4 +1,4 @@
-"""The names of a replica's objects, spelled and parsed here and nowhere else.
+"""The names of a replica's objects. No other module builds or parses them.
 
 epochs/<epoch:8 hex>.json                                           a claim
 epochs/<epoch:8 hex>-<generation>.json                              a claim under isolated fencing
@@ -29,21 +29,21 @@ _GENERATION = re.compile(r"generations/([0-9a-f]{16})/.*", re.DOTALL)
 
 
 class Fencing(StrEnum):
-    """How the owners of a replica are kept apart. Claims are named by it: what a store does today decides nothing."""
+    """What keeps the owners of a replica apart. A claim's name states it, no matter what the store can do today."""
 
     REQUIRED = "required"
-    """By the store: of two create-only puts of one key it refuses one. A store that does not is refused."""
+    """The store does: of two create-only puts of one key it refuses one. A store that does not is refused."""
     ISOLATED = "isolated"
-    """By names alone: an owner writes to its own generations only. Two may write at a time, and nobody stops them."""
+    """Only names do: an owner writes only to its own generations. Two may write at a time, and nothing stops them."""
 
 
 def claim_key(epoch: int, isolated: Generation | None = None) -> str:
-    """A claim's key; ``isolated`` appends the generation, where the store has no create-only put."""
+    """A claim's key. ``isolated`` is the generation to append, if the store has no create-only put."""
     return f"epochs/{_hex(epoch, 8)}{'-' + isolated if isolated else ''}.json"
 
 
 def generation_prefix(generation: Generation) -> str:
-    """What the keys of all objects of a generation start with."""
+    """The prefix of the keys of all objects of a generation."""
     return f"{GENERATIONS}{generation}/"
 
 
@@ -53,7 +53,7 @@ def wal_key(position: Position) -> str:
 
 
 def wal_prefix(generation: Generation, index: int | None = None) -> str:
-    """What the keys of a generation's WAL segments start with, or of one index's."""
+    """The prefix of the keys of a generation's WAL segments, or of those of one index."""
     prefix = f"generations/{generation}/wal/"
     return prefix if index is None else f"{prefix}{_hex(index, 16)}/"
 
@@ -64,7 +64,7 @@ def sealed_key(generation: Generation, index: int) -> str:
 
 
 def sealed_prefix(generation: Generation) -> str:
-    """What the keys of a generation's sealed segments start with."""
+    """The prefix of the keys of a generation's sealed segments."""
     return f"generations/{generation}/segments/"
 
 
@@ -74,22 +74,22 @@ def snapshot_key(generation: Generation, index: int) -> str:
 
 
 def snapshot_prefix(generation: Generation) -> str:
-    """What the keys of a generation's snapshots start with."""
+    """The prefix of the keys of a generation's snapshots."""
     return f"generations/{generation}/snapshots/"
 
 
 def after_generation(generation: Generation) -> str:
-    """A key after every key of ``generation`` and before the next generation's, to list on from."""
+    """A key after every key of ``generation`` and before the next generation's: a listing can continue from it."""
     return f"generations/{generation}0"
 
 
 def trial_prefix(number: int) -> str:
-    """The prefix of the keys of a trial's objects; ``number`` is random, so that no two trials meet."""
+    """The prefix of the keys of a trial's objects. ``number`` is random, so that no two trials collide."""
     return f"{TRIALS}{_hex(number, 16)}/"
 
 
 def is_trial(key: str) -> bool:
-    """Whether an object belongs to a trial of the store, and not to a replica."""
+    """Whether an object belongs to a trial of the store, not to a replica."""
     return key.startswith(TRIALS)
 
 
@@ -124,7 +124,7 @@ def parse_generation(key: str) -> Generation | None:
 
 
 def _hex(number: int, digits: int) -> str:
-    """``number`` in so many digits; ValueError if it needs more: its key would be a foreign name to every reader."""
+    """``number`` in ``digits`` hex digits. ValueError if it needs more: readers would take its key as foreign."""
     text = f"{number:0{digits}x}"
     if number < 0 or len(text) > digits:
         raise ValueError(f"{number} does not fit in {digits} hex digits")

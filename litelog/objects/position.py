@@ -1,4 +1,4 @@
-"""Positions in a replica: generation, index and offset, their order and their one spelling. And what claims go by."""
+"""Positions in a replica: generation, index and offset, their order and their text form. Also the names of claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSITION = re.compile(r"([0-9a-f]{16})/([0-9a-f]{16})/([0-9a-f]{16})")
 
 
 def generation(text: str) -> Generation:
-    """``text`` as a generation; ValueError if it is none."""
+    """``text`` as a generation. Raises ValueError if it is not one."""
     if not _GENERATION.fullmatch(text):
         raise ValueError(f"not a generation (16 lowercase hex digits): {text!r}")
     return Generation(text)
@@ -36,7 +36,7 @@ def epoch_of(name: Generation) -> int:
 
 
 class ClaimName(NamedTuple):
-    """What a claim goes by: its epoch; under isolated fencing its generation, too."""
+    """The name of a claim: its epoch and, under isolated fencing, its generation."""
 
     epoch: int
     isolated: Generation | None = None
@@ -55,7 +55,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """The position that ``text`` spells, as ``str`` gives it; ValueError if it is none."""
+        """The position in ``text``, which has the form that ``str`` gives. Raises ValueError for anything else."""
         match = _POSITION.fullmatch(text)
         if not match:
             raise ValueError(f"not a position (generation/index/offset in hex): {text!r}")

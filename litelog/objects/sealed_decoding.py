@@ -1,4 +1,4 @@
-"""Reading a sealed segment: its frames decompressed, run by run, and every promise of the footer checked."""
+"""Reads sealed segments: decompresses their frames, run by run, and checks every statement of the footer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SealedRun:
-    """Bytes [start, start + len(data)) of a log segment, whole commits, and their scan."""
+    """Bytes [start, start + len(data)) of a log segment, as whole commits, and their scan."""
 
     data: memoryview
     scan: Scan
@@ -30,10 +30,10 @@ class SealedRun:
 
 
 def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> memoryview:
-    """What frame ``number`` holds, from its bytes in the object. Checked: length, CRC-32C of these bytes, the content
-    checksum that they end with, CRC-32C of what they hold: all as the footer states it.
+    """Decompress frame ``number`` from its bytes in the object, and check it against the footer.
 
-    CorruptObjectError names ``key`` and what is wrong. The commits in it are checked by ``decode_run``.
+    Checks the length, the CRC-32C of these bytes, the content checksum that they end with, and the CRC-32C of the
+    content. A CorruptObjectError names ``key`` and what is wrong. ``decode_run`` checks the commits in the frame.
     """
     frame = footer.frames[number]
     view = memoryview(body).cast("B")
@@ -61,12 +61,12 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> m
 
 
 def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> SealedRun:
-    """What a run of frames (``FrameTable.runs``, ``run_of``) holds, from their bytes in the object.
+    """Decode a run of frames (``FrameTable.runs``, ``run_of``) from their bytes in the object.
 
-    Checked: each frame, that the run is whole commits, that they say what the footer says, and that they continue those
-    before and are continued by those behind. What is inside commits, and their timestamps, was checked when these very
-    bytes were sealed; ``check_run`` looks at that again. CorruptObjectError names ``key``, CorruptCommitError and
-    SequenceGapError the log segment.
+    Checks each frame, that the run consists of whole commits, that they match the footer, and that they continue the
+    run before and are continued by the run after. The contents and timestamps of commits were checked when these very
+    bytes were sealed; ``check_run`` checks them again. A CorruptObjectError names ``key``; a CorruptCommitError or
+    SequenceGapError names the log segment.
     """
     data = decode_frames(key, footer, run, body)
     frame = footer.frames[run.start]
@@ -90,9 +90,10 @@ def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> m
 
 
 def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_format: LogFormat) -> Scan:
-    """The scan of what a run of frames holds, checked against the footer; raises as ``decode_run``.
+    """Scan a run's uncompressed bytes, and check the scan against the footer. Raises as ``decode_run``.
 
-    Its ``end`` is the run's: bytes that are no commit, at the end of a log segment whose format ships them, included.
+    The scan's ``end`` is the end of the run, even if it ends with bytes that are not a commit, which some formats ship
+    at the end of a log segment.
     """
     frame = footer.frames[run.start]
     scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first))
@@ -100,7 +101,7 @@ def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_
 
 
 def check_scan(key: str, footer: SealedFooter, run: range, data: memoryview, scan: Scan, log_format: LogFormat) -> Scan:
-    """As ``check_run``, of a scan that was made."""
+    """Check a scan as ``check_run`` does."""
     frames = footer.frames
     frame, last = frames[run.start], run.stop == len(frames)
     follows = footer.next if last else frames.firsts[run.stop]

@@ -1,7 +1,7 @@
 """Sealing: makes a sealed segment of a finished log segment, piece by piece. Bytes in, the object's bytes out.
 
-A window of the log segment is read, its whole commits are found, and they become a frame; what follows is read while
-frames are compressed. So a few windows are in memory, however long the log segment is.
+It reads a window of the log segment, finds its whole commits, and turns them into a frame. It reads the next window
+while frames are compressed. So memory holds a few windows, no matter how long the log segment is.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Read: TypeAlias = "Callable[[int, int], bytes]"
 """``read(offset, length)``: bytes of the log segment, fewer only at its end."""
 
 AHEAD = 4
-"""Frames that are compressed or wait for it, besides the one that is taken: two for each of two processors."""
+"""Frames that are compressed or queued, in addition to the one being taken: two for each of two processors."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedSegment:
-    """A log segment to seal: what is known of it beforehand."""
+    """A log segment to seal, and the facts about it that are known before."""
 
     log: str
     format: str
@@ -44,27 +44,27 @@ class FinishedSegment:
     index: int
     file: str
     length: int
-    """Bytes to seal. Where ``crc`` is None: bytes of the file, and its format judges where its commits end."""
+    """Bytes to seal. If ``crc`` is None: the bytes of the file; the format decides where its commits end."""
     crc: int | None
-    """CRC-32C that those bytes have, as its ``final`` states it; None where nothing was shipped of it."""
+    """CRC-32C of those bytes, as the ``final`` states it; None if nothing of it was shipped."""
     previous: str
-    """As SealedFooter has it."""
+    """As in SealedFooter."""
     shipped: int
-    """Microseconds since 1970: when what ``marks`` do not cover is shipped."""
+    """Microseconds since 1970: the ship time of bytes that ``marks`` do not cover."""
     marks: Marks = field(default_factory=lambda: Marks((), ()))
-    """Of the WAL segments that it replaces."""
+    """Ship times of the WAL segments that it replaces."""
     expect: Expectation = field(default_factory=Expectation)
-    """What its first commit must be."""
+    """Required of its first commit."""
     path: str = ""
-    """What errors call it: its folder and ``file``; empty: ``file`` alone."""
+    """Its name in errors: its folder and ``file``; if empty, ``file`` alone."""
 
 
 class Sealing:
-    """The body of a sealed segment, to be put. Iterating makes it anew each time, and the same bytes each time.
+    """The body of a sealed segment, to be put. Each iteration makes it again, with the same bytes.
 
-    Iterating raises what ``read`` raises; CorruptCommitError and SequenceGapError where the log segment does not hold
-    whole commits that follow each other; DivergedError where it is shorter than promised or has another CRC-32C. All
-    of them before the footer is given, so that nothing that is whole was put.
+    Iterating raises what ``read`` raises. It raises CorruptCommitError or SequenceGapError if the log segment does not
+    hold whole commits that follow each other, and DivergedError if it is shorter than promised or has another CRC-32C.
+    All errors come before the footer, so that no complete object is put.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Sealing:
         *,
         frame_bytes: int = FRAME_BYTES,
     ) -> None:
-        """``executor``: where frames are compressed, side by side; none: where the body is iterated.
+        """``executor`` compresses frames concurrently; without one, the iterating thread does.
 
-        ``frame_bytes``: about how much a frame holds, uncompressed; for tests, where a MiB is too much.
+        ``frame_bytes``: the approximate content of a frame, uncompressed; for tests, for which a MiB is too much.
         """
         self.segment = segment
         self._read = read
@@ -90,14 +90,14 @@ class Sealing:
 
     @property
     def footer(self) -> SealedFooter:
-        """The footer of the object that was made; ValueError before it was iterated to its end."""
+        """The footer of the finished object. Raises ValueError before the body was iterated to its end."""
         if self._footer is None:
             raise ValueError("the body was not iterated to its end")
         return self._footer
 
     @property
     def size(self) -> int:
-        """The object's bytes, once it was made."""
+        """The size of the finished object in bytes."""
         return self._size
 
     def __iter__(self) -> Iterator[bytes]:
@@ -128,7 +128,7 @@ class Sealing:
         return done
 
     def _cuts(self) -> Iterator[_Cut]:
-        """The log segment's bytes in order, in pieces of a frame each."""
+        """The log segment's bytes in order, one piece per frame."""
         offset, expect = 0, self.segment.expect
         while offset < self.segment.length:
             data, scan = self._window(offset, expect)
@@ -139,7 +139,7 @@ class Sealing:
             offset, expect = end, scan.expectation
 
     def _window(self, offset: int, expect: Expectation) -> tuple[memoryview, Scan]:
-        """Bytes from ``offset`` on with a whole commit at least, if there is one, and their scan."""
+        """Bytes from ``offset`` on, with at least one whole commit if there is one, and their scan."""
         left = self.segment.length - offset
         wanted = min(self._frame_bytes, left)
         while True:
@@ -153,8 +153,8 @@ class Sealing:
                 return data, scan
 
     def _judge_end(self, data: memoryview, scan: Scan) -> int:
-        """Where the log segment ends: behind ``data``, in which no commit ends, or before it. CorruptCommitError where
-        its format leaves no such bytes."""
+        """Where the log segment ends: after ``data``, in which no commit ends, or before it. Raises CorruptCommitError
+        if the format leaves no such bytes."""
         tail, promised = self._format.finished_tail, self.segment.crc is not None
         if self._is_spare(data, scan) or (tail is FinishedTail.PREFIX and not promised):
             return scan.start
@@ -166,8 +166,8 @@ class Sealing:
         raise CorruptCommitError(self._path, damage.offset, damage.what, damage.expected, damage.actual)
 
     def _is_spare(self, data: memoryview, scan: Scan) -> bool:
-        """Whether ``data`` is nothing that was promised, but zeros to the end of the file, which was preallocated, or
-        the log segment's header alone."""
+        """Whether ``data`` holds nothing that was promised, only preallocated zeros to the end of the file, or the log
+        segment's header alone."""
         if self.segment.crc is not None or scan.end > scan.start:
             return False
         places = range(scan.start + len(data), self.segment.length, FRAME_BYTES)
@@ -188,7 +188,7 @@ class Sealing:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What one frame holds."""
+    """The content of one frame."""
 
     data: memoryview
     first: int
@@ -196,14 +196,14 @@ class _Cut:
     lowest: int | None
     highest: int | None
     next: int | None
-    """The sequence behind all of its run."""
+    """The sequence that follows its whole run."""
     inner: bool
-    """It ends inside a commit."""
+    """Whether it ends inside a commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame, the CRC-32C of what it holds, and its own."""
+    """A frame, the CRC-32C of its content, and its own CRC-32C."""
 
     body: bytes
     crc: int
@@ -216,7 +216,7 @@ def _make_frame(data: memoryview) -> _Frame:
 
 
 def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
-    """One frame, or several where one cannot hold the run: all that is said is said of the first one."""
+    """Yield one frame, or several if one cannot hold the run; the first one describes the whole run."""
     first = scan.first if scan.first is not None else expect.sequence or 0
     behind = scan.next if scan.next is not None else first
     whole = len(run) <= frame_bytes * (MAX_FRAME_BYTES // FRAME_BYTES)
@@ -228,7 +228,7 @@ def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int)
 
 
 class _Table:
-    """The footer in the making."""
+    """Collects the footer's columns."""
 
     def __init__(self, segment: FinishedSegment) -> None:
         self._segment = segment
@@ -239,12 +239,12 @@ class _Table:
         self._inner: list[int] = []
 
     def take(self, cut: _Cut) -> None:
-        """Hash what comes next, while it is compressed."""
+        """Hash the next piece, while it is compressed."""
         self._sha.update(cut.data)
         self._next = cut.next
 
     def add(self, cut: _Cut, making: Future[_Frame]) -> bytes:
-        """Enter the next frame; its bytes."""
+        """Enter the next frame, and return its bytes."""
         frame = making.result()
         if cut.inner:
             self._inner.append(len(self._frames))
@@ -257,7 +257,7 @@ class _Table:
         return frame.body
 
     def footer(self) -> SealedFooter:
-        """The footer, once all is taken and added; DivergedError if the bytes are not those that were promised."""
+        """The footer, once all pieces are taken and added. DivergedError if the bytes are not the promised ones."""
         segment, frames = self._segment, self._frames
         if segment.crc not in (None, self._crc):
             reason = f"its bytes are not those that were shipped: CRC-32C is {self._crc:#010x}, not {segment.crc:#010x}"

@@ -1,12 +1,12 @@
-"""Sealed segments: one finished log segment in one object that is read at any place. Bytes in, facts out.
+"""Sealed segments: one finished log segment in one object that can be read at any place. Bytes in, facts out.
 
 LZ4 frames        the log segment's bytes, about FRAME_BYTES each, as the frame table says (``frame_table``)
 skippable frame   the footer:
-    8  frame head: u32 0x184D2A50, u32 bytes behind it
+    8  frame head: u32 0x184D2A50, u32 number of bytes that follow
     .  document: JSON in UTF-8, compressed to LZ4 frames, fields as in SealedFooter
     2  u16 version = 1      2  u16 0
     4  u32 bytes of the whole skippable frame
-    4  u32 CRC-32C of the skippable frame up to here
+    4  u32 CRC-32C of the skippable frame up to this field
     4  magic "seal"
 
 Specified in litelog/objects/README.md#sealed-segment.
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 VERSION = 1
 
 TAIL_BYTES = 64 << 10
-"""How much of an object's end is read for its footer: enough for a GiB of log that was shipped in a thousand pieces."""
+"""How many bytes of an object's end are read for its footer: enough for a GiB of log shipped in a thousand pieces."""
 
 MAX_FOOTER_BYTES = 64 << 20
-"""What a footer may take in the object; ``MAX_DOCUMENT_BYTES`` what it may hold."""
+"""The most bytes that a footer takes in the object. ``MAX_DOCUMENT_BYTES`` is the limit after decompression."""
 
 MAX_DOCUMENT_BYTES = 128 << 20
 
 MIN_FRAME_BYTES = 16
-"""What a frame takes in the object at least: so a small object has a small table."""
+"""The fewest bytes that a frame takes in the object, so that a small object has a small table."""
 
 _HEAD = struct.Struct("<II")
 _TRAILER = struct.Struct("<HHII4s")
@@ -65,7 +65,7 @@ MIN_OBJECT_BYTES = _HEAD.size + _TRAILER.size
 
 @dataclass(frozen=True, slots=True)
 class SealedFooter:
-    """What a sealed segment says of itself. Offsets and lengths are bytes of the log segment, uncompressed."""
+    """The description of a sealed segment. Offsets and lengths are bytes of the log segment, uncompressed."""
 
     log: str
     """The log's id, 32 hex digits."""
@@ -77,20 +77,20 @@ class SealedFooter:
     """The log segment's file name."""
     length: int
     first: int | None
-    """The first record's sequence; None where there is no record."""
+    """The first record's sequence; None without records."""
     next: int | None
-    """The sequence that follows; None where that is not known."""
+    """The sequence that follows; None if it is not known."""
     records: int
     lowest: int | None
-    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    """The lowest record timestamp, in microseconds since 1970; None without one."""
     highest: int | None
     crc: int
     """CRC-32C of the uncompressed bytes."""
     digest: str
-    """SHA-256, hex, of the uncompressed bytes: what a snapshot or a ``final`` names."""
+    """SHA-256, hex, of the uncompressed bytes. Snapshots and ``final`` WAL segments name it."""
     previous: str
-    """The chain digest that it continues from: SHA-256, hex, of the object before the log segment's first byte in the
-    generation; empty where nothing was shipped before."""
+    """The chain digest before it: SHA-256, hex, of the object before the log segment's first byte in the generation;
+    empty if nothing was shipped before."""
     marks: Marks
     frames: FrameTable
 
@@ -100,22 +100,22 @@ class SealedFooter:
 
     @property
     def path(self) -> str:
-        """The log segment within the object, as errors name it: what is wrong with its commits is wrong there."""
+        """The log segment within the object: errors about its commits name this path."""
         return f"{self.key}/{self.file}"
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the object before its footer."""
+        """The object's bytes before its footer."""
         return self.frames.starts[-1] + self.frames.sizes[-1] if len(self.frames) else 0
 
     @property
     def shipped(self) -> tuple[int, int]:
-        """When its first and its last bytes were shipped, microseconds since 1970."""
+        """The times at which its first and its last bytes were shipped, in microseconds since 1970."""
         return self.marks.times[0], self.marks.times[-1]
 
 
 def encode_footer(footer: SealedFooter) -> bytes:
-    """The footer's skippable frame: what comes behind the frames."""
+    """The footer as a skippable frame, which follows the data frames."""
     fields = {name: getattr(footer, name) for name in SealedFooter.__slots__}
     fields |= {"marks": footer.marks.to_json(), "frames": footer.frames.to_json()}
     document = b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
@@ -126,9 +126,9 @@ def encode_footer(footer: SealedFooter) -> bytes:
 
 
 def footer_bytes(key: str, tail: Buffer, size: int) -> int:
-    """How many of the object's last bytes are its footer, from its last 16 bytes or more.
+    """The length of the footer in bytes, from the last 16 or more bytes of an object of ``size`` bytes.
 
-    CorruptObjectError names ``key``; ``size`` is the object's.
+    A CorruptObjectError names ``key``.
     """
     view = memoryview(tail).cast("B")
     if size < MIN_OBJECT_BYTES or len(view) < min(size, _TRAILER.size):
@@ -142,10 +142,10 @@ def footer_bytes(key: str, tail: Buffer, size: int) -> int:
 
 
 def decode_footer(key: str, tail: Buffer, size: int) -> SealedFooter:
-    """The footer of an object of ``size`` bytes from its last ones, as many as ``footer_bytes`` says or more.
+    """Decode the footer of an object of ``size`` bytes from its last ones, at least as many as ``footer_bytes`` says.
 
-    CorruptObjectError (UnknownVersionError for a newer version) names ``key`` and what is wrong. Checked here: the
-    footer's own checksum, all types and ranges, that the columns fit each other, the object's size and its key.
+    A CorruptObjectError (UnknownVersionError for a newer version) names ``key`` and what is wrong. Checks the footer's
+    own checksum, all types and ranges, that the columns fit each other, the object's size and its key.
     """
     view = memoryview(tail).cast("B")
     length = footer_bytes(key, view, size)
@@ -170,9 +170,9 @@ def decode_footer(key: str, tail: Buffer, size: int) -> SealedFooter:
 
 
 def read_footer(key: str, read: Callable[[int, int], bytes], size: int, guess: int = TAIL_BYTES) -> SealedFooter:
-    """The footer of the object ``key`` of ``size`` bytes; ``read(start, length)`` gives a range of it.
+    """Read the footer of the object ``key`` of ``size`` bytes. ``read(start, length)`` returns a range of it.
 
-    One read of ``guess`` bytes; a second one, of the rest, only where the footer is longer. Raises as
+    Makes one read of ``guess`` bytes, and a second one for the rest only if the footer is longer. Raises as
     ``decode_footer``, and what ``read`` raises.
     """
     held = min(size, max(guess, _TRAILER.size))
@@ -191,7 +191,7 @@ def _read_exactly(key: str, read: Callable[[int, int], bytes], start: int, lengt
 
 
 def _limits(size: int) -> JsonLimits:
-    """What the footer of an object of ``size`` bytes holds at most: a value in each column for each frame and mark."""
+    """The JSON limits for the footer of an object of ``size`` bytes: a value in each column for each frame and mark."""
     frames = min(size // MIN_FRAME_BYTES, MAX_FRAMES)
     values = FRAME_VALUES * frames + 2 * MAX_MARKS + 100
     return JsonLimits(size=MAX_DOCUMENT_BYTES, values=values, texts=100, containers=100, depth=3)
@@ -230,7 +230,7 @@ def _footer(fields: Any) -> SealedFooter:
 
 
 def _check_sums(footer: SealedFooter) -> None:
-    """What is said of the whole is what is said of the frames, put together."""
+    """Check that the statements on the whole equal the sums over the frames."""
     frames = footer.frames
     known = [(low, high) for low, high in zip(frames.lowests, frames.highests, strict=True) if low is not None]
     lowest = min((low for low, _ in known), default=None)

@@ -1,7 +1,7 @@
 """Snapshots: the complete description of a log at the start of an index. An LZ4-framed JSON document.
 
-One that describes no log segment stands at a generation's first index: the chain begins with it. Others stand behind
-the last WAL segment of the index before theirs, whose digest they name as ``chain``.
+The first snapshot of a generation describes no log segment and stands at its first index: the chain begins with it. The
+others follow the last WAL segment of the index before theirs, and name its digest as ``chain``.
 
 Specified in litelog/objects/README.md#snapshot.
 """
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 VERSION = 1
 
 MAX_SNAPSHOT_BYTES = 256 << 20
-"""What a snapshot may hold, uncompressed: a million log segments, with 250 bytes for each."""
+"""The most bytes in a snapshot, uncompressed: a million log segments, with 250 bytes for each."""
 
 MAX_ENTRIES = 1 << 20
 
 MAX_RUNS = 1 << 16
-"""How often, from one entry to the next, the generation that sealed the log segment may be another one."""
+"""How often the generation that sealed the log segment may change from one entry to the next."""
 
 LIMITS = JsonLimits(
     size=MAX_SNAPSHOT_BYTES,
@@ -52,12 +52,12 @@ LIMITS = JsonLimits(
     containers=MAX_RUNS + 100,
     depth=4,
 )
-"""Of a column that is not packed, each entry is a value."""
+"""If a column is not packed, each entry is a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The log at the start of index ``next``: log segments [first, next), an entry for each."""
+    """The log at the start of index ``next``: an entry for each of the log segments [first, next)."""
 
     log: str
     """The log's id, 32 hex digits."""
@@ -69,10 +69,10 @@ class Snapshot:
     created: int
     """Microseconds since 1970."""
     predecessor_end: str | None = None
-    """The position at which the predecessor was ended, if there is one."""
+    """The position at which the predecessor was ended; None without a predecessor."""
     chain: str | None = None
-    """SHA-256, hex, of the WAL segment that ends the index before ``next``: what the next one names as ``previous``.
-    None where the generation has none before ``next``: its first WAL segment names this snapshot."""
+    """SHA-256, hex, of the WAL segment that ends the index before ``next``. The WAL segment after it names it, too, as
+    ``previous``. None if the generation has none before ``next``: its first WAL segment names this snapshot."""
     segments: tuple[SnapshotEntry, ...] = ()
     """In the order of their indexes, without holes."""
 
@@ -88,9 +88,9 @@ class Snapshot:
 def extend(
     previous: Snapshot, sealed: Sequence[SnapshotEntry], *, created: int, chain: str | None, owner: str | None = None
 ) -> Snapshot:
-    """``previous`` with the log segments behind it, in the order of their indexes.
+    """``previous`` with the log segments after it, in the order of their indexes.
 
-    ValueError if they do not follow without a hole, or their sequences go back.
+    Raises ValueError if they do not follow without a hole, or if their sequences go back.
     """
     snapshot = replace(
         previous,
@@ -105,9 +105,9 @@ def extend(
 
 
 def drop_before(snapshot: Snapshot, index: int) -> Snapshot:
-    """``snapshot`` without the log segments below ``index``: the source dropped them (policy ``mirror``), or retention.
+    """``snapshot`` without the log segments below ``index``, which the source (policy ``mirror``) or retention dropped.
 
-    It keeps what is at ``index`` or above; ValueError for an index behind its end.
+    Keeps the entries at ``index`` and above. Raises ValueError for an index after its end.
     """
     if index > snapshot.next:
         raise ValueError(f"the snapshot ends at index {snapshot.next}, before {index}")
@@ -122,18 +122,18 @@ def encode(snapshot: Snapshot) -> bytes:
     fields: dict[str, object] = {"version": VERSION}
     fields |= {name: getattr(snapshot, name) for name in Snapshot.__slots__}
     if snapshot.chain is None:
-        del fields["chain"]  # as it was written before there were any
+        del fields["chain"]  # as written before snapshots had chains
     fields["segments"] = write_entries(snapshot.segments) if snapshot.segments else []
     return b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
 
 
 def digest(body: Buffer) -> str:
-    """SHA-256 of a snapshot's bytes, hex: what a generation's chain begins with."""
+    """SHA-256 of a snapshot's bytes, hex. A generation's chain begins with it."""
     return hashlib.sha256(body).hexdigest()
 
 
 def decode(key: str, body: Buffer) -> Snapshot:
-    """The snapshot in ``body``; CorruptObjectError (UnknownVersionError for a newer version) names ``key``."""
+    """The snapshot in ``body``. A CorruptObjectError (UnknownVersionError for a newer version) names ``key``."""
     with naming(key, "snapshot"):
         fields = require_fields(parse_json(decompress_frames(body, LIMITS.size), LIMITS))
         version = fields.pop("version")

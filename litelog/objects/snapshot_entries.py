@@ -1,4 +1,4 @@
-"""What a snapshot says of each log segment: entries, and the columns that they are written as.
+"""The entries of a snapshot, one for each log segment, and the columns that they are written as.
 
 Specified in litelog/objects/README.md#snapshot-entries.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
 
 MAX_EXPANSION = 255
-"""How many bytes LZ4 makes of one at most: a log segment is no longer than that makes of its sealed segment."""
+"""The highest compression ratio of LZ4. It bounds a log segment's length by the size of its sealed segment."""
 
 _DIGEST_BYTES = 32
 
@@ -44,36 +44,36 @@ class SnapshotEntry:
     """One log segment, and the sealed segment that holds it."""
 
     index: int
-    """The log segment's in the snapshot's generation."""
+    """The log segment's index in the snapshot's generation."""
     generation: str
-    """The sealed segment's: the snapshot's, or an earlier one whose sealed segment holds the same bytes."""
+    """The sealed segment's generation: the snapshot's, or an earlier one whose sealed segment holds the same bytes."""
     sealed_index: int
     """The log segment's index in that generation."""
     file: str
     size: int
-    """Bytes of the object."""
+    """The object's size in bytes."""
     length: int
-    """Bytes of the log segment."""
+    """The log segment's size in bytes."""
     digest: str
     """SHA-256, hex, of the log segment's bytes."""
     crc: int
     """Their CRC-32C."""
     first: int | None
-    """The first record's sequence; None where there is no record."""
+    """The first record's sequence; None without records."""
     next: int | None
     records: int
     lowest: int | None
-    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    """The lowest record timestamp, in microseconds since 1970; None without one."""
     highest: int | None
     shipped_first: int
-    """When its first bytes were shipped, microseconds since 1970; ``shipped_last``: its last ones."""
+    """When its first bytes were shipped, in microseconds since 1970; ``shipped_last``: its last bytes."""
     shipped_last: int
     exact: bool
-    """Whether the sealed segment knows when each of its bytes were shipped."""
+    """Whether the sealed segment knows when each of its bytes was shipped."""
 
     @property
     def key(self) -> str:
-        """The sealed segment's."""
+        """The key of the sealed segment."""
         return sealed_key(generation(self.generation), self.sealed_index)
 
     @property
@@ -83,8 +83,8 @@ class SnapshotEntry:
 
 
 def make_entry(footer: SealedFooter, size: int, index: int | None = None) -> SnapshotEntry:
-    """The entry of a sealed segment whose object has ``size`` bytes; ``index``: the log segment's in the snapshot's
-    generation, where that is another one's than the footer's."""
+    """The entry of a sealed segment whose object has ``size`` bytes. ``index``: the log segment's index in the
+    snapshot's generation, if that is not the footer's generation."""
     return SnapshotEntry(
         index=footer.index if index is None else index,
         generation=footer.generation,
@@ -106,7 +106,7 @@ def make_entry(footer: SealedFooter, size: int, index: int | None = None) -> Sna
 
 
 def check_entry(entry: SnapshotEntry, footer: SealedFooter) -> None:
-    """That a sealed segment is the one that a snapshot names; CorruptObjectError by the sealed segment's key."""
+    """Check that a sealed segment is the one that a snapshot names. A CorruptObjectError names the sealed segment."""
     made = make_entry(footer, entry.size, entry.index)
     for name in SnapshotEntry.__slots__:
         expected, actual = getattr(entry, name), getattr(made, name)
@@ -115,9 +115,9 @@ def check_entry(entry: SnapshotEntry, footer: SealedFooter) -> None:
 
 
 def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
-    """The entries as columns for JSON; their indexes follow from the snapshot's.
+    """The entries as columns for JSON. Their indexes follow from the snapshot's.
 
-    Most numbers are written as what they are more than one that is known: the entry before, or another column.
+    Most numbers are written as the difference from a known one: that of the entry before, or of another column.
     """
     columns: dict[str, list[Any]] = {
         name: [getattr(entry, name) for entry in entries] for name in SnapshotEntry.__slots__ if name != "index"
@@ -137,12 +137,12 @@ def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
 
 
 def read_entries(first: int, count: int, written: object) -> tuple[SnapshotEntry, ...]:
-    """The ``count`` entries from index ``first`` on that ``write_entries`` wrote; ValueError for what are none.
+    """The ``count`` entries from index ``first`` on that ``write_entries`` wrote. Raises ValueError for anything else.
 
-    Checked: what must hold of each entry by itself. What must hold between them is checked by the snapshot.
+    Checks each entry by itself. The snapshot checks them against each other.
     """
     if not isinstance(written, dict) or set(written) != _COLUMNS:
-        raise ValueError("segments are no table, or have other columns than they should have")
+        raise ValueError("segments are not a table, or have other columns than they should have")
     columns: dict[str, Sequence[Any]] = {"index": range(first, first + count)}
     columns |= {name: read_plain(name, written[name], count) for name in _PLAIN}
     columns |= {name: read_differences(name, written[name], count) for name in _RISING}
@@ -183,16 +183,16 @@ _RANGES = (
 )
 _PACKED = {"digest", "crc", "generation"}
 ENTRY_VALUES = len(_COLUMNS - _PACKED)
-"""In how many columns an entry is a value of its own, where none of them is packed."""
+"""How many JSON values an entry takes, if no column is packed."""
 
 _SEQUENCE = "/"
-"""In a file name as it is written: the first sequence in 20 digits, as most formats name their log segments. It stands
-for nothing else, as no file name holds it."""
+"""Replaces the first sequence in 20 digits in a written file name, as most formats name their log segments so. It has
+no other meaning, as no file name holds this character."""
 
 
 def _shorten(file: str, first: int | None) -> str:
     if "/" in file or not file:
-        raise ValueError(f"{shown(file)} is no file name")
+        raise ValueError(f"{shown(file)} is not a file name")
     return file if first is None else file.replace(f"{first:020d}", _SEQUENCE)
 
 
@@ -207,25 +207,25 @@ def _read_files(written: object, firsts: Sequence[int | None]) -> list[str]:
 
 
 def _gaps(column: Sequence[int | None]) -> list[int]:
-    """The places of those that are None."""
+    """The places of the values that are None."""
     return [number for number, value in enumerate(column) if value is None] if None in column else []
 
 
 def _sum(column: Sequence[int | None], more: Sequence[int]) -> list[int | None]:
-    """Both added up; None where the first is None."""
+    """The sums of both columns; None where the first is None."""
     if None not in column:
         return list(map(add, column, more))
     return [None if value is None else value + by for value, by in zip(column, more, strict=True)]
 
 
 def _less(column: Sequence[int | None], known: Sequence[int | None]) -> list[int | None]:
-    """How much more each is than the known one, or than 0 where that is None."""
+    """How much more each value is than the known one, or than 0 where that is None."""
     return [None if value is None else value - (less or 0) for value, less in zip(column, known, strict=True)]
 
 
 def _read_more(name: str, written: object, known: Sequence[int | None]) -> list[int | None]:
-    """The column that ``_less`` made ``written`` of: None where what is known is None, and nowhere else; but ``next``
-    may be known where ``first`` is not."""
+    """The column that ``_less`` turned into ``written``: None exactly where the known value is None, except that
+    ``next`` may be known where ``first`` is not."""
     steps = read_plain_gapped(name, written, len(known))
     gaps = _gaps(steps)
     _require(min((step for step in steps if step is not None), default=0) >= 0, name)
@@ -235,7 +235,7 @@ def _read_more(name: str, written: object, known: Sequence[int | None]) -> list[
 
 
 def _runs(names: Sequence[str]) -> list[list[object]]:
-    """[name, how many times] for each run of the same name."""
+    """[name, number of repetitions] for each run of the same name."""
     return [[name, len(list(group))] for name, group in groupby(names)]
 
 
@@ -250,7 +250,7 @@ def _read_runs(written: object, count: int) -> list[str]:
 
 def _read_bytes(name: str, written: object, size: int) -> bytes:
     if not isinstance(written, str):
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not text")
     found = b64decode(written, validate=True)
     _require(len(found) == size, name)
     return found
@@ -266,7 +266,7 @@ def _read_exact(written: object, count: int) -> list[bool]:
 
 def _require_list(name: str, written: object) -> list[Any]:
     if not isinstance(written, list):
-        raise ValueError(f"{name} is no list")
+        raise ValueError(f"{name} is not a list")
     return written
 
 

@@ -1,7 +1,7 @@
 """WAL segments: the object that carries a run of whole commits. Bytes in, facts out, and back.
 
-skippable frame   the header, JSON in UTF-8, fields as in WalHeader; the last one is the CRC-32C of the others
-LZ4 frames        the run's bytes, FRAME_BYTES each; none where it is empty
+skippable frame   the header, JSON in UTF-8, fields as in WalHeader; the last field is the CRC-32C of the others
+LZ4 frames        the run's bytes, FRAME_BYTES each; no frames if the run is empty
 
 Specified in litelog/objects/README.md#wal-segment.
 """
@@ -41,27 +41,30 @@ if TYPE_CHECKING:
 VERSION = 1
 
 MAX_HEADER_BYTES = 16 << 10
-"""What a header may take: file names are at most 255 bytes, all else is numbers."""
+"""The largest header in bytes: file names have at most 255 bytes, and all other fields are numbers."""
 
 HEADER_LIMITS = JsonLimits(size=MAX_HEADER_BYTES, values=64, texts=64, containers=8, depth=2)
-"""Its fields are two dozen."""
+"""The header has two dozen fields."""
 
 MAX_LENGTH_BYTES = 16 << 20
-"""How many bytes of the log one WAL segment carries at most, but for a single commit that is larger."""
+"""The most bytes of the log in one WAL segment, except for a single commit that is larger."""
 
 LASTING_SEGMENTS = 2
-"""So many WAL segments of each generation are never deleted: the last one, and the terminal behind it."""
+"""The number of WAL segments of a generation that are never deleted: the last one, and the terminal after it."""
 
 
 def may_be_remnant(first: Position | None, start: Position, count: int) -> bool:
-    """Whether ``count`` WAL segments, from ``first`` on, of a generation that began at ``start`` may be what retention
-    left of it, or leaves just now: no more than always stay, or not the first one, which goes before all others."""
+    """Whether these WAL segments look like the remains of a pruned generation, or of one that is being pruned.
+
+    ``count`` WAL segments, from ``first`` on, are left of a generation that began at ``start``. That is so if no more
+    are left than always stay, or if the first one is gone: retention deletes it before all others.
+    """
     return count <= LASTING_SEGMENTS or first != start
 
 
 @dataclass(frozen=True, slots=True)
 class WalHeader:
-    """What a WAL segment says of itself. Offsets and lengths are bytes of the log segment, uncompressed."""
+    """The description of a WAL segment. Offsets and lengths are bytes of the log segment, uncompressed."""
 
     log: str
     """The log's id, 32 hex digits."""
@@ -72,32 +75,32 @@ class WalHeader:
     offset: int
     length: int
     file: str
-    """The log segment's file name; empty in a terminal that knows of none."""
+    """The log segment's file name; empty in a terminal that knows none."""
     first: int | None
-    """The first record's sequence; None where there is no record."""
+    """The first record's sequence; None without records."""
     next: int | None
     """The sequence that follows."""
     records: int
     lowest: int | None
-    """The lowest record timestamp, microseconds since 1970; None where there is none."""
+    """The lowest record timestamp, in microseconds since 1970; None without one."""
     highest: int | None
     crc: int
     """CRC-32C of the bytes."""
     crc_total: int
     """CRC-32C of [0, offset + length) of the log segment."""
     previous: str
-    """SHA-256, hex, of the object before it in the generation."""
+    """SHA-256, hex, of the preceding object in the generation."""
     shipped: int
-    """Microseconds since 1970; never going back within a generation."""
+    """Microseconds since 1970; never goes back within a generation."""
     final: bool = False
-    """The last one of its index."""
+    """Whether it is the last one of its index."""
     sealed: str | None = None
     """In a ``final`` that holds no bytes and stands for a log segment that went up sealed: the SHA-256, hex, of that
-    log segment's bytes, which its sealed segment's footer states as its digest."""
+    log segment's bytes. The footer of its sealed segment states the same digest."""
     check_start: int | None = None
     check_digest: str | None = None
-    """SHA-256, hex, of [check_start, offset + length) of the log segment, the end of its last commit, or of several
-    small ones: what tells one history from another, which a CRC-32C does not where commits end with their own."""
+    """SHA-256, hex, of [check_start, offset + length) of the log segment: the end of its last commit, or of several
+    small ones. It distinguishes histories, which a CRC-32C cannot if commits end with their own."""
     successor: str | None = None
     """In a terminal, which ends a generation: the key of its successor's claim."""
 
@@ -107,17 +110,17 @@ class WalHeader:
 
     @property
     def path(self) -> str:
-        """The log segment within the object, as errors name it: what is wrong with its commits is wrong there."""
+        """The log segment within the object: errors about its commits name this path."""
         return f"{wal_key(self.position)}/{self.file}"
 
     @property
     def end(self) -> int:
-        """The offset behind its bytes."""
+        """The offset after its bytes."""
         return self.offset + self.length
 
     @property
     def next_slot(self) -> Position:
-        """Where the next WAL segment of the generation goes."""
+        """The position of the generation's next WAL segment."""
         here = self.position
         return (
             Position(here.generation, self.index + 1, 0)
@@ -128,15 +131,15 @@ class WalHeader:
 
 @dataclass(frozen=True, slots=True)
 class WalSegment:
-    """A WAL segment that passed its own checks: its header, its digest and where its frames lie in ``body``."""
+    """A WAL segment that passed its own checks: its header, its digest and the places of its frames in ``body``."""
 
     header: WalHeader
     digest: str
-    """SHA-256 of the object, hex: what the next one names as ``previous``."""
+    """SHA-256 of the object, hex: the next object names it as ``previous``."""
     body: memoryview
 
     def pieces(self) -> Iterator[memoryview]:
-        """The run's bytes, frame by frame, checked as they come; the last step checks length and CRC of the whole."""
+        """Yield the run's bytes, frame by frame, each checked; the last step checks length and CRC of the whole."""
         crc = length = 0
         try:
             for frame in walk_frames(self.body):
@@ -164,12 +167,12 @@ class WalSegment:
 
 
 def encode(header: WalHeader, data: Buffer, executor: Executor | None = None) -> list[bytes]:
-    """The object as buffers to put together; frames are compressed side by side on ``executor``."""
+    """The object as buffers to join. ``executor`` compresses its frames concurrently."""
     return assemble(header, compress_frames(data, executor))
 
 
 def assemble(header: WalHeader, frames: list[bytes]) -> list[bytes]:
-    """The object as buffers to put together, from its header and its run's bytes, compressed."""
+    """The object as buffers to join, from its header and the compressed frames of its run."""
     stated = {name: value for name in WalHeader.__slots__ if (value := getattr(header, name)) is not None}
     text = json.dumps({"version": VERSION, **stated}, separators=(",", ":"))
     body = text.encode()
@@ -177,7 +180,7 @@ def assemble(header: WalHeader, frames: list[bytes]) -> list[bytes]:
 
 
 def digest(body: Sequence[Buffer]) -> str:
-    """SHA-256 of an object's buffers put together, hex."""
+    """SHA-256, hex, of an object's buffers, joined."""
     sha = hashlib.sha256()
     for buffer in body:
         sha.update(buffer)
@@ -185,17 +188,17 @@ def digest(body: Sequence[Buffer]) -> str:
 
 
 def decode_checked(key: str, body: Buffer) -> WalSegment:
-    """As ``decode``, with the bytes checked, too: for who relies on its digest."""
+    """As ``decode``, and check the bytes, too: for callers that rely on the digest."""
     segment = decode(key, body)
     deque(segment.pieces(), maxlen=0)
     return segment
 
 
 def decode(key: str, body: Buffer) -> WalSegment:
-    """The WAL segment in ``body``. CorruptObjectError names ``key`` and what is wrong.
+    """Decode the WAL segment in ``body``. A CorruptObjectError names ``key`` and what is wrong.
 
-    Checked here: frames and their lengths, the header's types, that it says what its key says, and that the frames hold
-    the length that it states. The bytes are checked as they are decompressed (``WalSegment.pieces``).
+    Checks frames and their lengths, the header's types, that the header agrees with the key, and that the frames hold
+    the stated length. The bytes are checked as they are decompressed (``WalSegment.pieces``).
     """
     view = memoryview(body)
     if not view:
@@ -214,7 +217,7 @@ def decode(key: str, body: Buffer) -> WalSegment:
 
 
 def decode_header(key: str, head: Buffer) -> WalHeader:
-    """The header in the first bytes of a WAL segment (MAX_HEADER_BYTES are enough)."""
+    """Decode the header from the first bytes of a WAL segment (MAX_HEADER_BYTES are enough)."""
     view = memoryview(head)
     size = int.from_bytes(view[4:8], "little")
     if len(view) < 8 or view[0] & 0xF0 != 0x50 or bytes(view[1:4]) != b"\x2a\x4d\x18":
@@ -245,12 +248,12 @@ _RANGES = {
     "crc": (0, 1 << 32),
     "crc_total": (0, 1 << 32),
 }
-"""Of those numbers that have another one than most."""
+"""The valid ranges of numbers that differ from most others'."""
 _HEADER_CRC = b',"header_crc":'
 
 
 def _check_crc(text: bytes) -> None:
-    """ValueError where the header's CRC is not that of its other fields, and where it has none."""
+    """Raise ValueError if the header's CRC is missing, or is not that of its other fields."""
     fields, found, stated = text.rpartition(_HEADER_CRC)
     if not found:
         raise ValueError("has no CRC-32C")
