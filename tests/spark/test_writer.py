@@ -225,7 +225,7 @@ def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Pat
     """The log there could not be read any more."""
     log = make_log(tmp_path / "log")
     log.roll(3)
-    with pytest.raises(Exception, match="is the folder of a log, and no replica"):
+    with pytest.raises(Exception, match="is the folder of a log, not a replica"):
         write(rows(spark, 2, 1), log.folder)
     assert spark.read.format("litelog").load(log.folder).count() == 3
 
@@ -236,7 +236,7 @@ def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Pat
         ("id", "a column named value"),
         ("value, id AS sequence", "drop it"),
         ("value, id AS other", "column other"),
-        ("value, value", "column value is there twice"),
+        ("value, value", "column value appears twice"),
     ],
 )
 def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns: str, said: str) -> None:
@@ -259,7 +259,7 @@ def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns
 def test_a_type_that_is_no_record_is_told_before_anything_is_claimed(tmp_path: Path, column: str, kind: Any) -> None:
     fit = {"value": types.BinaryType(), "key": types.BinaryType(), "timestamp": types.TimestampType()}
     schema = types.StructType([types.StructField(name, a_type) for name, a_type in {**fit, column: kind}.items()])
-    with pytest.raises(ConfigError, match=rf"column {column} is .*, and not \w+ or \w+: cast it"):
+    with pytest.raises(ConfigError, match=rf"column {column} is .*, not \w+ or \w+: cast it"):
         make_writer({"path": str(tmp_path / "replica")}, schema, overwrite=False)
     assert not (tmp_path / "replica").exists()
 
@@ -274,7 +274,7 @@ def test_a_write_of_another_type_fences_no_daemon(spark: Any, tmp_path: Path, co
     state = ["--state-dir", str(tmp_path / "state")]
     assert run(["replicate", "--once", folder, url, *state]) == 0
     frame = spark.range(3).selectExpr("CAST(id AS INT) AS value")
-    with pytest.raises(Exception, match="column value is INT, and not BINARY or STRING"):
+    with pytest.raises(Exception, match="column value is INT, not BINARY or STRING"):
         write(frame, url, count_first=counted, options={"takeover": True})
     assert run(["replicate", "--once", folder, url, *state]) == 0
 

@@ -1,1 +1,1 @@
-"""A batch that is written as one generation of a replica."""
+"""Writes a DataFrame as one generation of a replica."""

@@ -1,4 +1,4 @@
-"""``litelog.spark.write``: what ``df.write.format("litelog")`` does, without writing anything twice."""
+"""``litelog.spark.write``: does what ``df.write.format("litelog")`` does, without writing anything twice."""
 
 from __future__ import annotations
 
@@ -19,16 +19,26 @@ def write(
     count_first: bool = True,
     options: Mapping[str, object] | None = None,
 ) -> None:
-    """Append a DataFrame's records (``value``, and ``key`` and ``timestamp`` where there are any) to a replica.
+    """Append a DataFrame's records to a replica, numbered in the order of its partitions.
 
-    Its records are numbered in the order of its partitions, behind those that the log holds; ``overwrite`` begins the
-    log anew instead, in a generation that diverges. ``count_first``: keep the DataFrame (in memory and on disk) and
-    count its partitions, so that tasks write each log segment once, with its numbers, and so that nothing is claimed
-    before the DataFrame was computed. Without that what lies behind the first partition is numbered by the driver, and
-    read and written once more: right where that is little.
+    A write that fails leaves nothing that readers see.
 
-    Raises what the data source's writer raises: nothing is readable of a write that failed. ConfigError, before
-    anything is computed or claimed, for a column of another name or type.
+    Args:
+        frame: the DataFrame, with a column ``value``, and ``key`` and ``timestamp`` if there are any.
+        url: URL of the replica.
+        overwrite: start the log again, in a generation that diverges, instead of appending to it.
+        count_first: keep the DataFrame in memory and on disk, and count its partitions first. Tasks then write each log
+            segment once, with its final sequences, and nothing is claimed before the DataFrame is computed. Without it,
+            the driver numbers all partitions after the first one, which reads and writes them once more. That pays off
+            only for little data.
+        options: options of the data source's writer.
+
+    Raises:
+        ConfigError: a column has a wrong name or type (raised before anything is computed or claimed), or an option
+            does not fit.
+        FencedError: another owner has the replica.
+        StoreError: a request to the store failed.
+        CorruptionError: an object of the replica is damaged.
     """
     from litelog.spark.sink.segments import check_columns  # noqa: PLC0415
 
@@ -45,7 +55,7 @@ def write(
 
 
 def count_partitions(frame: Any) -> list[int]:
-    """How many rows each partition of a DataFrame with a column ``value`` holds. One job. It fails for a null."""
+    """How many rows each partition of a DataFrame with a column ``value`` has. Runs one job. Fails for a null."""
 
     def count(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow  # noqa: PLC0415 - in the worker

@@ -1,4 +1,4 @@
-"""What a writer in Spark is asked for: its options as one checked value, with secrets kept out of sight."""
+"""The options of a write in Spark, as one checked value. Its repr shows no secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SEGMENT_BYTES = 64 << 20
-"""What a log segment holds before the next one begins, unless it is said otherwise."""
+"""Default size at which a log segment ends and the next one begins."""
 
 MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES = 4 << 10, 1 << 30
 
@@ -23,28 +23,28 @@ OPTIONS: Final = ("path", "takeover", "segmentBytes", "partitionRecords")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """A DataFrame to write. Its repr shows no place, whose URL may hold a secret, and no option of the store."""
+    """A DataFrame to write. The repr leaves out the URL, which may hold a secret, and options of the store."""
 
     url: str = field(repr=False)
     store: Mapping[str, str] = field(repr=False)
     takeover: bool = False
-    """Go on also where the newest claim is another owner's, who is fenced then."""
+    """Continue even if the newest claim is another owner's. That owner is then fenced."""
     segment_bytes: int = SEGMENT_BYTES
-    """Bytes of a log segment, uncompressed: more only where one commit is larger."""
+    """Uncompressed bytes of a log segment. Only a single larger commit exceeds this."""
     partition_records: tuple[int, ...] = ()
-    """How many records each partition holds, where that is known beforehand: then nothing is written twice."""
+    """Number of records in each partition, if known beforehand. Then nothing is written twice."""
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of ``df.write``, whose names Spark gives in lower case. ConfigError for what does not fit."""
+    """Parse the options of ``df.write``, whose names Spark passes in lower case. Raises ConfigError."""
     store, others = read_store_options(given)
     known = {name.lower() for name in OPTIONS}
     if unknown := sorted(set(others) - known):
         raise ConfigError(
-            f"writing litelog has no option {unknown[0]!r} (it has {', '.join(OPTIONS)}, and s3.*, store.*, fs.s3a.*)"
+            f"the writer has no option {unknown[0]!r} (it has {', '.join(OPTIONS)}, and s3.*, store.*, fs.s3a.*)"
         )
     if not others.get("path", "").strip():
-        raise ConfigError(f"no replica is named: save(URL), or option path ({NO_TABLE})")
+        raise ConfigError(f"no replica is given: use save(URL) or option path ({NO_TABLE})")
     takeover = others.get("takeover", "false").lower()
     if takeover not in ("true", "false"):
         raise ConfigError(f"takeover={others['takeover']!r} must be true or false")

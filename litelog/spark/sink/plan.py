@@ -1,14 +1,15 @@
-"""Before a write: a claim for what the tasks write, and the end of the log that it goes on from. In the driver.
+"""Prepares a write in the driver: claims a generation for the tasks, and finds the end of the log to continue.
 
-The claim comes first and ends all that was open, as for every owner (litelog/shipping/README.md#one-writer). Its
-generation only carries sealed segments; readers see none of them before a later generation's snapshot names them.
+The claim comes first and ends all open generations, as for every owner (litelog/shipping/README.md#one-writer). Its
+generation holds only sealed segments. Readers see them once the snapshot of a later generation names them.
 
-It cannot wait until the tasks are done. What lies in a generation that nobody claimed is an anomaly to ``verify``, and
-``prune`` may take what no snapshot names, which only whoever was fenced does not; and where the log ends, from which
-the tasks number, is known of what was ended only. So with ``takeover`` a write that fails has ended the daemon's
-generation all the same: nothing that it acknowledged is lost, the daemon ends with code 5, and goes on when it is
-started with ``--takeover``. ``litelog.spark.write`` makes that rare: it has the DataFrame computed, kept and checked
-before anything is claimed.
+The claim cannot wait until the tasks are done, for two reasons. ``verify`` reports objects in an unclaimed generation
+as an anomaly, and an owner's ``prune`` may delete objects that no snapshot names, until it is fenced. And the end
+of the log, from which tasks number records, is final only once the open generation has ended.
+
+So even a failed write with ``takeover`` has ended the daemon's generation. Nothing that it acknowledged is lost. The
+daemon exits with code 5, and continues when it is started with ``--takeover``. ``litelog.spark.write`` makes this rare:
+it computes, keeps and checks the DataFrame before it claims anything.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ FIRST_EPOCH = 1
 
 
 class OvertakenError(FencedError):
-    """Somebody else claimed the replica while a write ran."""
+    """Another owner claimed the replica during a write."""
 
     def __init__(self, replica: str) -> None:
         super().__init__(
             f"{replica}: another write or a daemon began while this one ran; nothing of this one is in the log: "
-            "write again, one at a time"
+            "write again, and run one writer at a time"
         )
 
 
 class NothingToOverwriteError(ConfigError):
-    """An empty DataFrame was to take the place of a log: a history without a record is none to any reader."""
+    """An empty DataFrame was to replace a log. Readers do not recognise a history without records."""
 
     def __init__(self, replica: str) -> None:
         super().__init__(
-            f"{replica}: an empty DataFrame cannot overwrite a log, which holds what it held: write to a new place, or "
+            f"{replica}: an empty DataFrame cannot overwrite a log, and the log is unchanged: write to a new place, or "
             "delete the replica"
         )
 
@@ -79,35 +80,35 @@ OVERWRITTEN = "a DataFrame was written over it"
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What tasks and commit must know. Picklable; its repr shows no secret."""
+    """What tasks and commit need to know. Picklable. The repr shows no secrets."""
 
     options: WriteOptions
     claim: Claim
-    """Of the generation that carries what tasks write."""
+    """The claim of the generation that holds what tasks write."""
     predecessor: Claim | None
-    """Of the generation that is continued; None where the log begins here."""
+    """The claim of the generation to continue; None if the log begins here."""
     carrier: Carrier
     next: int
     """The first sequence to write."""
     starts: tuple[int, ...] = field(default=())
-    """The first sequence of each partition, where counts were given."""
+    """The first sequence of each partition, if counts were given."""
 
     def first_of(self, partition: int) -> int:
-        """The sequence that a partition's records are numbered from, as far as that is known beforehand."""
+        """The sequence of a partition's first record, provisional unless counts were given."""
         return self.starts[partition] if partition < len(self.starts) else self.next
 
 
 def open_client(options: WriteOptions) -> ObjectReplicaClient:
-    """The replica, with requests tried again. UnknownSchemeError, ConfigError."""
+    """Open the replica, with retries. Raises UnknownSchemeError and ConfigError."""
     return ObjectReplicaClient(RetryingStore(open_store(options.url, options.store), threading.Event()))
 
 
 def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> WritePlan:
-    """Claim a generation and end what came before it, so that where the log goes on is known.
+    """Claim a generation and end those before it, so that the end of the log is known.
 
-    ForeignClaimError where another owner's claim is the newest, and takeover was not asked for; ConfigError for a
-    replica of another format, and for an empty DataFrame, as far as that is known, over a log; StoreError,
-    OvertakenError.
+    Raises ForeignClaimError if the newest claim is another owner's and takeover was not requested. Raises ConfigError
+    for a replica of another format, and for an empty DataFrame over a log, if it is known to be empty. Also raises
+    StoreError and OvertakenError.
     """
     plain = open_store(options.url, options.store)
     client = ObjectReplicaClient(RetryingStore(plain, threading.Event()))
@@ -140,16 +141,16 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
 
 
 def _require_no_log(url: str) -> None:
-    """ConfigError for the folder of a log: with a replica in it, nobody would read the log that is there."""
+    """Raise ConfigError for the folder of a log: with a replica inside, no reader would read that log."""
     folder = local_folder(url)
     if folder is None or not os.path.isdir(folder):
         return
     if SegmentNames(folder, LitelogFormat(), SystemClock(), reports=False).all():
-        raise ConfigError(f"{folder}: is the folder of a log, and no replica, which Spark writes: choose another place")
+        raise ConfigError(f"{folder}: is the folder of a log, not a replica: choose another place to write to")
 
 
 def claim_first(client: ReplicaClient, claim: Claim) -> None:
-    """Create a claim. OvertakenError where another one was faster; StoreError."""
+    """Create a claim. Raises OvertakenError if another owner was faster, and StoreError."""
     try:
         create_claim(client, claim)
     except LostRaceError:
@@ -157,7 +158,7 @@ def claim_first(client: ReplicaClient, claim: Claim) -> None:
 
 
 def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
-    """(the sequence that follows, the newest epoch of commits) of a generation that was ended."""
+    """(the next sequence, the newest epoch of commits) of an ended generation."""
     pieces = list_pieces(client, claim)
     if pieces.gap is not None:
         raise pieces.gap
@@ -175,7 +176,7 @@ def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
 
 
 def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
-    """The epoch of a sealed segment's last commit."""
+    """The epoch of the last commit in a sealed segment."""
     footer, _ = open_sealed(client, entry)
     run = footer.frames.run_of(len(footer.frames) - 1)
     start, stop = footer.frames[run.start].start, footer.frames[run.stop - 1].stop
@@ -194,14 +195,14 @@ def _log_of(client: ReplicaClient, newest: Sequence[Claim]) -> str:
     if not newest:
         return UUID(int=SystemRandom().getrandbits(128), version=4).hex
     if newest[-1].format != LitelogFormat.name:
-        raise ConfigError(f"{client.url}: holds a log of format {newest[-1].format}; Spark writes format litelog")
+        raise ConfigError(f"{client.url}: has a log of format {newest[-1].format}; Spark writes format litelog only")
     return newest[-1].log
 
 
 def _require_ours(client: ReplicaClient, newest: Sequence[Claim], owner: str, options: WriteOptions) -> None:
     for top in newest:
         if top.owner != owner and not options.takeover:
-            why = "its claim is the newest and not of a Spark job (in Spark: option takeover=true)"
+            why = "its claim is the newest, and no Spark job made it (in Spark: option takeover=true)"
             raise ForeignClaimError(client.url, top.owner, top.host, top.generation, why)
 
 

@@ -1,6 +1,6 @@
-"""After the tasks: one generation that names all that they wrote, behind all that was there. In the driver.
+"""Finishes a write in the driver: creates one generation that names all that the tasks wrote, after the existing log.
 
-Its snapshot is written last. Before that nothing has changed for readers, and whatever fails leaves it so.
+Its snapshot is written last. Until then nothing changes for readers, so a failure has no effect on them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 PARALLELISM = 4
-"""Log segments that are numbered anew side by side; each is in memory."""
+"""Log segments that are renumbered in parallel; each is held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a write came to."""
+    """The result of a write."""
 
     generation: str
     first: int
@@ -53,16 +53,16 @@ class Published:
     next: int
     segments: int
     renumbered: int
-    """Log segments that had to be written once more, as their number was not known before."""
+    """Log segments that were written twice, because their first sequence was not known before."""
 
 
 def publish(
     client: ReplicaClient, plan: WritePlan, written: Sequence[Sequence[SnapshotEntry]], clock: Clock
 ) -> Published | None:
-    """Make what the tasks wrote readable: their entries by partition, in order. None where nothing was written.
+    """Make what the tasks wrote readable: entries by partition, in order. Returns None if they wrote nothing.
 
-    NothingToOverwriteError where that was to take the place of a log; OvertakenError where somebody else has claimed
-    the replica meanwhile; StoreError, CorruptionError.
+    Raises NothingToOverwriteError if no records were to replace a log, OvertakenError if another owner has claimed the
+    replica meanwhile, StoreError, and CorruptionError.
     """
     entries = [entry for partition in written for entry in partition]
     if not entries:
@@ -101,7 +101,7 @@ def publish(
         segments=(*older, *numbered),
     )
     _require_begun(client, claim, before=True)
-    with suppress(ExistsError):  # our own put, whose answer was lost: nobody else writes to this generation
+    with suppress(ExistsError):  # our own put, whose answer was lost: no other owner writes to this generation
         client.write_snapshot(generation(claim.generation), claim.first, [snapshots.encode(made)])
     _require_begun(client, claim)
     _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
@@ -109,8 +109,10 @@ def publish(
 
 
 def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
-    """Raise OvertakenError where a newer claim's owner may not have seen the snapshot: ``before`` it is put, or unless
-    its terminal says that it did."""
+    """Raise OvertakenError if the owner of a newer claim may have missed the snapshot.
+
+    ``before``: it is not put yet, so any newer claim counts. Otherwise the terminal may show that the owner saw it.
+    """
     if find_newer(client, claim) is None:
         return
     tip = None if before else find_tip(client, claim)
@@ -119,8 +121,10 @@ def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False)
 
 
 def discard(client: ReplicaClient, plan: WritePlan) -> int:
-    """Delete what the tasks of a failed write left; how many objects that were. Nothing, where its own last claim is
-    there, whose snapshot may name it: then it costs its storage only."""
+    """Delete what the tasks of a failed write left. Returns the number of deleted objects.
+
+    If the write made its last claim, nothing is deleted, since a snapshot may name the objects. They only cost storage.
+    """
     later = (read_claim(client, name) for name in client.claims(plan.claim.epoch + 1))
     if any(claim.predecessor == plan.claim.generation for claim in later):
         return 0
@@ -131,7 +135,7 @@ def discard(client: ReplicaClient, plan: WritePlan) -> int:
 
 
 def _shape(client: ReplicaClient, plan: WritePlan) -> tuple[int, int]:
-    """(the index of the first new log segment, 1 if the log is continued)."""
+    """(index of the first new log segment, 1 if the log is continued)."""
     if plan.predecessor is None:
         return 0, 0
     slot = find_tip(client, plan.predecessor).slot
@@ -139,7 +143,7 @@ def _shape(client: ReplicaClient, plan: WritePlan) -> tuple[int, int]:
 
 
 def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) -> None:
-    """Delete what failed attempts left, and what was numbered anew. What cannot be deleted costs its storage only."""
+    """Delete leftovers of failed attempts and of renumbering. Objects that cannot be deleted only cost storage."""
     name = generation(plan.claim.generation)
     with suppress(StoreError):
         left = [info.index for info in client.sealed_segments(name) if (str(name), info.index) not in named]
@@ -154,7 +158,7 @@ def _number(
     index: int,
     clock: Clock,
 ) -> tuple[list[SnapshotEntry], int]:
-    """The entries with indexes from ``index`` on and dense sequences; how many were written once more for that."""
+    """The entries, with indexes from ``index`` on and dense sequences, and how many had to be rewritten for that."""
 
     def settle(place: tuple[int, int, SnapshotEntry]) -> SnapshotEntry:
         number, first, entry = place
@@ -173,7 +177,7 @@ def _number(
 
 
 def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
-    """The log segment's bytes, checked."""
+    """Read a whole log segment, and check it."""
     footer, body = open_sealed(client, entry)
     name = generation(entry.generation)
 
@@ -186,11 +190,11 @@ def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
     return read_checked(lambda: body or client.read_sealed_segment(name, entry.sealed_index, 0, entry.size), decode)
 
 
-# --- what was there before
+# --- the log before the write
 
 
 def _older_entries(client: ReplicaClient, plan: WritePlan, carrier: Carrier, clock: Clock) -> list[SnapshotEntry]:
-    """An entry for each log segment of the generation that is continued; those that are in WAL segments are sealed."""
+    """An entry for each log segment of the generation to continue. Seals those that are in WAL segments."""
     assert plan.predecessor is not None
     name = generation(plan.predecessor.generation)
     pieces = list_pieces(client, plan.predecessor)
@@ -209,7 +213,7 @@ def _older_entries(client: ReplicaClient, plan: WritePlan, carrier: Carrier, clo
 def _seal_shipped(
     client: ReplicaClient, claim: Claim, carrier: Carrier, index: int, follows: int | None, clock: Clock
 ) -> SnapshotEntry | None:
-    """The entry of a log segment that was shipped as WAL segments; None where there is only the terminal."""
+    """The entry of a log segment that was shipped as WAL segments; None if there is only the terminal."""
     name = generation(claim.generation)
     headers = [read_segment(client, position).header for position in list_index(client, name, index)]
     shipped = [header for header in headers if header.successor is None]

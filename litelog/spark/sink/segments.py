@@ -1,6 +1,6 @@
-"""Arrow record batches as commits of litelog's own format, and these as sealed segments that a task writes.
+"""Encodes Arrow record batches as commits of litelog's own format, and writes these as sealed segments, in tasks.
 
-No loop runs per record. Each attempt of a task writes under keys that no other attempt has.
+No loop runs per record. Each attempt of a task writes under its own keys.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 SEGMENTS_OF_TASK = 1 << 20
-"""How many sealed segments one attempt of a task may write: what lies between the indexes of two."""
+"""How many sealed segments one attempt of a task may write: the distance between the first indexes of two attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """The generation that carries what tasks write until a later one names it, and what all log segments say."""
+    """The generation that holds what tasks write until a later one names it, and values common to all log segments."""
 
     log: str
     owner: str
     generation: str
     epoch: int
-    """Of the commits: the log's newest one, where it is continued."""
+    """Epoch of the commits: the newest one in the log, if it is continued."""
     time: int
-    """Microseconds since 1970: for records without a timestamp, and when the log segments were begun."""
+    """Microseconds since 1970: the timestamp of records without one, and the creation time of log segments."""
 
 
 class SegmentWriter:
-    """Writes the records of one attempt of a task. Memory: one log segment and a commit."""
+    """Writes the records of one attempt of a task. Uses memory for one log segment and one commit."""
 
     def __init__(
         self, client: ReplicaClient, carrier: Carrier, first: int, attempt: int, segment_bytes: int, executor: Executor
     ) -> None:
-        """``first``: the first record's sequence. ``attempt``: a number that no other attempt of any task has."""
+        """``first``: sequence of the first record. ``attempt``: a number unique among all attempts of all tasks."""
         self._client = client
         self._carrier = carrier
         self._next = first
@@ -60,10 +60,10 @@ class SegmentWriter:
         self._held = bytearray()
         self._held_first = first
         self.entries: list[SnapshotEntry] = []
-        """Of what is durable; their indexes are those of the sealed segments."""
+        """Entries of durable log segments, with the indexes of the sealed segments."""
 
     def write(self, batches: Iterable[Any], clock: Clock) -> int:
-        """Write all of it; how many records that were. ValueError for a record that cannot be written; StoreError."""
+        """Write all batches. Returns the number of records. Raises ValueError for an unfit record, and StoreError."""
         started = self._next
         for batch in batches:
             for commit, records in encode_batch(
@@ -100,9 +100,10 @@ def put_sealed(
     clock: Clock,
     executor: Executor | None = None,
 ) -> SnapshotEntry:
-    """Put a log segment of the litelog format as a sealed segment of the carrier's generation; its entry. StoreError.
+    """Put a log segment of the litelog format as a sealed segment of the carrier's generation. Returns its entry.
 
-    The key must be the caller's alone: one that is taken is its own put, whose answer was lost.
+    The key must belong to the caller alone: if it exists, it is the caller's own put, whose answer was lost. Raises
+    StoreError.
     """
     held = memoryview(data)
     segment = FinishedSegment(
@@ -131,7 +132,7 @@ def put_sealed(
 
 
 def renumbered(name: str, data: bytes, first: int) -> bytes:
-    """A log segment's bytes with its records numbered from ``first`` on."""
+    """A log segment's bytes, with its records numbered from ``first`` on."""
     header = SegmentHeader.decode(name, data)
     moved = bytearray(data)
     head = SegmentHeader(header.log_id, first, header.created).encode()
@@ -145,37 +146,37 @@ def renumbered(name: str, data: bytes, first: int) -> bytes:
 
 
 COMMIT_BYTES = 2 << 20
-"""How much one commit holds at most, and a frame of a sealed segment: a batch of Spark's (10,000 rows) of up to 200
-bytes a row is one commit, and is read again without a copy."""
+"""The most bytes in a commit, and in a frame of a sealed segment. A batch of Spark's (10,000 rows) with up to 200 bytes
+a row is one commit, which can be read without a copy."""
 
 TYPES = {
     "value": ("binary", "string"),
     "key": ("binary", "string", "void"),
     "timestamp": ("timestamp", "timestamp_ntz"),
 }
-"""What a record is made of, and the types of it as Spark spells them; ``value`` must be there."""
+"""The columns of a record, and their types as Spark writes them. ``value`` is required."""
 
 
 def check_columns(schema: Any) -> None:
-    """ConfigError where a DataFrame of this schema (a StructType) is no log."""
+    """Raise ConfigError if a DataFrame with this schema (a StructType) cannot be written as a log."""
     kinds = {str(field.name): str(field.dataType.simpleString()) for field in schema.fields}
     names = [str(field.name) for field in schema.fields]
     if "value" not in names:
         raise ConfigError("a log needs a column named value (binary or string), and may have key and timestamp")
     if foreign := [name for name in names if name not in TYPES]:
-        what = "sequences are given anew: drop it" if foreign[0] == "sequence" else "drop it, or put it into value"
+        what = "litelog assigns new sequences: drop it" if foreign[0] == "sequence" else "drop it, or put it into value"
         raise ConfigError(f"column {foreign[0]}: a record has value, key and timestamp; {what}")
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f"column {twice[0]} is there twice, as after a join: drop one of them")
+        raise ConfigError(f"column {twice[0]} appears twice, as after a join: drop one of them")
     for name, kind in kinds.items():
         fit = TYPES[name]
-        if kind.partition(" ")[0] not in fit:  # "string collate NAME" is one, too
+        if kind.partition(" ")[0] not in fit:  # "string collate NAME" is a string, too
             like = f"{fit[0].upper()} or {fit[1].upper()}"
-            raise ConfigError(f"column {name} is {kind.upper()}, and not {like}: cast it in Spark")
+            raise ConfigError(f"column {name} is {kind.upper()}, not {like}: cast it in Spark")
 
 
 def check_values(column: Any) -> None:
-    """ValueError where a value is null."""
+    """Raise ValueError if a value is null."""
     if column.null_count:
         raise ValueError("a value is null: a record without a value cannot be written; fill it, or drop the row")
 
@@ -183,10 +184,10 @@ def check_values(column: Any) -> None:
 def encode_batch(
     batch: Any, first: int, epoch: int, now: int, commit_bytes: int = COMMIT_BYTES
 ) -> Iterator[tuple[bytearray, int]]:
-    """(commit, records in it) for all records of a pyarrow.RecordBatch, numbered from ``first`` on.
+    """Encode all records of a pyarrow.RecordBatch, numbered from ``first`` on. Yields (commit, number of its records).
 
-    A commit holds about ``commit_bytes``, and one record at least. ``now``, microseconds since 1970, for records
-    without a timestamp. ValueError for a null or an oversized value.
+    A commit holds about ``commit_bytes``, and at least one record. ``now``, in microseconds since 1970, is the
+    timestamp of records without one. Raises ValueError for a null or an oversized value.
     """
     import pyarrow  # noqa: PLC0415 - an extra
 
@@ -220,7 +221,7 @@ def encode_batch(
 
 
 def _cuts(ends: Any, commit_bytes: int) -> Iterator[int]:
-    """Behind which records a commit ends."""
+    """The records after which a commit ends."""
     start, count = 0, len(ends) - 1
     while start < count:
         wanted = int(np.searchsorted(ends, ends[start] + commit_bytes, side="right")) - 1
@@ -229,7 +230,7 @@ def _cuts(ends: Any, commit_bytes: int) -> Iterator[int]:
 
 
 def _binary(pyarrow: Any, column: Any) -> tuple[Any, memoryview]:
-    """(lengths, -1 where null; bytes back to back) of a column of binary or text."""
+    """(lengths, -1 for null; contiguous bytes) of a column of binary or text."""
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
     column = column.cast(pyarrow.binary())

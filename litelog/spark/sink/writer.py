@@ -1,4 +1,4 @@
-"""``df.write.format("litelog")``: tasks write sealed segments, the driver names them all at once, or none."""
+"""``df.write.format("litelog")``: tasks write sealed segments, and the driver names all of them at once, or none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 THREADS = 2
-"""Where a task compresses while it encodes what follows."""
+"""The thread in which a task compresses while it encodes the next data."""
 
 
 @dataclass
@@ -39,16 +39,16 @@ class Written(WriterCommitMessage):
 
 
 class LitelogWriter(DataSourceArrowWriter):
-    """One write. Made in the driver; ``write`` runs in tasks, ``commit`` or ``abort`` in the driver again.
+    """One write. The driver creates it, tasks call ``write``, and the driver calls ``commit`` or ``abort``.
 
-    Each of them has an instance of its own: what they share is in the plan.
+    Each process has its own instance. They share the plan.
     """
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """Write a partition. A failed attempt leaves sealed segments that nobody names."""
+        """Write a partition. A failed attempt leaves sealed segments that nothing refers to."""
         plan, context = self._plan, TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         attempt = 0 if context is None else context.taskAttemptId()
@@ -72,7 +72,7 @@ class LitelogWriter(DataSourceArrowWriter):
             client.close()
         if published is not None:
             _logger.info(
-                "%s: generation %s holds sequences %d to %d more, in %d log segments (%d numbered anew)",
+                "%s: generation %s holds sequences %d to %d more, in %d log segments (%d renumbered)",
                 client.url,
                 published.generation,
                 published.first,
@@ -83,21 +83,24 @@ class LitelogWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Leave nothing that costs storage, as far as the store can be reached; readers saw none of it.
+        """Delete what the write left, if the store can be reached. Readers saw none of it.
 
-        Spark does not wait for the tasks that it stops: what one of them still puts stays until retention takes it.
+        Spark does not wait for the tasks that it stops. What they put later stays until retention deletes it.
         """
         client = open_client(self._plan.options)
         try:
             discard(client, self._plan)
         except LitelogError as error:
-            said = "%s: %s; what the write left stays there, and no reader takes it"
+            said = "%s: %s; leftovers of the write stay in the store; readers ignore them"
             _logger.warning(said, client.url, error, extra=fields("not-discarded", replica=client.url))
         finally:
             client.close()
 
 
 def make_writer(options: Mapping[str, str], schema: Any, *, overwrite: bool) -> LitelogWriter:
-    """The writer of a DataFrame of that schema. It claims the replica. ConfigError, FencedError, StoreError."""
+    """Create the writer of a DataFrame with that schema, and claim the replica.
+
+    Raises ConfigError, FencedError and StoreError.
+    """
     check_columns(schema)
     return LitelogWriter(plan_write(parse_write_options(options), SystemClock(), overwrite=overwrite))

@@ -725,7 +725,7 @@ def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(na
 
 def test_the_folder_of_a_log_is_no_replica(tmp_path: Path) -> None:
     make_folder(tmp_path / "log").roll(1)
-    with pytest.raises(ConfigError, match="no replica"):
+    with pytest.raises(ConfigError, match="not a replica"):
         Query(str(tmp_path / "log")).step()
 
 
