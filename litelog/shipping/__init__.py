@@ -1,1 +1,1 @@
-"""Shipping one log to one replica: ownership, preparation, puts, and what is kept between runs."""
+"""Ships one log to one replica: ownership, encoding, puts, and the state that is kept between runs."""

@@ -1,6 +1,6 @@
-"""What a daemon remembers of a generation's sealed segments and snapshots, and when bytes were shipped.
+"""What a daemon knows of a generation's sealed segments and snapshots, and when bytes were shipped.
 
-The first part is saved as text in the daemon's state. The times are kept in memory, a few bytes for each WAL segment.
+The first part is saved as text in the daemon's state. The times are kept in memory: a few bytes for each WAL segment.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class ShippedSegment:
     chain: str
     """SHA-256 of its last WAL segment."""
     shipped: int
-    """When that was shipped, microseconds since 1970."""
+    """When its last WAL segment was shipped, in microseconds since 1970."""
     sequence: int | None = None
-    """The sequence that its first commit must have; None: whatever it says."""
+    """The sequence that its first commit must have; None: any."""
     epoch: int = 0
     sealed: SnapshotEntry | None = None
-    """Once its sealed segment is durable."""
+    """Its entry, once its sealed segment is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The log segment that is being shipped: what will be said of it once it is finished."""
+    """The log segment that is being shipped: what its ``ShippedSegment`` will state once it is finished."""
 
     index: int
     previous: str
@@ -60,42 +60,43 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """WAL segments below index ``next`` of ``generation``, which a snapshot covers."""
+    """WAL segments below index ``next`` of ``generation``: a snapshot covers them."""
 
     generation: str
     next: int
     since: float
-    """When that snapshot became durable, in the seconds of the machine's steady clock."""
+    """When that snapshot became durable, in seconds of the machine's steady clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
-    """Values only change as a whole; ``finished`` is in the order of the indexes."""
+    """Immutable: each change makes a new value. ``finished`` is in the order of the indexes."""
 
     generation: str
     snapshot: int | None = None
-    """Where the newest durable snapshot stands; None while that is not known."""
+    """The index of the newest durable snapshot; None while it is not known."""
     opening: Opening | None = None
     finished: tuple[ShippedSegment, ...] = ()
     covered: tuple[Covered, ...] = ()
     boot: str = ""
-    """Which run of the steady clock ``covered`` counts in."""
+    """The boot id of the steady clock in which ``covered`` counts."""
     drops: tuple[Drop, ...] = ()
-    """When the source was seen to hold nothing any more below which index."""
+    """When the source was seen to have dropped everything below an index."""
 
     def with_finished(self, *segments: ShippedSegment) -> ArchiveState:
-        """With what is new or known better of some log segments; those that a snapshot names are left out."""
+        """Add or replace log segments; omit those that a snapshot names."""
         by_index = {segment.index: segment for segment in (*self.finished, *segments)}
         first = self.snapshot or 0
         return replace(self, finished=tuple(by_index[index] for index in sorted(by_index) if index >= first))
 
     def with_snapshot(self, index: int) -> ArchiveState:
-        """After the snapshot at ``index`` became durable."""
+        """The state after the snapshot at ``index`` became durable."""
         return replace(self, snapshot=index).with_finished()
 
     @property
     def sealed(self) -> tuple[ShippedSegment, ...]:
-        """What the next snapshot can name: those behind the newest one that are sealed, up to the first that is not."""
+        """The log segments that the next snapshot can name: those after the newest one, up to the first that is not
+        sealed."""
         ready: list[ShippedSegment] = []
         for segment in self.finished:
             if segment.sealed is None or segment.index != (self.snapshot or 0) + len(ready):
@@ -105,8 +106,8 @@ class ArchiveState:
 
 
 def finished_by(opening: Opening, final: WalHeader, digest: str, sealed: SnapshotEntry | None) -> ShippedSegment:
-    """The log segment that ``final``, whose SHA-256 is ``digest``, is the last WAL segment of; ``sealed``: what that
-    stands for."""
+    """Return the log segment whose last WAL segment is ``final``; ``digest``: SHA-256 of ``final``; ``sealed``: the
+    entry of the sealed segment that ``final`` stands for."""
     return ShippedSegment(
         index=final.index,
         file=final.file,
@@ -122,15 +123,15 @@ def finished_by(opening: Opening, final: WalHeader, digest: str, sealed: Snapsho
 
 
 def write_state(state: ArchiveState) -> str:
-    """The state as text."""
+    """Return the state as text."""
     return json.dumps(asdict(state), separators=(",", ":"))
 
 
 def read_state(text: str | None, generation: str, boot: str, now: float, path: str = "") -> ArchiveState:
-    """The state that was written, if it is of ``generation``; else one that knows nothing.
+    """Return the state that ``write_state`` wrote, if it is of ``generation``; else an empty one.
 
-    ``now``: seconds of the steady clock. Where that was set back since (``boot`` differs), every wait begins again.
-    ``path``: the file that ``text`` is from, for a log line where it is not such a state.
+    ``now``: seconds of the steady clock. If the machine was restarted since (``boot`` differs), every wait starts
+    again. ``path``: the file of ``text``, for the log line about text that is not a valid state.
     """
     try:
         state = _parse(parse_json(text.encode(), LIMITS)) if text else None
@@ -148,7 +149,7 @@ def read_state(text: str | None, generation: str, boot: str, now: float, path: s
 
 
 def _parse(fields: object) -> ArchiveState:
-    """The state that ``fields`` describe. ValueError."""
+    """Return the state that ``fields`` describe. ValueError."""
     state = build(ArchiveState, fields)
     generation(state.generation)
     indexes = [segment.index for segment in state.finished]
@@ -172,7 +173,7 @@ class MarkLog:
         self._kept: dict[int, tuple[array[int], array[int], bool]] = {}
 
     def add(self, header: WalHeader) -> None:
-        """Take note of a WAL segment that is durable. Those before the first that is told of an index are lost."""
+        """Add a durable WAL segment. If the first one of an index does not start it, earlier marks are missing."""
         if header.offset == 0 or header.index not in self._kept:
             self._kept[header.index] = (array("q"), array("q"), header.offset == 0)
         offsets, times, _ = self._kept[header.index]
@@ -181,12 +182,12 @@ class MarkLog:
             times.append(header.shipped)
 
     def of(self, index: int) -> Marks:
-        """The marks of an index."""
+        """Return the marks of an index."""
         if index not in self._kept:
             return NO_MARKS
         offsets, times, exact = self._kept[index]
         return Marks(tuple(offsets), tuple(times), exact)
 
     def drop(self, index: int) -> None:
-        """Forget those of an index, which is sealed."""
+        """Forget the marks of an index, which is sealed."""
         self._kept.pop(index, None)

@@ -1,7 +1,7 @@
-"""One generation's sealed segments and snapshots: what is to be done beside the WAL segments, and when.
+"""Seals log segments, writes snapshots and deletes covered objects of one generation, next to its WAL segments.
 
-Nothing here holds up a WAL segment: the work is done in the background, a step at a time, and what fails is tried again
-and told. The thread that ships tells of what was shipped (``shipped``); whoever has time calls ``poke``.
+The archive never holds up a WAL segment: it works in the background, a step at a time. Failed steps are retried and
+reported. The thread that ships reports each WAL segment (``shipped``); any thread with time to spare calls ``poke``.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LAST_FAILURES = 5
-"""How often in a row the work may fail where it is the last there is to do."""
+"""How many failures in a row end the last work before a daemon stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """Where sealing stands."""
+    """The state of sealing."""
 
     sealed: int
-    """Sealed segments that were written in this run."""
+    """Sealed segments that this run wrote."""
     unsealed: int
-    """Log segments that were shipped to their end, and are not sealed yet."""
+    """Log segments that were shipped to their end but are not sealed yet."""
     snapshot: str | None
     """The newest snapshot's key, if it is known."""
     failures: int
-    """How often the work failed in a row."""
+    """How many times in a row the work failed."""
     error: str | None
 
 
@@ -61,7 +61,7 @@ class Archive:
     """Seals, writes snapshots and deletes what they cover, for one generation."""
 
     def __init__(self, pair: Pair, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]) -> None:
-        """``below``: all indexes below it are finished; ``save`` has ``state`` kept, from any thread."""
+        """``below``: all indexes below it are finished. ``save`` saves ``state``; any thread may call it."""
         self._pair = pair
         self._claim = claim
         self._name = generation(claim.generation)
@@ -86,20 +86,21 @@ class Archive:
         self._stopped = False
         self._changed = threading.Condition()
         self.fenced: FencedError | None = None
-        """What was found out about a successor, if anything."""
+        """The error that names a successor, if one was found."""
         self.blocked: TakenError | LostSnapshotError | None = None
-        """Why another generation has to begin: a sealed segment of other bytes is in the way, or a snapshot is lost."""
+        """Why another generation must begin: a sealed segment with other bytes is in the way, or a snapshot is lost."""
         self.on_change: Callable[[], None] = _do_nothing
-        """Called, from any thread, when ``due`` or ``busy`` may have changed."""
+        """Called when ``due`` or ``busy`` may have changed, from any thread."""
         self.on_failed: Callable[[], None] = _do_nothing
-        """Called, in the background, after a request failed."""
+        """Called after a request failed, in the background."""
         self.on_snapshot: Callable[[Snapshot], None] = _do_nothing_with
-        """Called, in the background, with each snapshot once it is durable."""
+        """Called with each snapshot once it is durable, in the background."""
 
     # --- the thread that ships
 
     def shipped(self, start: Place, header: WalHeader, digest: str, sealed: SnapshotEntry | None = None) -> None:
-        """A WAL segment is durable that begins at ``start``; ``sealed``: it stands for that sealed segment."""
+        """Record that a WAL segment is durable, which begins at ``start``. ``sealed``: it stands for that sealed
+        segment."""
         with self._changed:
             self._clearing.put(self._state.snapshot)
             self._marks.add(header)
@@ -118,7 +119,7 @@ class Archive:
             self._state = state
 
     def poke(self) -> None:
-        """Have done in the background what is due."""
+        """Start the work that is due, in the background."""
         with self._changed:
             due = self._due()
             if due is None or due > self._pair.clock.monotonic():
@@ -127,21 +128,21 @@ class Archive:
         self._pair.workers.background(self._work)
 
     def stop(self) -> None:
-        """Begin nothing more: the generation is another's, or the process ends."""
+        """Start nothing more: another owner has the generation, or the process ends."""
         with self._changed:
             self._stopped = True
         self._clearing.stop()
 
-    # --- whoever asks
+    # --- requests and status, from any thread
 
     @property
     def state(self) -> ArchiveState:
-        """What is to be kept."""
+        """The state to save."""
         return self._state
 
     @property
     def status(self) -> ArchiveStatus:
-        """Where it stands."""
+        """The state of sealing."""
         with self._changed:
             state = self._state
             unsealed = (
@@ -159,13 +160,13 @@ class Archive:
 
     @property
     def due(self) -> float | None:
-        """When ``poke`` is to be called next, in monotonic seconds; None while there is nothing to wait for."""
+        """When ``poke`` must be called next, in monotonic seconds; None while no work is expected."""
         with self._changed:
             return self._due()
 
     def ask(self, answer: Callable[[ArchiveStatus], None] | None = None) -> None:
-        """Have a snapshot written now, of all that is finished; ``answer`` is called, from any thread, once that is
-        done or has failed."""
+        """Write a snapshot now, of all finished log segments. ``answer`` is called once that is done or has failed,
+        from any thread."""
         with self._changed:
             self._asked = True
             self._retry_at = 0.0
@@ -175,14 +176,14 @@ class Archive:
         self._answer()
 
     def finish(self) -> None:
-        """Seal what is finished, and write the last snapshot; ``busy`` tells how long that takes."""
+        """Seal all finished log segments, and write the last snapshot. ``busy`` is true while that takes."""
         with self._changed:
             self._last = True
         self.ask()
 
     @property
     def busy(self) -> bool:
-        """Whether there is work to do now, that does not fail again and again."""
+        """Whether there is work to do now, other than work that keeps failing."""
         with self._changed:
             if self._running:
                 return True
@@ -190,7 +191,7 @@ class Archive:
             return not self._stopped and not given_up and self._next_step(last=True) is not None
 
     def wait(self, seconds: float) -> bool:
-        """Until no step is being done; whether that came in time."""
+        """Wait at most ``seconds`` until no step is running; whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._running, seconds)
 
@@ -255,13 +256,13 @@ class Archive:
         return max(self._retry_at, self._snapshot_at) if self._state.sealed else None
 
     def _next_step(self, *, last: bool = False) -> Callable[[], None] | None:
-        """What is to be done now; with ``last``, without what may stay undone."""
+        """Return the step that is due; with ``last``, only steps that must be done before the daemon stops."""
         state = self._state
         if self._stopped:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
-        deletion = None if last else self._clearing.next_deletion()  # first: right behind the put that lets it
+        deletion = None if last else self._clearing.next_deletion()  # first: right after the put that permits it
         return deletion or self._next_seal(state, state.snapshot) or (None if last else self._clearing.next_pruning())
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
@@ -285,13 +286,13 @@ class Archive:
             self._state = replace(self._state, **changes)  # type: ignore[arg-type]
 
     def _find_newest(self) -> None:
-        """The state was lost, or written before there were sealed segments: look what the replica holds."""
+        """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
         found = find_snapshot(self._pair.client, self._name)
         with self._changed:
             self._state = self._state.with_snapshot(self._claim.first if found is None else found.next)
 
     def _recover_next(self) -> None:
-        """Look up, in its WAL segments, the first log segment that is finished and not known."""
+        """Find, in its WAL segments, the first finished log segment that the state does not know."""
         state = self._state
         assert state.snapshot is not None
         known = {segment.index for segment in state.finished}
@@ -339,7 +340,7 @@ class Archive:
         self._pair.listener.snapped(Snapped(*where, made.key, made.first, made.next))
 
     def _take_newer(self, there: Snapshot) -> None:
-        """The newest snapshot is a later one than is remembered, as after a crash: go on after it."""
+        """Continue after the newest snapshot, which is later than the state says, as after a crash."""
         with self._changed:
             before = self._state.snapshot
             self._newest = there

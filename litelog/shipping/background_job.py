@@ -1,6 +1,6 @@
-"""Log segments of one log that go up sealed in the background: a few at a time, a turn of a shared thread for each.
+"""Seals log segments of one log in the background, a few at a time, each in a turn of a shared thread.
 
-No thread is held for longer than one log segment takes, so that logs that go to the same destination take turns.
+A turn holds its thread for one log segment only, so logs with the same destination share the threads fairly.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Made = TypeVar("Made")
 
 
 class UnderWayError(Exception):
-    """What is asked for is being made in the background: ask again once that is done. Nothing has failed."""
+    """The result is being made in the background: call again once that is done. Not a failure."""
 
 
 class StoppedError(Exception):
-    """Somebody has stopped the work."""
+    """The work was stopped."""
 
 
 class Turns:
-    """Does work in the thread that brings it, one piece behind the other: what a piece brings comes behind it."""
+    """Runs work in the calling thread, one piece after another. Work that a piece submits runs after it."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -49,14 +49,15 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Made]):
-    """What came of a job: what was made of its first tasks, in their order, and what the task behind them raised."""
+    """The outcome of a job: the results of its first tasks, in their order, and the error of the next task."""
 
     made: tuple[Made, ...]
     error: BaseException | None
 
 
 class SealingJob(Generic[Task, Made]):
-    """Does ``make(task, made of the one before)`` for each task, in the background. After an error nothing is begun."""
+    """Calls ``make(task, result of the one before)`` for each task, in the background. Starts nothing after an
+    error."""
 
     def __init__(
         self,
@@ -67,9 +68,9 @@ class SealingJob(Generic[Task, Made]):
         submit: Callable[[Callable[[], None]], object],
         on_done: Callable[[], None],
     ) -> None:
-        """``width``: how many are made at a time; 1: each one knows what was made of the one before, the others None.
+        """``width``: how many tasks run at a time. With 1, each gets the result of the one before; else it gets None.
 
-        ``submit`` has work done in a thread; ``on_done`` is called in one, once nothing is being made any more.
+        ``submit`` runs work in a thread. ``on_done`` is called in one of them when no task runs any more.
         """
         self._tasks = tasks
         self._make = make
@@ -85,7 +86,7 @@ class SealingJob(Generic[Task, Made]):
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the first tasks."""
         with self._changed:
             self._running = max(1, min(self._width, len(self._tasks)))
             turns = self._running
@@ -93,27 +94,27 @@ class SealingJob(Generic[Task, Made]):
             self._hand_on()
 
     def stop(self) -> None:
-        """Begin nothing more; ``check_going_on`` stops what is being made."""
+        """Start no more tasks; ``check_going_on`` stops those that run."""
         with self._changed:
             self._stopped = True
 
     def check_going_on(self) -> None:
-        """StoppedError once the job was stopped."""
+        """Raise StoppedError once the job is stopped."""
         if self._stopped:
             raise StoppedError
 
     @property
     def done(self) -> bool:
-        """Whether nothing is being made any more."""
+        """Whether no task runs any more."""
         return not self._running
 
     def wait(self, seconds: float) -> bool:
-        """Until nothing is being made; whether that came in time."""
+        """Wait at most ``seconds`` until no task runs; whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._running, seconds)
 
     def outcome(self) -> Outcome[Made]:
-        """What came of it. UnderWayError as long as it is not done."""
+        """Return the outcome. UnderWayError while a task runs."""
         with self._changed:
             if self._running:
                 raise UnderWayError
@@ -124,7 +125,7 @@ class SealingJob(Generic[Task, Made]):
             return Outcome(tuple(self._made[at] for at in range(count)), error)
 
     def _hand_on(self) -> None:
-        """Wait for a turn; where threads are no longer given, the process ends."""
+        """Wait for a turn. If the executor refuses it, the process is ending."""
         try:
             self._submit(self._take_turn)
         except RuntimeError:
@@ -143,7 +144,7 @@ class SealingJob(Generic[Task, Made]):
             return
         try:
             made = self._make(self._tasks[at], before)
-        except BaseException as error:  # noqa: BLE001 - raised where the outcome is asked for
+        except BaseException as error:  # noqa: BLE001 - ``outcome`` reports it
             release(error)
             with self._changed:
                 self._errors[at] = error

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 PARALLELISM = 4
-"""Log segments that are sealed side by side, where their format numbers them by itself."""
+"""How many log segments are sealed at the same time, if their format numbers them by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Contacted:
 
     entry: SnapshotEntry
     after: Place
-    """Where the log is read on behind it."""
+    """Where reading continues after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What went up sealed, in order, and why it is not all of it."""
+    """The log segments that were sealed, in order, and why any are missing."""
 
     sealed: tuple[Contacted, ...]
     unfit: UnfitError | None = None
@@ -65,20 +65,20 @@ class Contact:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A log segment that goes up sealed."""
+    """A log segment to seal."""
 
     claim: Claim
     file: str
     index: int
     expect: Expectation
     known: SnapshotEntry | None
-    """What the predecessor's snapshot names under that file name."""
+    """The entry with that file name in the predecessor's snapshot."""
     there: bool
-    """Whether this generation has a sealed segment of that index already."""
+    """Whether this generation already has a sealed segment of that index."""
 
 
 class FirstContact:
-    """Seals what is finished of one log, for one replica, in the background. Asked by one thread at a time."""
+    """Seals the finished log segments of one log, for one replica, in the background. One thread at a time calls it."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class FirstContact:
         clock: Clock,
         submit: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        """``submit`` has work done in a thread that no WAL segment waits for; None: in the one that asks."""
+        """``submit`` runs work in a thread that no WAL segment waits for; None: in the calling thread."""
         self.files = FinishedFiles(source.folder, source.format, clock)
         self.on_done: Callable[[], None] = _do_nothing
-        """Called, from any thread, when what raised UnderWayError is to be asked for again; not after ``stop``."""
+        """Called, from any thread, when the call that raised UnderWayError is to be repeated; not after ``stop``."""
         self._folder = source.folder
         self._format = source.format
         self._client = client
@@ -114,13 +114,13 @@ class FirstContact:
         return self._job is not None and not self._job.done
 
     def stop(self) -> None:
-        """Seal nothing more: what is there is adopted by whoever comes next."""
+        """Seal nothing more. The next owner adopts what is there."""
         self._stopped = True
         if self._job is not None:
             self._job.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Until nothing is being sealed; whether that came in time."""
+        """Wait at most ``seconds`` until nothing is being sealed; whether that is so."""
         return self._job is None or self._job.wait(seconds)
 
     def seal(
@@ -133,17 +133,25 @@ class FirstContact:
         *,
         may_be_begun: bool = False,
     ) -> Contact:
-        """Seal what ``find_files`` finds, which is log segments as a follower at ``start`` comes to.
+        """Seal the log segments that ``find_files`` returns: those that a follower at ``start`` would read.
 
-        ``known``: what the predecessor's newest snapshot names; ``shipped``: the time at which the object before was
-        shipped, microseconds; ``may_be_begun``: an earlier run's put may still bring a WAL segment of them, which then
-        states another time. Raises UnderWayError until it is done: ask for the same again then. StoreError, TakenError,
-        CorruptObjectError, SourceError: ask again to go on; what is there is adopted.
+        Args:
+            claim: of the generation.
+            start: the position of the first of them.
+            find_files: returns their names.
+            known: the entries of the predecessor's newest snapshot.
+            shipped: when the object before was shipped, in microseconds since 1970.
+            may_be_begun: a put of an earlier run may still bring a WAL segment of them, which then states another time.
+
+        Raises:
+            UnderWayError: sealing runs; repeat the call once it is done.
+            StoreError, TakenError, CorruptObjectError, SourceError: repeat the call to continue; what is there is
+                adopted.
         """
         wanted = (claim.generation, start.index)
         if self._job is None or self._wanted != wanted:
             if self._job is not None and self.busy:
-                self._job.stop()  # nobody wants it any more
+                self._job.stop()  # its result is no longer needed
                 raise UnderWayError
             self._marks = NO_MARKS if may_be_begun else Marks((), ())
             self._begin(claim, start, find_files(), known, shipped)
@@ -158,15 +166,15 @@ class FirstContact:
         return self._check(outcome.made, start.expectation)
 
     def number_on(self, place: Place, older: Sequence[SnapshotEntry], number: int | None) -> Place:
-        """``place``, where a log begins behind ``older``, which its source has dropped: its records are numbered on
-        from those, or from ``number``, where nothing at the source tells their numbers (any more)."""
+        """Return ``place``, where a log begins after ``older``, which its source has dropped, with the number of its
+        next record: the one after ``older``, or ``number`` if nothing at the source gives their numbers (any more)."""
         follows = next((entry.next for entry in reversed(older) if entry.next is not None), number or 0)
         if self._format.self_numbered or follows <= (place.sequence or 0):
             return place
         return replace(place, sequence=follows)
 
     def is_begun(self, claim: Claim, start: Place) -> bool:
-        """Whether the generation has a WAL segment of the log segment that begins at ``start``: a listing."""
+        """Whether the generation has a WAL segment of the log segment that begins at ``start``. One listing."""
         since = Position(generation(claim.generation), start.index, 0)
         found = next(iter(self._client.wal_segments(since.generation, since)), None)
         return found is not None and found.position.index == start.index
@@ -203,7 +211,7 @@ class FirstContact:
             self.on_done()
 
     def _check(self, sealed: Sequence[Contacted], expect: Expectation, unfit: UnfitError | None = None) -> Contact:
-        """That they follow each other, which was not known when they were sealed side by side."""
+        """Check that they follow each other, which was unknown while they were sealed at the same time."""
         if self._format.self_numbered:
             for at, one in enumerate(sealed):
                 try:
@@ -214,7 +222,7 @@ class FirstContact:
         return Contact(tuple(sealed), unfit)
 
     def _seal(self, task: _Task, before: Contacted | None) -> Contacted:
-        """Seal one, refer to what is there, or adopt it."""
+        """Seal a log segment, refer to its known entry, or adopt what is there."""
         path = self.files.path(task.file)
         try:
             with self.files.open(task.file) as opened:
@@ -236,8 +244,8 @@ class FirstContact:
         return sealed
 
     def _find(self, task: _Task, opened: OpenSegment, expect: Expectation) -> SnapshotEntry | None:
-        """The entry of a sealed segment that holds the same bytes, and the same records by their numbers, if there is
-        one. Records that do not carry their numbers have other ones where more or fewer come before them now."""
+        """Return the entry of a sealed segment that holds the same bytes, and the same records by their numbers; None
+        if there is none. Unnumbered records have other numbers if more or fewer records precede them now."""
         assert self._job is not None
         known, going_on = task.known, self._job.check_going_on
         if known is not None and not self._is_numbered_on(known, expect):
@@ -311,13 +319,14 @@ def _do_nothing() -> None: ...
 
 
 class Absence:
-    """What happened before a daemon went on in its generation. Used by one thread at a time.
+    """Ships the log segments that were finished while the daemon was down. Used by one thread at a time.
 
-    What was begun as WAL segments goes on as WAL segments, to its ``final``: sealing begins at the index behind it.
+    A log segment that was begun as WAL segments continues as WAL segments, to its ``final``. Sealing begins at the
+    index after it.
     """
 
     def __init__(self, contact: FirstContact | None, claim: Claim, clock: Clock) -> None:
-        """``contact``: None where nothing is to go up sealed at once."""
+        """``contact``: None if nothing is to be sealed before its WAL segments."""
         self._contact = contact
         self._claim = claim
         self._clock = clock
@@ -325,15 +334,15 @@ class Absence:
         """The newest log segment that was finished when the daemon came back."""
         self._sealed: dict[int, Contacted] = {}
         self._free: int | None = None
-        """The index that sealing begins at."""
+        """The index at which sealing begins."""
 
     @property
     def open(self) -> bool:
-        """Whether it is yet to be found out what was finished."""
+        """Whether the finished log segments are not known yet."""
         return self._contact is not None
 
     def next(self, place: Place, previous: str, shipped: int) -> Prepared | None:
-        """The ``final`` of the log segment that begins at ``place``, if that is sealed; None if it goes as WAL.
+        """Return the ``final`` of the log segment that begins at ``place``, if it is sealed; None if it ships as WAL.
 
         ``previous``, ``shipped``: as for ``Preparation.next``. Raises what ``FirstContact.seal`` raises.
         """
@@ -344,7 +353,7 @@ class Absence:
             return None
         if self._contact is not None:
             if self._free != place.index and self._contact.is_begun(self._claim, place):
-                return None  # by a run that was killed before its state told
+                return None  # a run that was killed before it saved its state has begun it
             self._free = place.index
             find_files = partial(_find_upto, self._contact.files, place, self._last)
             contact = self._contact.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)

@@ -1,4 +1,4 @@
-"""A state that is older than the replica (a backup of the state folder, a crash) catches up with what its owner put.
+"""Brings a state up to date that is older than the replica (a restored backup, a crash), from its owner's objects.
 
 Specified in litelog/shipping/README.md#changes-to-the-source-that-begin-a-new-generation.
 """
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class _UnlikeError(Exception):
-    """The replica holds what does not continue the state: it is for others to say what that means."""
+    """The replica holds an object that does not continue the state. Other checks decide what that means."""
 
 
 class CatchingUp:
-    """Reads forward in an owner's own generation. The log may have lost what the replica holds: truncation needs no
-    more of it than a snapshot."""
+    """Reads forward in an owner's own generation. The log may have lost what the replica holds: truncation needs only
+    a snapshot of it."""
 
     def __init__(self, source: Source, client: ReplicaClient, clock: Clock) -> None:
         self._format = source.format
@@ -49,9 +49,10 @@ class CatchingUp:
         self._client = client
 
     def find_ahead(self, claim: Claim, state: ReplicaState) -> ReplicaState | None:
-        """``state`` as it would be had its owner kept it when it put the last object that is there; None where the
-        replica holds nothing after the place of ``state``: one listing then. Else the newest snapshot, and each WAL
-        segment since, is read and checked. StoreError.
+        """Return ``state`` as its owner would have saved it after the last object that is there.
+
+        None if the replica holds nothing after the position of ``state``; that takes one listing. Otherwise reads and
+        checks the newest snapshot and each WAL segment since. StoreError.
         """
         name = generation(claim.generation)
         listing = list_generation(self._client, name, since=state.place.index)
@@ -64,7 +65,7 @@ class CatchingUp:
                 if info.position >= slot:
                     ahead = self._pass_wal_segment(claim, ahead, slot)
         except (_UnlikeError, CorruptionError, NotFoundError):
-            pass  # what was reached before holds all the same
+            pass  # what was reached before it is valid all the same
         if ahead is state or (ahead.digest != state.digest and ahead.last == state.last):
             return None
         promised = ahead.promised
@@ -75,7 +76,7 @@ class CatchingUp:
     def _pass_snapshot(
         self, claim: Claim, state: ReplicaState, index: int, wal: Sequence[WalSegmentInfo]
     ) -> ReplicaState:
-        """The state after the log segments that a snapshot names: the WAL segments before it may be deleted."""
+        """Return the state after the log segments that a snapshot names. Their WAL segments may have been deleted."""
         snapshot, _ = read_snapshot(self._client, claim, index)
         entry = snapshot.entry(index - 1)
         if entry is None or snapshot.chain is None:
@@ -106,7 +107,7 @@ class CatchingUp:
         return read_checked(read, partial(wal_segment.decode_checked, key))
 
     def _place_in_wal(self, place: Place, there: WalSegment) -> Place:
-        """Where the log is read on after a WAL segment's bytes, which stand for the log's own."""
+        """Return where reading of the log continues after a WAL segment, whose bytes stand for the log's own."""
         header = there.header
         place = replace(place, file=header.file)
         data = memoryview(there.data())
@@ -119,8 +120,8 @@ class CatchingUp:
         return run.after
 
     def _place_after(self, entry: SnapshotEntry, epoch: int) -> Place:
-        """Where the log is read on after a log segment that is sealed. One that the log holds with other bytes is for
-        the follower to judge."""
+        """Return where reading of the log continues after a sealed log segment. If the log holds it with other bytes,
+        the follower decides what that means."""
         with suppress(FileNotFoundError, UnfitError):
             with self._files.open(entry.file) as opened:
                 is_held = holds(opened, entry.length, entry.digest)
@@ -133,9 +134,9 @@ class CatchingUp:
 def _count(
     state: ReplicaState, ahead: ReplicaState, newest: int | None, wal: Sequence[WalSegmentInfo]
 ) -> tuple[IndexTally, ...]:
-    """The tallies of ``ahead``: what ``state`` counted, and the WAL segments after its place, each of which was read.
+    """Return the tallies of ``ahead``: those of ``state``, and the WAL segments after its position, which were read.
 
-    What is listed before that place is not counted anew: the tally would be of what the replica has not lost.
+    Objects listed before that position are not counted again, because the tally must show what the replica lost.
     """
     slot = (state.place.index, state.place.offset)
     tallies = tuple(tally for tally in state.tallies if tally.index >= (newest or 0))

@@ -1,12 +1,12 @@
-"""One writer: claims, closes what came before, and proves ownership, as litelog/shipping/README.md#one-writer says.
+"""One writer: claims, closes older generations, and proves ownership, as litelog/shipping/README.md#one-writer says.
 
-There is exactly one next slot in a generation. Whoever creates the object there decides how the generation goes on: its
-owner with a WAL segment, a successor with a terminal. So a successor that holds the slot knows the generation's end,
-and the owner's next put fails.
+There is exactly one next slot in a generation. The owner that creates the object there decides how the generation
+continues: its own owner with a WAL segment, a successor with a terminal. So a successor that holds the slot knows the
+generation's end, and the old owner's next put fails.
 
-Where the store does not decide (isolated fencing), an owner leaves other isolated owners' generations alone: a terminal
-might replace what its owner has just put there. Such a generation stays open. Its owner finds the newer claim when it
-looks for one, and until then both write, each its own.
+If the store does not decide (isolated fencing), an owner leaves other isolated owners' generations alone: a terminal
+might replace an object that its owner has just put there. Such a generation stays open. Its owner finds the newer claim
+when it looks for one. Until then both write, each in its own generation.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 GRACE_SECONDS = 3600.0
-"""How long a WAL segment is kept at least, whatever retention says: who was suspended for longer knows nothing."""
+"""The least time that a WAL segment is kept, whatever retention says. An owner that was suspended for longer cannot
+rely on it."""
 
 MAX_SLOTS_LOST = 1000
-"""How many slots a closing owner may lose to the one that it closes: that one's next put fails once one is won."""
+"""How many slots a closing owner may lose to the generation that it closes. It needs only one: then the old owner's
+next put fails."""
 
 
 class LostRaceError(FencedError):
@@ -61,7 +63,7 @@ class SucceededError(FencedError):
 
 
 class ReplicaUnavailableError(StoreError):
-    """The claim that this owner made is not in the replica: what is there is not what it ships to."""
+    """The replica does not hold the claim that this owner made: it is not the replica that the owner ships to."""
 
     def __init__(self, replica: str, key: str, what: str = "is not there") -> None:
         super().__init__(
@@ -74,7 +76,7 @@ class ReplicaUnavailableError(StoreError):
 
 
 def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
-    """Raise NotCreateOnlyError if the client is known not to fence, and has to. No request."""
+    """Raise NotCreateOnlyError if the client is known not to fence, but must. No request."""
     if fencing is Fencing.REQUIRED and not client.fences:
         raise NotCreateOnlyError(
             CLAIMS, f"{client.url}: a put there looks whether the key is free, and then writes: two may do so at once"
@@ -82,10 +84,10 @@ def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
 
 
 def create_claim(client: ReplicaClient, claim: Claim) -> None:
-    """Put the claim, twice: the second must be refused, or this store does not keep writers apart. Once, if isolated.
+    """Put the claim, and put it again (once only, if isolated): the store must refuse the second put.
 
-    To be repeated with the same claim after a failure: one that is there with the same bytes is ours. Raises
-    LostRaceError if another owner has that name.
+    After a failure, repeat the call with the same claim: a claim that is there with the same bytes is ours. Raises
+    NotCreateOnlyError if the store does not keep writers apart, LostRaceError if another owner has that name.
     """
     body = claims.encode(claim)
     for _ in range(1 if claim.is_isolated else 2):
@@ -108,13 +110,13 @@ def close_below(
     clock: Clock,
     read_tip: Callable[[Claim], Tip] | None = None,
 ) -> dict[str, Tip]:
-    """End every open generation in ``below`` (newest first); their tips by generation. Idempotent.
+    """End every open generation in ``below`` (newest first). Return their tips by generation. Idempotent.
 
-    ``read_tip``: how far a generation has come; None: as the replica says.
+    ``read_tip`` returns how far a generation has come; None: read it from the replica.
 
-    It stops behind the first one whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
-    (Stopping at one that is ended already would not do: whoever ended it may have died before it came to the next.)
-    An isolated owner passes over those of other isolated owners, so nobody stops behind an isolated one.
+    Stops after the first generation whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
+    (It must not stop at a closed one: the owner that closed that one may have died before it came to the next.) An
+    isolated owner skips the generations of other isolated owners, so nothing stops after an isolated one.
     """
     tips: dict[str, Tip] = {}
     for claim in below:
@@ -130,8 +132,8 @@ def close_below(
 def require_newest(client: ReplicaClient, claim: Claim, *, put: bool = True) -> None:
     """Raise SucceededError if there is a newer claim. One request, unless there is.
 
-    ``put``: whether the claim itself was put. Then ReplicaUnavailableError says that it is not there: the claims of
-    another replica, in this one's place, fence no owner.
+    ``put``: the claim itself was put. Then raises ReplicaUnavailableError if it is not there: the claims of another
+    replica, mounted instead of this one, fence no owner.
     """
     newer = find_newer(client, claim)
     if newer is None:
@@ -144,7 +146,7 @@ def require_newest(client: ReplicaClient, claim: Claim, *, put: bool = True) -> 
 
 
 def require_claim(client: ReplicaClient, claim: Claim) -> None:
-    """Raise ReplicaUnavailableError where the claim is not there with its content. One GET."""
+    """Raise ReplicaUnavailableError if the claim is not there with its content. One GET."""
     try:
         found = read_claim(client, claim.name)
     except NotFoundError:
@@ -157,16 +159,16 @@ def require_claim(client: ReplicaClient, claim: Claim) -> None:
 
 
 def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int) -> None:
-    """Raise ReplicaUnavailableError where a listing of claims ends before ``epoch``, which had one: claims stay."""
+    """Raise ReplicaUnavailableError if a listing of claims ends before ``epoch``, which had one: claims are kept."""
     if (names[-1].epoch if names else 0) < epoch:
         raise ReplicaUnavailableError(client.url, claim_key(epoch))
 
 
 def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
-    """Whether the object that ends at our position is there with our digest: two requests, this one and the claim's.
+    """Whether the object that ends at our position is there with our digest. Two requests: this one and the claim's.
 
-    ``last`` is the last WAL segment's place, None where the snapshot is the last object: then a listing shows besides
-    that there was no WAL segment since. Raises SucceededError where a newer claim exists.
+    ``last`` is the position of the last WAL segment. None: the snapshot is the last object; then a listing also shows
+    that no WAL segment follows. Raises SucceededError if a newer claim exists.
     """
     require_newest(client, claim)
     try:
@@ -190,7 +192,7 @@ def _close(
             return tip
         body = wal_segment.encode(_terminal(claim, successor, tip, clock.now()), b"")
         if clock.monotonic() - looked > GRACE_SECONDS / 2:
-            # The owner may have gone on meanwhile, and deleted what it put there: the slot may be free again.
+            # The owner may have continued meanwhile, and deleted what it put there: the slot may be free again.
             looked = clock.monotonic()
             tip = read_tip(claim)
             continue

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 DELETE_SECONDS = 60.0
-"""How long after a successful WAL PUT, which proved whose generation it is, anything is deleted."""
+"""How long after a successful WAL PUT objects may be deleted. The PUT proved that the generation is the owner's."""
 
 
 class Change(Protocol):
-    """Replaces fields of the state that is kept, from any thread."""
+    """Replaces fields of the saved state, from any thread."""
 
     def __call__(self, **changes: object) -> None: ...
 
 
 class Clearing:
-    """Deletes for one generation. What it returns to be done is done in the background, a step at a time."""
+    """Deletes for one generation. Returns deletions as steps, which run in the background one at a time."""
 
     def __init__(
         self,
@@ -57,8 +57,9 @@ class Clearing:
         save: Callable[[], None],
         first_at_source: Callable[[Snapshot], int],
     ) -> None:
-        """``state``: what is kept; ``change``: of that, here, what is covered and the drops alone; ``save`` has
-        it kept. ``first_at_source``: the index of the first log segment of a snapshot that the source still holds."""
+        """``state`` returns the saved state. ``change`` replaces fields of it, here only ``covered`` and ``drops``;
+        ``save`` saves it. ``first_at_source`` returns the index of a snapshot's first log segment that the source still
+        holds."""
         self._pair = pair
         self._state = state
         self._change = change
@@ -73,7 +74,7 @@ class Clearing:
         self._stopped = False
 
     def put(self, snapshot: int | None) -> None:
-        """A WAL segment was put; ``snapshot``: the index of the newest snapshot then."""
+        """Record that a WAL segment was put; ``snapshot``: the index of the newest snapshot at that time."""
         with self._lock:
             self._put_at = self._pair.clock.monotonic()
             self._proved, self._put_after = self._put_after, snapshot
@@ -84,32 +85,32 @@ class Clearing:
 
     @property
     def proved_lately(self) -> bool:
-        """Whether a put has proved whose generation it is within half of the grace."""
+        """Whether a put within half of the grace has proved that the generation is the owner's."""
         return self._was_put_within(GRACE_SECONDS / 2)
 
     def next_deletion(self) -> Callable[[], None] | None:
-        """The deletion of WAL segments that is due, if any."""
+        """Return the deletion of WAL segments that is due; None if none is."""
         covered = self._state().covered
         retention = self._pair.settings.wal_retention
         due = covered and self._pair.clock.monotonic() >= covered[0].since + retention
         return partial(self._delete, covered[0]) if due and self._may_delete() else None
 
     def next_pruning(self) -> Callable[[], None] | None:
-        """What retention has to look at now, if anything."""
+        """Return the retention step that is due; None if none is."""
         due = self._pruner.due is not None and self._pair.clock.monotonic() >= self._pruner.due
         return partial(self._prune, self._proved) if due and self._proved is not None and self._may_delete() else None
 
     def first_kept(self, made: Snapshot) -> int:
-        """The first index that a snapshot still has to name, by retention."""
+        """Return the first index that a snapshot must still name, by retention."""
         return first_kept(made, self._pair.settings.retention, self._state().drops, self._pruner.now)
 
     def snapped(self, made: Snapshot) -> None:
-        """A snapshot is durable. Takes note of what the source has dropped: retention lets nothing go that any state in
-        its window held. A snapshot may have been made long before, and be found only now: a drop is of now.
+        """Record a durable snapshot, and what the source has dropped: retention keeps whatever any state in its window
+        held. The snapshot may be old and only found now, so the drop counts from now.
         """
         policy = self._pair.settings.retention
         if policy.limits:
-            with suppress(SourceError):  # a folder that is missing tells nothing
+            with suppress(SourceError):  # a missing folder does not mean that anything was dropped
                 shipped = max((entry.shipped_last for entry in made.segments), default=0)
                 first = self._first_at_source(made)
                 drop = Drop(max(made.created, shipped, self._pair.clock.now()), first)
@@ -141,7 +142,7 @@ class Clearing:
             self._await_proof()
 
     def _await_proof(self) -> None:
-        """The next put proves anew whose generation it is."""
+        """Wait for the next put, which proves again that the generation is the owner's."""
         with self._lock:
             self._put_at = None
 
@@ -158,10 +159,10 @@ class Clearing:
 
 
 def delete_covered(client: ReplicaClient, covered: Covered, may_go_on: Callable[[], bool]) -> tuple[int, bool]:
-    """Delete WAL segments below ``covered.next``; how many, and whether that was all. Ends early once ``may_go_on()``
-    is false.
+    """Delete WAL segments below ``covered.next``. Return how many were deleted, and whether all were.
 
-    The generation's last WAL segment stays, and the terminal behind it. StoreError.
+    Stops early once ``may_go_on()`` is false. The generation's last WAL segment and the terminal after it stay.
+    StoreError.
     """
     deleted = 0
     for position in _deletable(client, covered):
@@ -173,7 +174,7 @@ def delete_covered(client: ReplicaClient, covered: Covered, may_go_on: Callable[
 
 
 def _deletable(client: ReplicaClient, covered: Covered) -> Iterator[Position]:
-    """Each once two more are seen behind it: the last one, and a terminal, are never among them."""
+    """Yield each WAL segment once two more follow it, so that the last one and a terminal are never deleted."""
     behind: deque[Position] = deque()
     for info in client.wal_segments(generation(covered.generation)):
         behind.append(info.position)
@@ -185,4 +186,4 @@ def _deletable(client: ReplicaClient, covered: Covered) -> Iterator[Position]:
 
 
 KEPT = 2
-"""A generation's last WAL segment and the terminal that may lie behind it."""
+"""A generation's last WAL segment and the terminal that may follow it."""
