@@ -1,4 +1,4 @@
-"""Jobs on Spark: a log to a table, a whole replica checked, what a log holds in numbers. Each a function.
+"""Jobs on Spark, each a function: export a log to a table, verify a whole replica, count what a log holds.
 
 As commands: ``litelog spark export``, ``verify``, ``stats``, ``hybrid``.
 """

@@ -1,4 +1,4 @@
-"""An export as commits of a Delta table, once each: the table's own log remembers the run."""
+"""Commits an export to a Delta table, each run once: the table's own log records the runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STORAGE = {
 
 
 def require_delta() -> None:
-    """ConfigError where deltalake is missing."""
+    """Raise ConfigError if deltalake is missing."""
     try:
         import deltalake.transaction  # noqa: F401, PLC0415 - not everybody's
     except ImportError as error:
@@ -33,7 +33,7 @@ def require_delta() -> None:
 
 
 def delta_holds(url: str, options: Mapping[str, str], run: int) -> bool:
-    """Whether a run's files are in the Delta table. ConfigError where deltalake is missing."""
+    """Whether a run's files are in the Delta table. Raises ConfigError if deltalake is missing."""
     require_delta()
     from deltalake import DeltaTable  # noqa: PLC0415
 
@@ -44,7 +44,7 @@ def delta_holds(url: str, options: Mapping[str, str], run: int) -> bool:
 
 
 def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings) -> None:
-    """Add a run's files to the Delta table, unless that was done before. ConfigError where deltalake is missing."""
+    """Add a run's files to the Delta table, unless they are there. Raises ConfigError if deltalake is missing."""
     require_delta()
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.transaction import (  # noqa: PLC0415

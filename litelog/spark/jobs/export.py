@@ -1,9 +1,9 @@
-"""The job ``export``: a log to partitioned Parquet, a run at a time, each record once however often a run dies.
+"""The job ``export``: writes a log to partitioned Parquet, run by run, each record once even if runs die.
 
-A run puts its plan beside the table first: the sequences that it covers, cut into ranges. Its tasks write files whose
-names and rows follow from the plan alone. A manifest, created only, makes them count. A run that died is done again by
-the next one, from its plan, and writes the same files over: so nothing is left over, also for who lists folders. One
-that can no longer be done so is given up (``export_runs``), and its files are removed.
+A run first puts its plan next to the table: the sequences that it covers, cut into ranges. Its tasks write files whose
+names and rows depend on the plan alone. A manifest, which can be created only once, makes them count. If a run dies,
+the next one repeats it from its plan and overwrites the same files. So none are left over, even for readers that list
+folders. A run that can no longer be repeated is given up (``export_runs``), and its files are removed.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 TASK_BYTES = 128 << 20
-"""What a task exports of the log, uncompressed."""
+"""Uncompressed bytes of the log that one task exports."""
 
 KEPT_COLUMNS = ("sequence", "timestamp", "key")
-"""Those of a log that every table has."""
+"""The columns of a log that every table has."""
 
 COLUMNS = (*KEPT_COLUMNS, "value")
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What one call of ``export`` came to."""
+    """The result of one call of ``export``."""
 
     runs: int
-    """That were done: two, where one that had died was done again."""
+    """Runs that were done: two if one that had died was repeated."""
     first: int
     next: int
-    """The table holds all records below this sequence, from where it began."""
+    """The table holds all records below this sequence, from its first one on."""
     rows: int
-    """That were written."""
+    """Rows that were written."""
     files: int
     bytes: int
 
@@ -85,23 +85,40 @@ def export(  # noqa: PLR0913 - each is a choice of its own
 ) -> Exported:
     """Add to the table ``target`` all records of the replica ``url`` that it lacks.
 
-    ``partition_by``: ``date`` or ``hour``, of the records' timestamps. ``schema``: values are JSON, and become its
-    columns (``"user STRING, amount DOUBLE"``); what is none is an error, or nulls with ``lenient``. ``table``:
-    ``parquet``; or ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg), whose metadata then tells the table's
-    files as well: ``iceberg_table`` is CATALOG.NAMESPACE.TABLE of a catalog that pyiceberg is configured with.
-    ``options``: as of the data source, but for its bounds: ``startingSequence`` is what a new table begins with, and
-    all others are refused. ``target_options``: of the target's store, where they differ. ``progress`` is told of bytes,
-    run by run.
+    Args:
+        spark: the SparkSession.
+        url: URL of the replica.
+        target: URL or folder of the table.
+        partition_by: ``date`` or ``hour``, of the records' timestamps; None: no partitions.
+        schema: columns to parse from values, which are JSON (``"user STRING, amount DOUBLE"``).
+        lenient: make the columns null if a value does not fit ``schema``, instead of raising MalformedJsonError.
+        table: ``parquet``, ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg). The last two also list the
+            files in the table's metadata.
+        iceberg_table: CATALOG.NAMESPACE.TABLE, in a catalog for which pyiceberg is configured.
+        options: options of the data source. ``startingSequence`` sets where a new table begins; other bounds are
+            refused.
+        target_options: options of the target's store, if they differ.
+        task_bytes: uncompressed bytes of the log that one task exports.
+        progress: called with bytes done and total bytes, in each run.
 
-    ConfigError; DivergedError where the log no longer continues what the table holds; TruncatedError where the replica
-    lacks what follows, unless ``failOnDataLoss=false`` leaves it out; what reading and writing raise.
+    Returns:
+        What was exported.
+
+    Raises:
+        ConfigError: an option does not fit, or does not match the existing table.
+        DivergedError: the log no longer continues what the table holds.
+        TruncatedError: the replica no longer has the next records, and ``failOnDataLoss`` is set.
+        NothingToRestoreError: the replica does not exist or is empty.
+        ReplicaGapError: an object is missing, and ``failOnDataLoss`` is set.
+        CorruptionError: an object of the replica or of the export is damaged, or a value does not fit ``schema``.
+        StoreError: a request to a store failed.
     """
     given = spell_options(options)
     reading = parse_options({**given, "path": url})
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
     values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
     settings = ExportSettings(_partition(partition_by), values, lenient)
-    reason = "an export covers all of a log, run by run: it can only begin later, with startingSequence"
+    reason = "an export covers all of a log, run by run; only startingSequence can make it begin later"
     require_unbounded(reading.range, reason, but="startingSequence")
     require_records(reading.mode)
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
@@ -180,14 +197,14 @@ class _Job:
         )
 
     def _begin(self, held: Held) -> int:
-        """The sequence that a new table begins with."""
+        """The sequence at which a new table begins."""
         return (first_held(held) or 0) if self._start is None else self._start
 
     def _can_do(self, plan: ExportPlan, held: Held, *, is_first: bool) -> bool:
-        """Whether a run that died can be done as it was planned; False where another one is to take its place.
+        """Whether a run that died can be repeated as planned. Returns False if another run is to replace it.
 
-        That is so where nothing was exported yet and something else is asked for now, and where data may be lost and
-        is. All else raises: ConfigError, DivergedError, TruncatedError.
+        Another run replaces it if nothing was exported yet and the request has changed, or if data may be lost and is.
+        In all other cases it raises ConfigError, DivergedError or TruncatedError.
         """
         if is_first and not self._is_asked_for(plan, held):
             return False
@@ -195,7 +212,7 @@ class _Job:
         self._require_same_history(plan, held)
         if first_held(held) is None:
             raise NothingToRestoreError(
-                f"{held.url}: holds no record, and run {plan.run} is planned: choose a new target"
+                f"{held.url}: has no records, but run {plan.run} is planned: choose a new target"
             )
         return require_start(self._reading, held, plan.bounds[0]) == plan.bounds[0]
 
@@ -214,7 +231,7 @@ class _Job:
         give_up(self._store, plan)
 
     def _do(self, plan: ExportPlan, held: Held) -> Manifest:
-        """Do a run, whether it is new or died before."""
+        """Do a run, or repeat one that died."""
         self._require_same_history(plan, held)
         partitions = read_plan_of(held, plan.bounds)
         manifest = Manifest(plan, tuple(self._write(plan, partitions, held)))
@@ -225,7 +242,7 @@ class _Job:
         return manifest
 
     def _write(self, plan: ExportPlan, partitions: list[tuple[int, Partition]], held: Held) -> Iterator[ExportedFile]:
-        """The tasks, and the files that they wrote, in the order of the ranges."""
+        """Run the tasks, and yield the files that they wrote, in the order of the ranges."""
         columns = log_columns(
             self._reading, has_timestamps=self._has_timestamps(held), has_generations=True, names=list(COLUMNS)
         )
@@ -266,24 +283,24 @@ class _Job:
         return open_log_format(held.claim.format, self._reading.pattern).has_timestamps
 
     def _require_same_history(self, plan: ExportPlan, held: Held) -> None:
-        """ConfigError for another log, DivergedError for one that forked behind what was planned."""
+        """Raise ConfigError for another log, and DivergedError for a log that forked after the plan was made."""
         require_log(held, plan.log)
         require_continued(self._reading, held, plan.generation, self._stop)
 
     def _require_begin(self) -> None:
-        """ConfigError for a start that is not the one that the table has."""
+        """Raise ConfigError for a start that is not the table's."""
         if self._start is not None and self._start != (begin := find_begin(self._store)):
             raise ConfigError(
-                f"startingSequence={self._start} is of a first export, and this table begins with {begin}: leave it "
-                "out, or choose a new target"
+                f"startingSequence={self._start} works for a first export only, and this table begins with {begin}: "
+                "leave it out, or choose a new target"
             )
 
     def _require_shape(self, plan: ExportPlan) -> None:
         for name, value in plan.shape.items():
             if self._shape.get(name) != value:
                 raise ConfigError(
-                    f"the table was begun with {name}={value!r}, and is asked for with {self._shape.get(name)!r}: "
-                    "choose a new target, or what it was begun with"
+                    f"the table was begun with {name}={value!r}, not with {self._shape.get(name)!r}: "
+                    "use the value that it was begun with, or choose a new target"
                 )
 
 

@@ -1,7 +1,7 @@
-"""The runs of an export that are there: what is covered, what is planned, and what was given up.
+"""Finds the runs of an export: those that are committed, planned or given up.
 
-A run that cannot be done as it was planned is given up: its manifest says that it covers nothing. That is created only,
-as every manifest: so either the run was done or it was given up, whoever else works on it.
+A run that cannot be done as planned is given up: its manifest says that it covers nothing. Like every manifest, it can
+be created only once. So a run is either done or given up, even if several processes work on it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 _FILE = re.compile(r"(?:[^_/][^/]*/)?([0-9a-f]{8})-[0-9]{6}\.parquet")
-"""What a task writes, and the run that it is of: see ``export_task``."""
+"""A file that a task writes, and its run: see ``export_task``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What one listing shows."""
+    """The runs that one listing shows."""
 
     newest: Manifest | None
-    """The last run that covers anything."""
+    """The last run that covers any records."""
     pending: tuple[ExportPlan, ...]
-    """Planned behind it, and neither committed nor given up."""
+    """Planned after it, and neither committed nor given up."""
     given_up: tuple[int, ...]
-    """Behind the newest one."""
+    """Given up after the newest one."""
     unused: int
     """The number of the next run."""
 
 
 def find_runs(store: ObjectStore) -> Runs:
-    """The runs of a target. CorruptObjectError."""
+    """Find the runs of a target. Raises CorruptObjectError."""
     planned, committed = list_runs(store)
     newest: Manifest | None = None
     given_up: list[int] = []
@@ -53,14 +53,14 @@ def find_runs(store: ObjectStore) -> Runs:
 
 
 def find_begin(store: ObjectStore) -> int:
-    """The sequence that a table begins with, which has a run that covers something."""
+    """The sequence at which a table begins. The table must have a run that covers records."""
     _, committed = list_runs(store)
     manifests = (read_manifest(store, run) for run in committed)
     return next(manifest.plan.bounds[0] for manifest in manifests if not manifest.is_given_up)
 
 
 def give_up(store: ObjectStore, plan: ExportPlan) -> None:
-    """Let a run cover nothing, and remove its files. ConfigError where another process has done it meanwhile."""
+    """Commit that a run covers nothing, and remove its files. Raises ConfigError if another process has finished it."""
     manifest = Manifest(replace(plan, bounds=plan.bounds[:1]), ())
     if not commit(store, manifest) and not read_manifest(store, plan.run).is_given_up:
         raise ConfigError(f"another process has just finished run {plan.run} of this export: start it again")
@@ -68,16 +68,16 @@ def give_up(store: ObjectStore, plan: ExportPlan) -> None:
 
 
 def require_wanted(store: ObjectStore, run: int) -> None:
-    """ConfigError for a run that was given up: another process has other plans with the target."""
+    """Raise ConfigError for a run that was given up: another process has different plans for the target."""
     try:
         manifest = read_manifest(store, run)
     except NotFoundError:
         return
     if manifest.is_given_up:
-        raise ConfigError(f"another export to this target has given up run {run}, which is this one's: start it again")
+        raise ConfigError(f"another export to this target has given up run {run}, which runs here: start again")
 
 
 def remove_files(store: ObjectStore, runs: Collection[int]) -> None:
-    """Remove what tasks of runs that were given up wrote, for those who list folders. One listing of the table."""
+    """Remove files of runs that were given up, for readers that list folders. Costs one listing of the table."""
     found = ((info.key, _FILE.fullmatch(info.key)) for info in store.list(""))
     store.delete([key for key, match in found if match is not None and int(match[1], 16) in runs])

@@ -1,4 +1,4 @@
-"""What a task of an export does: a range of a log to Parquet files, by pyarrow, under names known beforehand."""
+"""A task of an export: writes a range of a log to Parquet files with pyarrow, under predictable names."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 GROUP_ROWS = 1 << 20
-"""Rows of a row group, and what is held of each partition of the table."""
+"""Rows of a row group, and so the number of rows buffered for each partition of the table."""
 
 GROUP_BYTES = 64 << 20
 
 READ_BYTES = 4 << 20
 MAX_OPEN = 1000
-"""Partitions of the table that one task may write to."""
+"""The most partitions of the table that one task may write to."""
 
 TIME_PARTITIONS: Final = {"date": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
-"""Columns that a table may be partitioned by, made of the timestamp, and how they are written."""
+"""Columns that a table may be partitioned by, derived from the timestamp, and their formats."""
 
 FIRST_DATE, LAST_DATE = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999, microseconds since 1970: neither Python nor Spark has dates beyond."""
+"""The years 1 to 9999, in microseconds since 1970. Neither Python nor Spark has dates beyond them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """How rows are laid out. Picklable."""
+    """The layout of rows. Picklable."""
 
     partition_by: str | None
     """``date``, ``hour``, or None."""
     json_schema: Any = None
-    """A pyarrow.Schema that values are parsed by; None: they stay as they are."""
+    """The pyarrow.Schema to parse values by; None: values stay as they are."""
     lenient: bool = False
-    """What is no JSON becomes nulls, instead of an error."""
+    """Values that are not valid JSON become nulls instead of an error."""
     compression: str = "zstd"
     level: int | None = 1
 
     def arrow_schema(self) -> Any:
-        """The table's columns, but for the one that it is partitioned by."""
+        """The table's columns, except the one that it is partitioned by."""
         import pyarrow  # noqa: PLC0415 - an extra
 
         fields = [
@@ -63,7 +63,7 @@ class ExportSettings:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the table is. Its repr shows nothing of it."""
+    """The location of the table. The repr reveals nothing."""
 
     url: str
     options: Mapping[str, str]
@@ -76,16 +76,16 @@ class Target:
 
 
 class RangeExport:
-    """Writes one range. Memory: a row group for each partition of the table that the range touches, as written."""
+    """Writes one range. Buffers a row group for each partition of the table that the range touches."""
 
     def __init__(self, store: ObjectStore, settings: ExportSettings, name: str) -> None:
-        """``name``: of the files, in the table's folders: the same whenever this range is exported."""
+        """``name``: the name of the files in the table's folders, the same each time this range is exported."""
         self._store = store
         self._settings = settings
         self._name = name
 
     def write(self, batches: Iterable[Any]) -> list[ExportedFile]:
-        """Write all of it; the files, once they are durable. StoreError, MalformedJsonError."""
+        """Write all batches. Returns the durable files. Raises StoreError and MalformedJsonError."""
         with tempfile.TemporaryDirectory(prefix="litelog-export-") as folder:
             outputs: dict[str, _Output] = {}
             for batch in _large(batches):
@@ -99,7 +99,7 @@ class RangeExport:
             return [self._put(value, output) for value, output in sorted(outputs.items())]
 
     def _convert(self, table: Any) -> Any:
-        """The columns of the table, from those of the log."""
+        """Convert columns of the log to columns of the table."""
         schema = self._settings.json_schema
         if schema is None:
             return table
@@ -113,7 +113,7 @@ class RangeExport:
         return kept
 
     def _split(self, table: Any) -> Iterator[tuple[str, Any]]:
-        """(the value of the partition column, its rows), in order of time."""
+        """(value of the partition column, its rows), in order of time."""
         if self._settings.partition_by is None:
             yield "", table
             return
@@ -141,7 +141,7 @@ class RangeExport:
 
 
 class _Output:
-    """One file in the making, and what is to come into it next."""
+    """A file that is being written, and the rows for its next row group."""
 
     def __init__(self, path: str, schema: Any, settings: ExportSettings) -> None:
         from pyarrow import parquet  # noqa: PLC0415 - an extra
@@ -185,7 +185,7 @@ class _Output:
 
 
 class _FileBody:
-    """A file as the body of a put: iterated anew, it gives the same bytes."""
+    """A file as the body of a put. Each iteration yields the same bytes."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -197,7 +197,7 @@ class _FileBody:
 
 
 def _large(batches: Iterable[Any]) -> Iterator[Any]:
-    """Tables of enough rows that what is done for each costs little."""
+    """Combine batches into tables that are large enough to process efficiently."""
     import pyarrow  # noqa: PLC0415 - an extra
 
     held: list[Any] = []
@@ -213,7 +213,7 @@ def _large(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _require_dates(table: Any) -> None:
-    """ConfigError for a timestamp that is in no year which a date has: nanoseconds, say, where microseconds belong."""
+    """Raise ConfigError for a timestamp that no date can express, for example nanoseconds given as microseconds."""
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
     stamps = table.column("timestamp").cast("int64")
@@ -222,7 +222,7 @@ def _require_dates(table: Any) -> None:
         place = compute.index(outside, True).as_py()
         raise ConfigError(
             f"sequence {table.column('sequence')[place]} is stamped {stamps[place]} microseconds since 1970, which is "
-            "no date of the years 1 to 9999 to partition by: choose a new target without partition_by"
+            "outside the years 1 to 9999, so partition_by does not work: choose a new target without it"
         )
 
 

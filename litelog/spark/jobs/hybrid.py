@@ -1,4 +1,4 @@
-"""Reading what was exported: the table alone, or with the log's tail behind it, as one DataFrame."""
+"""Reads an exported table, alone or followed by the rest of the log, as one DataFrame."""
 
 from __future__ import annotations
 
@@ -25,15 +25,29 @@ if TYPE_CHECKING:
     from litelog.spark.options import ReadOptions
 
 _WILDCARD = re.compile(r"[\\*?\[\]{}]")
-"""What Hadoop takes for a pattern in a path, unless a backslash is before it."""
+"""Characters that Hadoop treats as a pattern in a path, unless a backslash precedes them."""
 
 COLUMNS = ["sequence", "timestamp", "key", "value"]
 
 
 def exported(spark: Any, target: str, *, options: Mapping[str, object] | None = None) -> Any:
-    """A DataFrame of the files that an export's manifests name: exact also while a run is under way.
+    """Return a DataFrame of the files that an export's manifests name. It is exact even while an export runs.
 
-    Spark reads them by itself: for ``s3://`` it needs its own s3a. NothingToRestoreError where there is no export.
+    Spark itself reads the files, so ``s3://`` needs its own s3a.
+
+    Args:
+        spark: the SparkSession.
+        target: URL or folder of the table.
+        options: options of the target's store.
+
+    Returns:
+        The pyspark.sql.DataFrame.
+
+    Raises:
+        NothingToRestoreError: there is no export.
+        ConfigError: an option does not fit.
+        CorruptObjectError: a manifest is damaged.
+        StoreError: a request to the store failed.
     """
     manifests = read_manifests(target, store_options(options, "the target"))
     return _read_files(spark, target, manifests)
@@ -47,13 +61,26 @@ def hybrid(
     options: Mapping[str, object] | None = None,
     target_options: Mapping[str, object] | None = None,
 ) -> Any:
-    """A DataFrame of a log: from the table what that covers, from the replica what lies behind it.
+    """Return a DataFrame of a log: records up to the table's end from the table, later ones from the replica.
 
-    The columns are sequence, timestamp, key and value. Exact whatever is exported meanwhile: where the table ends is
-    told by the manifests that are read, and the log is read from there. ``options``: as of the data source, without
-    bounds; ``target_options``: of the target's store, where they differ.
+    It is exact even while an export runs: the manifests show where the table ends, and the log is read from there on.
 
-    ConfigError, also for a table of another log; DivergedError where the log does not continue what the table holds.
+    Args:
+        spark: the SparkSession.
+        url: URL of the replica.
+        target: URL or folder of the table.
+        options: options of the data source, without bounds.
+        target_options: options of the target's store, if they differ.
+
+    Returns:
+        The pyspark.sql.DataFrame, with the columns sequence, timestamp, key and value.
+
+    Raises:
+        ConfigError: an option does not fit, or the table is of another log.
+        DivergedError: the log does not continue what the table holds.
+        NothingToRestoreError: there is no export, or no replica.
+        CorruptObjectError: an object that planning reads is damaged.
+        StoreError: a request to a store failed.
     """
     return _read_both(spark, url, target, options, target_options)[0]
 
@@ -68,10 +95,10 @@ def query(
     target_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """What Spark SQL answers about the DataFrame of ``hybrid``, as the view ``log``: a JSON object a row.
+    """Run a query of Spark SQL on the DataFrame of ``hybrid``, as the view ``log``.
 
-    The session has that view, in place of one of that name, until it has answered. ``progress`` is told of the table's
-    bytes, which the tail's tasks count for as well.
+    The session has that view, instead of any view of that name, until the query is done. ``progress`` is called with
+    the table's bytes; the tasks for the end of the log count as well. Returns a JSON object for each row.
     """
     frame, manifests = _read_both(spark, url, target, options, target_options)
     frame.createOrReplaceTempView("log")
@@ -91,12 +118,12 @@ def _read_both(
 ) -> tuple[Any, list[Manifest]]:
     given = {**spell_options(options), "path": url}
     reading = parse_options(given)
-    require_unbounded(reading.range, "a hybrid is all of a log: bound its DataFrame, with where")
+    require_unbounded(reading.range, "a hybrid is all of a log: filter its DataFrame, with where")
     require_records(reading.mode)
     manifests = read_manifests(target, options_of_target(target, target_options, reading.store))
     last = manifests[-1]
     if last.plan.shape.get("schema") is not None:
-        raise ConfigError("the table was exported with a schema, and has no column value: read it with exported")
+        raise ConfigError("the table was exported with a schema, so it has no column value: read it with exported")
     continued = _require_continued(reading, last)
     own = {name: value for name, value in given.items() if name.lower() not in ("path", "generation")}
     tail = {**own, "generation": continued, "startingSequence": last.next}
@@ -105,7 +132,7 @@ def _read_both(
 
 
 def _require_continued(reading: ReadOptions, last: Manifest) -> str:
-    """The replica's generation that continues what the last run exported. ConfigError, DivergedError."""
+    """The replica's generation that continues the last run. Raises ConfigError and DivergedError."""
     stop = threading.Event()
     try:
         held = find_held(reading, stop)
@@ -117,9 +144,9 @@ def _require_continued(reading: ReadOptions, last: Manifest) -> str:
 
 
 def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
-    """All runs that were committed and cover anything, in order. ``options``: as ``open_store`` takes them.
+    """All committed runs that cover records, in order. ``options``: as ``open_store`` takes them.
 
-    NothingToRestoreError where there is none.
+    Raises NothingToRestoreError if there are none.
     """
     stop = threading.Event()
     store = RetryingStore(open_store(replica_url(target), options), stop)
@@ -131,7 +158,7 @@ def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
         store.close()
     found = [manifest for manifest in manifests if not manifest.is_given_up]
     if not found:
-        raise NothingToRestoreError(f"{redact(target)}: holds no export")
+        raise NothingToRestoreError(f"{redact(target)}: has no export")
     return found
 
 
@@ -142,7 +169,7 @@ def _read_files(spark: Any, target: str, manifests: list[Manifest]) -> Any:
 
 
 def _spark_path(target: str) -> str:
-    """The place as Spark's own readers spell it."""
+    """The location as Spark's own readers spell it."""
     url = replica_url(target)
     if url.startswith("s3://"):
         return "s3a://" + url.removeprefix("s3://").partition("?")[0].rstrip("/")

@@ -1,7 +1,7 @@
-"""An export as commits of an Iceberg table, once each: a property of the table, set by the same commit, tells the run.
+"""Commits an export to an Iceberg table, each run once: the same commit sets a property of the table to the run.
 
-pyiceberg tries a commit again by itself, on top of what came between, and would not see that this was the same run,
-done by another process. So tables have ``commit.retry.num-retries`` 0: a commit that loses looks at the table anew.
+pyiceberg retries a commit on top of other changes, and would not notice that another process has committed the same
+run. So tables have ``commit.retry.num-retries`` 0, and after a lost commit litelog looks at the table again.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 RUN, TARGET = "litelog.export.run", "litelog.export.target"
 
 ATTEMPTS = 20
-"""Commits that may lose against other writers of the table, in a row."""
+"""How often in a row commits may lose against other writers of the table."""
 
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 
 
 def split_name(name: str | None) -> tuple[str, str]:
-    """(the catalog, the table in it) of CATALOG.NAMESPACE.TABLE. ConfigError."""
+    """(the catalog, the table in it) of CATALOG.NAMESPACE.TABLE. Raises ConfigError."""
     catalog, _, rest = (name or "").partition(".")
     if not catalog or not all(rest.split(".")) or "." not in rest:
-        raise ConfigError(f"table=iceberg needs the table's name as CATALOG.NAMESPACE.TABLE, and not {name!r}")
+        raise ConfigError(f"table=iceberg needs the table's name as CATALOG.NAMESPACE.TABLE, not {name!r}")
     return catalog, rest
 
 
 def require_iceberg() -> None:
-    """ConfigError where pyiceberg is missing."""
+    """Raise ConfigError if pyiceberg is missing."""
     try:
         import pyiceberg.catalog  # noqa: F401, PLC0415 - not everybody's
     except ImportError as error:
@@ -43,8 +43,10 @@ def require_iceberg() -> None:
 
 
 def iceberg_holds(name: str, url: str, options: Mapping[str, str], run: int) -> bool:
-    """Whether the files of a run of the export at ``url`` are in the Iceberg table. ConfigError as ``commit_iceberg``
-    has it, but for a table of another target, which holds none of them."""
+    """Whether the files of a run of the export at ``url`` are in the Iceberg table.
+
+    Raises ConfigError as ``commit_iceberg`` does, except for a table of another target, which has none of them.
+    """
     require_iceberg()
     from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
 
@@ -61,10 +63,10 @@ def iceberg_holds(name: str, url: str, options: Mapping[str, str], run: int) -> 
 def commit_iceberg(
     name: str, url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings
 ) -> None:
-    """Add a run's files, which lie at ``url``, to the Iceberg table, unless that was done before.
+    """Add a run's files, which are at ``url``, to the Iceberg table, unless they are in it.
 
-    The table is made where it is missing. ConfigError where pyiceberg or the catalog is missing, for a table of
-    another target, or one that the files do not fit.
+    Creates a missing table. Raises ConfigError if pyiceberg or the catalog is missing, for a table of another target,
+    and for a table that the files do not fit.
     """
     require_iceberg()
     from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
@@ -102,7 +104,7 @@ def _open(name: str, options: Mapping[str, str]) -> tuple[Any, str]:
 
 
 def _table(catalog: Any, identifier: str, settings: ExportSettings) -> Any:
-    """The table as it is now, with no retries of its own."""
+    """The current table, without retries."""
     from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError  # noqa: PLC0415
 
     try:
@@ -121,12 +123,12 @@ def _table(catalog: Any, identifier: str, settings: ExportSettings) -> Any:
 def _is_done(table: Any, place: str, run: int) -> bool:
     target = table.properties.get(TARGET, place)
     if target != place:
-        raise ConfigError(f"the Iceberg table {'.'.join(table.name())} holds the export at {target}, and not {place}")
+        raise ConfigError(f"the Iceberg table {'.'.join(table.name())} holds the export at {target}, not {place}")
     return int(table.properties.get(RUN, "0")) >= run
 
 
 def _create(catalog: Any, identifier: str, settings: ExportSettings) -> None:
-    """An empty table, partitioned by the day or the hour of the timestamp, as the files are."""
+    """Create an empty table, partitioned by the day or hour of the timestamp, like the files."""
     from pyiceberg.transforms import DayTransform, HourTransform  # noqa: PLC0415
 
     transforms: dict[str, Any] = {"date": DayTransform, "hour": HourTransform}

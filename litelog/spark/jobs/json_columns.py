@@ -1,4 +1,4 @@
-"""JSON values as columns of a given schema, parsed by Arrow; what is malformed is found, not guessed."""
+"""Parses JSON values into columns of a given schema with Arrow, and finds malformed values instead of guessing."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 BLOCK_BYTES = 1 << 30
-"""One block for all that is parsed at a time: Arrow would otherwise tell types from the first one."""
+"""One block for all values of a batch. Otherwise Arrow would infer types from the first block."""
 
 UNPARSED = frozenset({"date", "time", "variant", "geometry", "geography"})
-"""Types of Spark's of which Arrow would take a number, or another object, and not the JSON that Spark takes."""
+"""Types of Spark's for which Arrow would accept a number or another object, unlike Spark."""
 
 
 class MalformedJsonError(CorruptionError):
-    """A record's value is no JSON object of the schema."""
+    """A record's value is not a JSON object of the schema."""
 
     def __init__(self, sequence: int, reason: str) -> None:
         self.sequence = sequence
-        super().__init__(f"sequence {sequence}: its value is no JSON object of the schema: {reason}")
+        super().__init__(f"sequence {sequence}: its value is not a JSON object of the schema: {reason}")
 
 
 def parse_values(values: Any, sequences: Any, schema: Any, *, lenient: bool) -> Any:
-    """A pyarrow.Table of ``schema`` with a row for each of ``values`` (binary), in order.
+    """Parse ``values`` (binary) into a pyarrow.Table of ``schema``, with a row for each of them, in order.
 
-    Fields that the schema does not name are left out; those that an object lacks are null. MalformedJsonError names the
-    first record that cannot be parsed; with ``lenient`` its columns are null.
+    Ignores fields that the schema does not name; fields that an object lacks are null. Raises MalformedJsonError,
+    naming the first record that cannot be parsed; with ``lenient`` its columns are null.
     """
     import pyarrow  # noqa: PLC0415 - an extra
 
@@ -59,8 +59,8 @@ def _parse(pyarrow: Any, values: Any, schema: Any) -> Any:
         reading = json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
         return json.read_json(pyarrow.BufferReader(text), reading, options)
 
-    # Arrow reads one object behind the other, wherever values end, and crashes at a null that comes first. So first
-    # each value is to be one object as the field of another; only what has further fields behind it fails by itself.
+    # Arrow reads contiguous objects regardless of where values end, and crashes if a null comes first. So each value is
+    # first parsed as the field of another object. This misses only values with further fields; the second read fails.
     held = read('}\n{"value":', pyarrow.schema([("value", pyarrow.struct([]))]), b'{"value":', b"}")
     if held.num_rows != len(values) or held.column(0).null_count:
         raise pyarrow.ArrowInvalid("it is not one object")
@@ -68,11 +68,11 @@ def _parse(pyarrow: Any, values: Any, schema: Any) -> Any:
 
 
 def arrow_schema_of(ddl: str, taken: Collection[str] = (), *, lenient: bool = False) -> Any:
-    """The pyarrow.Schema of a schema as Spark writes it: ``user STRING, at TIMESTAMP, amount DOUBLE``.
+    """Convert a schema as Spark writes it (``user STRING, at TIMESTAMP, amount DOUBLE``) to a pyarrow.Schema.
 
-    ConfigError for one that is none, for a type that Arrow does not make of JSON, for NOT NULL where ``lenient`` gives
-    nulls, and for one that names a column twice, or one that the table has besides (``taken``), in whatever capitals:
-    Spark could not read such a table.
+    Raises ConfigError for an invalid schema, for a type that Arrow does not create from JSON, for NOT NULL if
+    ``lenient`` gives nulls, and for duplicate columns, ignoring case, including those of the table (``taken``): Spark
+    could not read such a table.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
     from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
@@ -82,7 +82,7 @@ def arrow_schema_of(ddl: str, taken: Collection[str] = (), *, lenient: bool = Fa
         names = parsed.fieldNames()
     except Exception as error:
         said = (line.strip() for line in str(error).splitlines())
-        raise ConfigError(f"schema {ddl!r} is none: {next(filter(None, said), type(error).__name__)}") from error
+        raise ConfigError(f"schema {ddl!r} is not valid: {next(filter(None, said), type(error).__name__)}") from error
     held = {name.lower() for name in taken}
     for name in names:
         if name.lower() in held:
@@ -90,13 +90,13 @@ def arrow_schema_of(ddl: str, taken: Collection[str] = (), *, lenient: bool = Fa
         held.add(name.lower())
     for field in parsed.fields:
         if lenient and not field.nullable:
-            raise ConfigError(f"schema {ddl!r} has the column {field.name} NOT NULL, and lenient gives it nulls")
+            raise ConfigError(f"schema {ddl!r} has the column {field.name} NOT NULL, but lenient gives it nulls")
         _require_parsed(field)
     return to_arrow_schema(parsed, timezone="UTC")
 
 
 def _kinds(data_type: Any) -> Iterator[str]:
-    """The names of a type of Spark's, and of those that it is made of."""
+    """The names of one of Spark's types, and of the types that it consists of."""
     yield data_type.typeName()
     if hasattr(data_type, "elementType"):
         yield from _kinds(data_type.elementType)
@@ -105,7 +105,7 @@ def _kinds(data_type: Any) -> Iterator[str]:
 
 
 def _require_parsed(field: Any) -> None:
-    """ConfigError for a type that no JSON becomes, or, as a DATE, not the JSON that says it."""
+    """Raise ConfigError for a type that cannot be parsed from JSON, or that, like DATE, is parsed differently."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
@@ -115,12 +115,12 @@ def _require_parsed(field: Any) -> None:
     fits = UNPARSED.isdisjoint(_kinds(field.dataType))
     try:
         schema = to_arrow_schema(StructType().add(field.name, field.dataType), timezone="UTC")
-        with suppress(pyarrow.ArrowInvalid):  # it lacks what is NOT NULL
+        with suppress(pyarrow.ArrowInvalid):  # a NOT NULL field is missing
             _parse(pyarrow, pyarrow.array([b"{}"]), schema)
     except (PySparkException, NotImplementedError):
         fits = False
     if not fits:
         raise ConfigError(
             f"schema: column {field.name} is {spelled.upper()}, which is not made of JSON: "
-            "ask for STRING, or a STRUCT or ARRAY of what is, and cast it in Spark"
+            "use STRING, or a STRUCT or ARRAY of types that are, and cast it in Spark"
         )

@@ -1,10 +1,10 @@
-"""What an export has covered: one document a run, created only, beside the files that it names.
+"""Records what an export covers: one document for each run, created only once, next to the files that it names.
 
-TARGET/_litelog/<run:8 hex>.plan.json     what the run will cover, and how: a run that dies is done again just so
-TARGET/_litelog/<run:8 hex>.json          what it has covered, and its files: the commit; one bound and no files where
-                                          it was given up, and covers nothing
+TARGET/_litelog/<run:8 hex>.plan.json     what the run will cover, and how; a run that dies is repeated exactly so
+TARGET/_litelog/<run:8 hex>.json          what it covered, and its files: the commit. One bound and no files if the run
+                                          was given up, and covers nothing
 
-Spark, and whoever lists a table by folders, pass over names that begin with an underscore.
+Spark, and other readers that list a table by folders, skip names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ VERSION = 1
 FOLDER = "_litelog/"
 
 MAX_FILES = 1 << 18
-"""How many files one run writes at most, and into how many ranges it is cut."""
+"""The most files that one run writes, and the most ranges that it is cut into."""
 
 LIMITS = JsonLimits(
     size=64 << 20,
-    values=10 * MAX_FILES,  # of a file six fields, one of them an object with one more; and a bound
+    values=10 * MAX_FILES,  # a file has six fields, one of them an object with one field; a bound
     texts=12 * MAX_FILES,
     containers=2 * MAX_FILES + 100,
     depth=4,
 )
-"""What a document holds at most."""
+"""The most bytes in a document."""
 
 _NAME = re.compile(r"_litelog/([0-9a-f]{8})(\.plan)?\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What one run covers: sequences [bounds[0], bounds[-1]), task i those of [bounds[i], bounds[i + 1])."""
+    """What one run covers: sequences [bounds[0], bounds[-1]). Task i covers [bounds[i], bounds[i + 1])."""
 
     run: int
     log: str
@@ -61,7 +61,7 @@ class ExportPlan:
     generation: str
     bounds: tuple[int, ...]
     shape: dict[str, Any]
-    """How the rows are laid out: as ExportSettings says. All runs of a target have the same one."""
+    """The layout of rows, see ExportSettings. All runs of a target have the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +73,31 @@ class ExportedFile:
     rows: int
     bytes: int
     first: int
-    """The lowest sequence in it; ``last``: the highest."""
+    """The lowest sequence in it; ``last`` is the highest."""
     last: int
     partition: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one run has covered."""
+    """What one run covered."""
 
     plan: ExportPlan
     files: tuple[ExportedFile, ...]
 
     @property
     def next(self) -> int:
-        """The sequence that the next run begins with."""
+        """The sequence at which the next run begins."""
         return self.plan.bounds[-1]
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the run covers nothing, as it could not be done: what was planned instead is another run's."""
+        """Whether the run covers nothing because it could not be done. Another run then covers its records."""
         return len(self.plan.bounds) < 2
 
 
 def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:
-    """(the runs that were planned, those that were committed), ascending. One listing."""
+    """(planned runs, committed runs), each ascending. Costs one listing."""
     planned: list[int] = []
     committed: list[int] = []
     for info in store.list(FOLDER):
@@ -108,7 +108,7 @@ def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:
 
 
 def read_plan(store: ObjectStore, run: int) -> ExportPlan:
-    """The plan of a run. CorruptObjectError, NotFoundError."""
+    """Read the plan of a run. Raises CorruptObjectError and NotFoundError."""
     key = _key(run, ".plan")
     body = _read(store, key)
     with naming(key, "export"):
@@ -116,7 +116,7 @@ def read_plan(store: ObjectStore, run: int) -> ExportPlan:
 
 
 def read_manifest(store: ObjectStore, run: int) -> Manifest:
-    """What a run has covered. CorruptObjectError, NotFoundError."""
+    """Read what a run covered. Raises CorruptObjectError and NotFoundError."""
     key = _key(run)
     body = _read(store, key)
     with naming(key, "export"):
@@ -126,14 +126,19 @@ def read_manifest(store: ObjectStore, run: int) -> Manifest:
 
 
 def create_plan(store: ObjectStore, plan: ExportPlan) -> ExportPlan:
-    """Put a plan there; the one that is there already, where another process was faster. ConfigError for one that is
-    too large to be read again."""
+    """Create a plan. Returns the plan that counts, which is another one if another process was faster.
+
+    Raises ConfigError for a plan that is too large to be read again.
+    """
     return plan if _create(store, _key(plan.run, ".plan"), {"plan": asdict(plan)}) else read_plan(store, plan.run)
 
 
 def commit(store: ObjectStore, manifest: Manifest) -> bool:
-    """Put a manifest there: from then on its files count. False where that was done before: by a process that did the
-    same run, whose files have the same names and rows. ConfigError for one that is too large to be read again."""
+    """Create a manifest, which makes the run's files count.
+
+    Returns False if it exists: another process did the same run, and its files have the same names and rows. Raises
+    ConfigError for a manifest that is too large to be read again.
+    """
     document = {"plan": asdict(manifest.plan), "files": [asdict(file) for file in manifest.files]}
     return _create(store, _key(manifest.plan.run), document)
 
@@ -146,7 +151,7 @@ def _create(store: ObjectStore, key: str, document: dict[str, Any]) -> bool:
     body = json.dumps({"version": VERSION, **document}, indent=1).encode()
     if len(body) > LIMITS.size or max(len(document.get("files", ())), len(document["plan"]["bounds"])) > MAX_FILES:
         most = f"{MAX_FILES:,} files or ranges, and {LIMITS.size >> 20} MiB in {key}"
-        raise ConfigError(f"this run of the export needs more than {most}: partition by date, or by nothing")
+        raise ConfigError(f"this run of the export needs more than {most}: partition by date, or not at all")
     try:
         store.put(key, [body])
     except ExistsError:
@@ -160,7 +165,7 @@ def _read(store: ObjectStore, key: str) -> bytes:
 
 
 def _fields(key: str, body: bytes) -> dict[str, Any]:
-    """The fields of a document. CorruptObjectError for another version, ValueError for what is no such document."""
+    """The fields of a document. Raises CorruptObjectError for another version, and ValueError for an invalid one."""
     fields = require_fields(parse_json(body, LIMITS))
     version = fields.get("version")
     if type(version) is not int or version != VERSION:
@@ -186,7 +191,7 @@ def _plan(run: int, value: object) -> ExportPlan:
 def _file(value: object) -> ExportedFile:
     fields = _require_names(value, ExportedFile.__slots__)
     path = require_text("path", fields["path"])
-    if any(part in {"", ".", ".."} for part in path.split("/")):  # it would lie elsewhere
+    if any(part in {"", ".", ".."} for part in path.split("/")):  # the path would leave the table
         refuse("path", path)
     partition = {name: require_text(name, held) for name, held in require_fields(fields["partition"]).items()}
     rows, size = require_number("rows", fields["rows"]), require_number("bytes", fields["bytes"])
@@ -201,7 +206,7 @@ def _require_list(name: str, value: object) -> list[Any]:
 
 
 def _require_names(value: object, names: Collection[str]) -> dict[str, Any]:
-    """The object of JSON, if it has all of those fields and no other."""
+    """The JSON object, if it has exactly these fields."""
     fields = require_fields(value)
     if fields.keys() != set(names):
         refuse("fields", sorted(fields))

@@ -1,4 +1,4 @@
-"""What jobs take of options, and what they refuse: none is dropped without a word."""
+"""Options of jobs: which ones they accept and which ones they refuse. None is ignored silently."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 def store_options(given: Mapping[str, object] | None, whose: str) -> dict[str, str]:
-    """The options of a store, as ``open_store`` takes them. ConfigError for one that is none of a store."""
+    """A store's options, as ``open_store`` takes them. Raises ConfigError for any other option."""
     found, others = read_store_options(spell_options(given))
     for name in others:
         raise ConfigError(
-            f"{whose} has no option {name!r}: it takes those of the store, as s3.NAME, store.NAME or fs.s3a.NAME"
-            f" (such as store.{name}, if it is one)"
+            f"{whose} has no option {name!r}: it takes options of the store, as s3.NAME, store.NAME or fs.s3a.NAME"
+            f" (such as store.{name}, if that exists)"
         )
     return found
 
 
 def options_of_target(target: str, given: Mapping[str, object] | None, replica: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of a target's store: those that are given for it, or else the replica's, as far as it takes any."""
+    """The options of a target's store: its own, or else those of the replica that apply to it."""
     if given is not None:
         return store_options(given, "the target")
     return {} if scheme_of(target) in ("file", "memory") else replica
 
 
 def require_unbounded(bounds: Range, reason: str, *, but: str = "") -> None:
-    """ConfigError, with ``reason``, for the first bound of a read that is set, unless its name is ``but``."""
+    """Raise ConfigError, with ``reason``, for the first bound of a read that is set, except the one named ``but``."""
     named = {
         "startingSequence": bounds.first,
         "endingSequence": bounds.stop,
@@ -48,8 +48,8 @@ def require_unbounded(bounds: Range, reason: str, *, but: str = "") -> None:
 
 
 def require_records(mode: Mode) -> None:
-    """ConfigError for the mode that gives rows which are no records."""
+    """Raise ConfigError for the mode that yields rows which are not records."""
     if mode is Mode.PERMISSIVE:
         raise ConfigError(
-            "mode=PERMISSIVE gives a row for what is malformed, and a job takes records: DROPMALFORMED leaves it out"
+            "mode=PERMISSIVE returns rows for malformed data, and a job needs records: DROPMALFORMED leaves it out"
         )

@@ -1,4 +1,4 @@
-"""How far Spark is with a job, asked now and then while it runs."""
+"""Reports the progress of Spark on a job, by asking at intervals."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Progress: TypeAlias = "Callable[[int, int], None]"
-"""``progress(bytes that are done, all of them)``."""
+"""``progress(bytes done, total bytes)``."""
 
 ASK_SECONDS = 0.5
 
 
 @contextmanager
 def watching(spark: Any, progress: Progress | None, size: int, *, before: int = 0, behind: int = 0) -> Iterator[None]:
-    """Tell ``progress`` how much is done of the ``size`` bytes that Spark reads meanwhile, by the tasks that are over.
+    """Report to ``progress`` how much is done of the ``size`` bytes that Spark reads meanwhile, from finished tasks.
 
-    ``before`` and ``behind``: bytes of the same job that are done already, and that come later. Nothing is told over
-    Spark Connect, which is silent.
+    ``before`` and ``behind``: bytes of the same job that were done earlier, and that follow. Spark Connect does not
+    report progress, so there are no calls then.
     """
     context = None if progress is None else getattr(spark, "sparkContext", None)
     if context is None or progress is None:

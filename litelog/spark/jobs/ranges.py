@@ -1,4 +1,4 @@
-"""A log cut into ranges of sequences that hold about as much each, and what a task reads of it for one range."""
+"""Cuts a log into ranges of sequences of about equal size, and plans what a task reads for one range."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PARALLELISM = 16
-"""Headers that are read at a time."""
+"""Headers that are read in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a generation holds, in order, of the one log that the options name."""
+    """The contents of a generation, in order, for the one log that the options name."""
 
     claim: Claim
     url: str
@@ -48,10 +48,10 @@ class Held:
 
 
 def find_held(options: ReadOptions, stop: threading.Event) -> Held:
-    """What the replica holds within the options' bounds. ConfigError where they name no single replica."""
+    """What the replica holds within the options' bounds. Raises ConfigError unless they name a single replica."""
     places = find_places(options)
     if len(places) != 1 or places[0].folder is not None:
-        raise ConfigError("this job reads one replica: name its URL, and not a log's folder or several replicas")
+        raise ConfigError("this job reads one replica: give its URL, not a log's folder or several replicas")
     pieces = find_pieces(places[0], options)
     client = open_client(places[0].url, options.store, stop)
     items = tuple(replica_items(places[0], options, pieces))
@@ -59,7 +59,7 @@ def find_held(options: ReadOptions, stop: threading.Event) -> Held:
 
 
 def first_held(held: Held) -> int | None:
-    """The first sequence that the replica holds; None where it holds no record."""
+    """The first sequence in the replica; None if it has no record."""
     for item in held.items:
         first: int | None = None
         if isinstance(item, SealedItem):
@@ -72,28 +72,32 @@ def first_held(held: Held) -> int | None:
 
 
 def require_start(options: ReadOptions, held: Held, first: int) -> int:
-    """``first``, from which on a run is to read; the first sequence that is left, where what lies before that is gone
-    and data may be lost. TruncatedError."""
+    """The sequence at which a run must begin reading: ``first``, or the first one that is left.
+
+    Raises TruncatedError if records before that are gone, and data may not be lost.
+    """
     left = first_held(held)
     if left is None or left <= first:
         return first
     error = TruncatedError(first, left)
     if options.fail_on_data_loss:
         raise error
-    said = "%s: %s; exported without it, as failOnDataLoss=false says"
+    said = "%s: %s; skipped because of failOnDataLoss=false"
     _logger.warning(said, held.url, error, extra=fields("data-lost", replica=held.url))
     return left
 
 
 def require_log(held: Held, log: str) -> None:
-    """ConfigError for another log than the one that a table is of."""
+    """Raise ConfigError if the table holds another log."""
     if log != held.claim.log:
-        raise ConfigError(f"the table is of log {log}, and {held.url} holds log {held.claim.log}")
+        raise ConfigError(f"the table is of log {log}, but {held.url} holds log {held.claim.log}")
 
 
 def require_continued(options: ReadOptions, held: Held, generation_before: str, stop: threading.Event) -> None:
-    """DivergedError where what is read now does not continue the generation that was read before; ConfigError where it
-    was asked for and is an older one."""
+    """Raise DivergedError if the generation to read does not continue ``generation_before``, which was read before.
+
+    Raises ConfigError if the options ask for an older generation.
+    """
     if held.claim.generation == generation_before:
         return
     if options.generation is not None and held.claim.epoch < epoch_of(generation(generation_before)):
@@ -106,13 +110,15 @@ def require_continued(options: ReadOptions, held: Held, generation_before: str, 
     try:
         find_shift(client, before, held.claim)
     except DivergedError as error:
-        reason = f"{error.reason}; what was exported is of another history: choose a new target"
+        reason = f"{error.reason}; the export holds another history: choose a new target"
         raise DivergedError(client.url, reason) from error
 
 
 def cut(held: Held, first: int, max_bytes: int) -> tuple[int, ...]:
-    """Bounds of ranges from sequence ``first`` to the end, each of about ``max_bytes`` of the log; one bound only where
-    nothing lies behind ``first``."""
+    """Bounds of ranges of about ``max_bytes`` of the log each, from sequence ``first`` to the end.
+
+    Returns a single bound if nothing follows ``first``.
+    """
     bounds = [first]
     end, size = first, 0
     for item in held.items:
@@ -141,7 +147,7 @@ def cut(held: Held, first: int, max_bytes: int) -> tuple[int, ...]:
 
 
 def read_plan_of(held: Held, bounds: Sequence[int]) -> list[tuple[int, Partition]]:
-    """(the number of a range, what its task reads: exactly its records), for each range that holds any."""
+    """(number of a range, the partition with exactly its records), for each range that has any."""
     wal = [item for item in held.items if isinstance(item, WalItem)]
     positions = [item.info.position for item in wal]
     partitions: list[tuple[int, Partition]] = []
@@ -164,7 +170,7 @@ def read_plan_of(held: Held, bounds: Sequence[int]) -> list[tuple[int, Partition
 
 
 def _wal_end(held: Held) -> int | None:
-    """The sequence behind the last WAL segment that tells it."""
+    """The sequence after the last WAL segment whose header states it."""
     for item in reversed(held.items):
         if not isinstance(item, WalItem):
             return None

@@ -1,4 +1,4 @@
-"""The job ``stats``: what a log holds, in numbers. Tasks read it twice: all of it, and then its keys alone."""
+"""The job ``stats``: counts what a log holds. Tasks read it twice: first everything, then only the keys."""
 
 from __future__ import annotations
 
@@ -27,71 +27,87 @@ if TYPE_CHECKING:
     from litelog.spark.scan.packing import Item
 
 ATTEMPTS = 3
-"""Looks at a replica, where what was listed is replaced each time."""
+"""How often to list a replica again if listed objects were replaced meanwhile."""
 
 MINUTE = 60_000_000
-"""Microseconds: the grain of rates."""
+"""Microseconds: the smallest unit of rates."""
 
 MAX_BUCKETS = 32
-"""How many buckets a report's rate has, or few more; they are as wide as that takes."""
+"""About how many buckets a report's rate has; their width follows from that."""
 
 WIDTHS = (1, 5, 15, 60, 6 * 60, 24 * 60, 7 * 24 * 60)
-"""How wide they may be, in minutes; or so many times the last one."""
+"""Possible widths of buckets in minutes; beyond them, multiples of the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is stamped within one stretch of time."""
+    """The records with timestamps in one interval."""
 
     start: int
     """Microseconds since 1970."""
     records: int
     bytes: int
-    """Of keys and values."""
+    """Bytes of keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a log holds. Times in microseconds since 1970; None where there is none."""
+    """What a log holds. Times are in microseconds since 1970; None if there are no timestamps."""
 
     records: int
     bytes: int
-    """Of keys and values."""
+    """Bytes of keys and values."""
     log_bytes: int
-    """Of all that may hold what is counted, uncompressed, as snapshots, names and headers say."""
+    """Uncompressed bytes of all data that may hold counted records, from snapshots, names and headers."""
     stored_bytes: int
-    """Of the objects that hold it."""
+    """Bytes of the objects that hold it."""
     first: int | None
     """The lowest sequence."""
     last: int | None
     gaps: int
-    """How often sequences skip some; of the format ``raw``, whose sequences count bytes, how often bytes are."""
+    """How often sequences are skipped. In the format ``raw``, sequences count bytes, so these are gaps in bytes."""
     missing: int
-    """How many they skip: none in a dense log."""
+    """How many sequences are skipped in total: none in a dense log."""
     duplicates: int
-    """Sequences that come again."""
+    """Sequences that occur again."""
     lowest: int | None
     highest: int | None
     keys: int
-    """Different keys, about (to 5 in 100)."""
+    """Number of distinct keys, accurate to about 5 %."""
     without_key: int
     bucket_seconds: int
     rate: tuple[Bucket, ...]
 
     @property
     def ratio(self) -> float | None:
-        """Bytes of the log for a stored one."""
+        """Bytes of the log for each stored byte."""
         return self.log_bytes / self.stored_bytes if self.stored_bytes else None
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values: for programs."""
+        """As JSON values, for programs."""
         return {**asdict(self), "ratio": self.ratio}
 
 
 def stats(
     spark: Any, url: str, *, options: Mapping[str, object] | None = None, progress: Progress | None = None
 ) -> Stats:
-    """The numbers of the replica ``url``. ``options``: as of the data source, which may bound what is counted."""
+    """Count what the replica ``url`` holds.
+
+    Args:
+        spark: the SparkSession.
+        url: URL of the replica.
+        options: options of the data source; bounds limit what is counted.
+        progress: called with bytes done and total bytes.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        ConfigError: an option does not fit.
+        NothingToRestoreError: the replica does not exist or is empty.
+        CorruptionError: an object is damaged.
+        StoreError: a request to the store failed.
+    """
     reading = parse_options({**spell_options(options), "path": url})
     require_records(reading.mode)
     held, log_bytes, stored_bytes = _measure(reading)
@@ -125,8 +141,10 @@ def stats(
 
 
 def _measure(reading: ReadOptions) -> tuple[Held, int, int]:
-    """What the replica holds, its bytes of the log, and those of its objects. Looked at anew where WAL segments went
-    meanwhile, as sealed segments replaced them."""
+    """(contents of the replica, its bytes of the log, bytes of its objects).
+
+    Lists again if WAL segments were removed meanwhile, because sealed segments replaced them.
+    """
     stop = threading.Event()
     try:
         for attempt in range(ATTEMPTS):
@@ -169,9 +187,9 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def _count(partition: int, batches: Iterable[Any], *, spans: bool = False) -> Iterator[dict[str, int | None]]:
-    """A row for each minute (``bucket``), and one, without a bucket, for all of the partition.
+    """Yield a row for each minute (``bucket``), and one for the whole partition, without a bucket.
 
-    ``spans``: a record takes as many sequences as its value has bytes, and not one.
+    ``spans``: a record takes as many sequences as its value has bytes, instead of one.
     """
     import numpy as np  # noqa: PLC0415
     from pyarrow import compute  # noqa: PLC0415 - an extra
@@ -248,7 +266,7 @@ def _sum_up(rows: list[dict[str, Any]], keys: int, *, log_bytes: int, stored_byt
 
 
 def _rate(minutes: dict[int, list[int]]) -> tuple[int, tuple[Bucket, ...]]:
-    """(minutes of a bucket, the buckets that hold anything, in order of time)."""
+    """(minutes of a bucket, the non-empty buckets in order of time)."""
     if not minutes:
         return 1, ()
     span = max(minutes) - min(minutes) + 1

@@ -1,4 +1,4 @@
-"""The kinds of tables that an export adds to: plain Parquet, or with metadata of their own, which remembers runs."""
+"""The kinds of tables that an export writes: plain Parquet, or tables whose own metadata records the runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = ("parquet", "delta", "iceberg")
 
 
 def check_table(kind: str, iceberg_table: str | None) -> dict[str, Any]:
-    """What an export's shape says of its table. ConfigError, also where what the kind needs is not installed."""
+    """The table's part of an export's shape. Raises ConfigError, also if a package that the kind needs is missing."""
     if kind not in TABLES:
         raise ConfigError(f"table={kind!r} must be one of {', '.join(TABLES)}")
     if kind == "delta":
@@ -32,7 +32,7 @@ def check_table(kind: str, iceberg_table: str | None) -> dict[str, Any]:
 
 
 def commit_table(url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings) -> None:
-    """Add a run's files to the table's own metadata, where it has some, unless that was done before."""
+    """Add a run's files to the table's own metadata, if it has any, unless they are in it."""
     shape = manifest.plan.shape
     if shape["table"] == "delta":
         commit_delta(url, options, manifest, settings)
@@ -41,7 +41,7 @@ def commit_table(url: str, options: Mapping[str, str], manifest: Manifest, setti
 
 
 def table_holds(store: ObjectStore, url: str, options: Mapping[str, str], plan: ExportPlan) -> bool:
-    """Whether the table's own metadata names a run's files, although there may be no manifest of it."""
+    """Whether the table's own metadata names a run's files, even without a manifest."""
     if plan.shape["table"] == "delta" and next(iter(store.list("_delta_log/")), None) is not None:
         return delta_holds(url, options, plan.run)
     return plan.shape["table"] == "iceberg" and iceberg_holds(plan.shape["iceberg_table"], url, options, plan.run)

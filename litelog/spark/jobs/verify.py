@@ -1,4 +1,4 @@
-"""The job ``verify``: all checks of a whole replica, its sealed segments read by tasks side by side."""
+"""The job ``verify``: checks a whole replica; tasks read its sealed segments in parallel."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from litelog.verify.report import Report
 
 TASK_BYTES = 256 << 20
-"""What a task reads, compressed: one sealed segment at least."""
+"""Compressed bytes that a task reads, but at least one sealed segment."""
 
 PARALLELISM = 16
-"""Objects that the driver reads at a time: claims, snapshots, WAL segments."""
+"""Objects that the driver reads in parallel: claims, snapshots, WAL segments."""
 
 
 def verify(
@@ -43,10 +43,23 @@ def verify(
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Check all that a replica holds, as ``litelog verify`` does, and change nothing. Anomalies are in the report.
+    """Check all that a replica holds, as ``litelog verify`` does, without changing anything.
 
-    ``share``: of the contents of sealed and WAL segments, chosen by ``seed``; structure is always checked. ``options``:
-    of the store. Raises StoreError where the store cannot even be listed, ConfigError.
+    Args:
+        spark: the SparkSession.
+        url: URL of the replica.
+        share: share of the contents of sealed and WAL segments to check, from 0 to 1; structure is always checked.
+        seed: selects that share.
+        pattern: names of the log segments, if the log's format requires a pattern.
+        options: options of the store.
+        progress: called with bytes done and total bytes.
+
+    Returns:
+        The report, which lists all anomalies.
+
+    Raises:
+        StoreError: the store cannot even be listed.
+        ConfigError: an option does not fit.
     """
     own = store_options(options, "verify")
     place, scope = replica_url(url), Scope(share, seed)
@@ -77,7 +90,7 @@ def _read(
     scope: Scope,
     listed: Sequence[tuple[Generation, int, int]],
 ) -> dict[tuple[Generation, int, int], SealedRead]:
-    """What tasks found at each sealed segment; none of those that they could not read, which the driver tries."""
+    """What tasks found in each sealed segment. The driver tries those that the tasks could not read."""
     bins = list(_bins(listed))
 
     def work(batches: Iterable[Any]) -> Iterator[Any]:
@@ -98,7 +111,7 @@ def _read(
     if not bins:
         return {}
     rows = spark.range(0, len(bins), 1, len(bins)).mapInArrow(work, "found binary").collect()
-    reads: list[SealedRead] = [pickle.loads(row["found"]) for row in rows]  # noqa: S301 - our own tasks wrote it
+    reads: list[SealedRead] = [pickle.loads(row["found"]) for row in rows]  # noqa: S301 - litelog's own tasks wrote it
     return {(read.generation, read.index, read.size): read for read in reads}
 
 
