@@ -1,1 +1,1 @@
-"""What every reader of a replica shares: which generation, how far, and what each object must say."""
+"""What all readers of a replica share: the choice of a generation, its extent, and the checks of each object."""

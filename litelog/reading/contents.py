@@ -1,6 +1,6 @@
-"""What a generation holds: its base snapshot, the sealed segments that it names, and the WAL segments after them.
+"""The contents of a generation: its base snapshot, the sealed segments that it names, and the WAL segments after them.
 
-Nothing before the base need be listed or read.
+A reader does not have to list or read anything before the base.
 
 Specified in litelog/reading/README.md#what-a-generation-holds.
 """
@@ -42,43 +42,43 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PAGE = 1000
-"""What a listing gives for one request, on S3: behind so many names it pays to begin anew, nearer to the end."""
+"""The names that S3 lists per request. After this many names it pays to start a new listing nearer to the end."""
 
 LISTINGS = 2
-"""How often a listing is made before what it lacks is called missing: a store may list a moment behind."""
+"""How often a generation is listed before a missing object is reported: a store's listing may lag for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where reading a generation begins: at its claim's first index, or at what a snapshot describes."""
+    """Where reading a generation begins: at its claim's first index, or with a snapshot."""
 
     claim: Claim
     snapshot: Snapshot | None
-    """None where there is none."""
+    """None without a snapshot."""
     digest: str
-    """SHA-256, hex, of the snapshot's object; empty where there is none."""
+    """SHA-256, hex, of the snapshot's object; empty without one."""
     damage: CorruptObjectError | None = None
-    """Of the newest snapshot, where an older one stands in for it."""
+    """The damage of the newest snapshot, if an older one replaces it."""
 
     @property
     def start(self) -> Position:
-        """Where its WAL segments begin."""
+        """The start of its WAL segments."""
         index = self.claim.first if self.snapshot is None else self.snapshot.next
         return Position(generation(self.claim.generation), index, 0)
 
     @property
     def entries(self) -> tuple[SnapshotEntry, ...]:
-        """The log segments before ``start``, all sealed; those that are not there were dropped or pruned."""
+        """The log segments before ``start``, all sealed. Missing ones were dropped or pruned."""
         return () if self.snapshot is None else self.snapshot.segments
 
     @property
     def first(self) -> Position:
-        """The start of the first log segment that is there."""
+        """The start of the first log segment that exists."""
         index = self.start.index if self.snapshot is None else self.snapshot.first
         return Position(generation(self.claim.generation), index, 0)
 
     def link(self) -> Link:
-        """Where the chain stands at ``start``; ReplicaGapError where there is no snapshot."""
+        """The state of the chain at ``start``. Raises ReplicaGapError without a snapshot."""
         if self.snapshot is None:
             raise ReplicaGapError(snapshot_key(generation(self.claim.generation), self.claim.first))
         reached = (entry.next for entry in reversed(self.entries) if entry.next is not None)
@@ -93,13 +93,13 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the names in a generation show."""
+    """The objects of a generation, as its names show them."""
 
     snapshots: tuple[int, ...]
     """The indexes of its snapshots, ascending."""
     wal: tuple[WalSegmentInfo, ...]
-    """In order, the last ones: all that the newest snapshot does not cover and the last one that it does, if ``whole``;
-    and some before those."""
+    """The last ones, in order. If ``whole``: all that the newest snapshot does not cover, the last one that it does
+    cover, and some before those."""
     whole: bool = True
 
     @property
@@ -109,10 +109,9 @@ class Listing:
 
 
 def list_generation(client: ReplicaClient, name: Generation, keep: int | None = None, since: int = 0) -> Listing:
-    """List a generation's snapshots from index ``since`` on, and the end of its WAL, of which the last ``keep`` are
-    kept, or all.
+    """List a generation's snapshots from index ``since`` on, and the last ``keep`` names of its WAL (None: all).
 
-    One listing; a second one where more than a page of WAL segments is covered by the newest snapshot.
+    Makes one listing, and a second one if the newest snapshot covers more than a page of WAL segments.
     """
     found: list[int] = []
     wal: list[WalSegmentInfo] = []
@@ -127,7 +126,8 @@ def list_generation(client: ReplicaClient, name: Generation, keep: int | None = 
 
 
 def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int) -> Iterator[WalSegmentInfo]:
-    """The WAL segments, but for some that the newest snapshot covers; the snapshots' indexes are put into ``found``."""
+    """Yield the WAL segments, except some that the newest snapshot covers. Appends the snapshots' indexes to
+    ``found``."""
     for number, info in enumerate(client.snapshots_and_wal_segments(name, since)):
         if isinstance(info, IndexedInfo):
             found.append(info.index)
@@ -139,10 +139,10 @@ def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int)
 
 
 def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Base:
-    """The base of a generation whose snapshots stand at ``indexes``, ascending: one GET where the newest is whole.
+    """Read the base of a generation whose snapshots stand at ``indexes``, ascending. One GET if the newest is intact.
 
-    A damaged one is named in the log, and the next older one is taken. CorruptObjectError where all are damaged,
-    UnknownVersionError where one is newer than this reader; ReplicaGapError where one that was listed is not there.
+    A damaged snapshot is logged, and the next older one replaces it. Raises CorruptObjectError if all are damaged,
+    UnknownVersionError if one is newer than this reader, and ReplicaGapError if a listed one is missing.
     """
     damage: CorruptObjectError | None = None
     for index in reversed(indexes):
@@ -164,7 +164,7 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
 
 
 def read_snapshot(client: ReplicaClient, claim: Claim, index: int) -> tuple[Snapshot, str]:
-    """The snapshot at ``index`` and its digest, checked against the claim. CorruptObjectError, NotFoundError."""
+    """Read the snapshot at ``index``, and its digest; check it against the claim. CorruptObjectError, NotFoundError."""
     name = generation(claim.generation)
     return read_checked(lambda: client.read_snapshot(name, index), partial(_check_snapshot, claim, index))
 
@@ -183,26 +183,26 @@ def _check_snapshot(claim: Claim, index: int, body: bytes) -> tuple[Snapshot, st
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a generation holds, from its base on."""
+    """The contents of a generation, from its base on."""
 
     base: Base
     """``base.entries`` are the log segments that are read from sealed segments."""
     wal: tuple[WalSegmentInfo, ...]
     """The WAL segments from ``base.start`` on, in order."""
     before: WalSegmentInfo | None
-    """The last WAL segment before ``base.start``, where it is still there: it ends the index before."""
+    """The last WAL segment before ``base.start``, if it still exists. It ends the index before."""
     gap: LitelogError | None
-    """The first hole that names show at every listing: ReplicaGapError, or, where the newest snapshot is damaged and
-    what is missing was covered by it, its CorruptObjectError."""
+    """The first hole that every listing shows: a ReplicaGapError or, if the newest snapshot is damaged and covered the
+    missing objects, its CorruptObjectError."""
     began: bool = True
-    """False where it was ended before it began (``beginning``): then it holds nothing, whatever else is there."""
+    """False if it was ended before it began (``beginning``). Then it holds nothing, no matter what objects exist."""
 
 
 def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = None) -> Pieces:
-    """The pieces of a generation: a listing and a GET, made again where something is missing.
+    """Find the contents of a generation: a listing and a GET, repeated if an object is missing.
 
-    Of a generation that never began that is its terminal, and no snapshot. A ranged GET more where there is one WAL
-    segment, and no snapshot after the first one. ``listing``: one that was just made. Raises as ``read_base``.
+    A generation that never began has its terminal, and no snapshot. One ranged GET more if there is one WAL segment,
+    and no snapshot after the first one. ``listing``: a listing that was just made. Raises as ``read_base``.
     """
     name = generation(claim.generation)
     for attempt in range(LISTINGS):
@@ -217,7 +217,7 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
                 raise
             continue
         found: Sequence[WalSegmentInfo] = listing.wal
-        if base.damage is not None:  # it may have been listed from the newest snapshot on
+        if base.damage is not None:  # the listing may begin at the newest snapshot
             found = list(client.wal_segments(name, base.start))
         number = next((number for number, info in enumerate(found) if info.position >= base.start), len(found))
         wal, before = tuple(found[number:]), found[number - 1] if number else None
@@ -228,8 +228,8 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
 
 
 def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> bool:
-    """Whether the only WAL segment is a terminal that shows that the generation never began. A damaged or
-    missing terminal shows nothing here: the reader of that object reports it."""
+    """Whether the only WAL segment is a terminal that shows that the generation never began. False if the terminal is
+    damaged or missing: the reader of that object reports it."""
     if len(wal) != 1 or wal[0].position != Position(generation(claim.generation), claim.first, 0):
         return False
     try:
@@ -239,7 +239,7 @@ def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSe
 
 
 def missing_snapshot(base: Base, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
-    """The gap where a generation has WAL segments and no snapshot: it is written before all but a terminal."""
+    """The gap of a generation that has WAL segments but no snapshot, which precedes all of them except a terminal."""
     if base.snapshot is not None or not wal or wal[-1].position == base.start:
         return None
     key = snapshot_key(generation(base.claim.generation), base.claim.first)
@@ -247,7 +247,8 @@ def missing_snapshot(base: Base, wal: Sequence[WalSegmentInfo]) -> ReplicaGapErr
 
 
 def missing_piece(start: Position, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
-    """The first hole that names alone show: indexes without holes from ``start`` on, each from offset 0 on."""
+    """The first hole that names alone show. Indexes must have no holes from ``start`` on, and each begins at offset
+    0."""
     index = start.index - 1
     for number, piece in enumerate(wal):
         at = piece.position

@@ -21,12 +21,12 @@ _Checked = TypeVar("_Checked")
 _Read = TypeVar("_Read")
 
 READS = 3
-"""How often an object is read before what is wrong with it is believed to be wrong in the store."""
+"""How often an object is read before damage is attributed to the store."""
 
 
 def read_checked(read: Callable[[], _Read], check: Callable[[_Read], _Checked], held: _Read | None = None) -> _Checked:
-    """What ``check`` makes of what was read. Where it raises CorruptObjectError the object is read again; the last
-    error is passed on. ``held``: what was read already, which is the first read."""
+    """Return what ``check`` makes of the bytes. If it raises CorruptObjectError, the object is read again; the last
+    error is raised. ``held``: bytes that were read already, which count as the first read."""
     for number in range(READS - 1):
         body = read() if number or held is None else held
         try:
@@ -39,10 +39,10 @@ def read_checked(read: Callable[[], _Read], check: Callable[[_Read], _Checked], 
 _Result = TypeVar("_Result")
 
 AHEAD_BYTES = 16 << 20
-"""What is held ahead of the reader at most, but for one piece that is larger."""
+"""The most bytes that are held ahead of the reader, except for a single piece that is larger."""
 
 AHEAD_JOBS = 8
-"""Requests at a time at most: they wait on the store, and not on each other."""
+"""The most concurrent requests: they wait for the store, not for each other."""
 
 
 def ahead(
@@ -51,10 +51,11 @@ def ahead(
     most_bytes: int = AHEAD_BYTES,
     most_jobs: int = AHEAD_JOBS,
 ) -> Iterator[_Result]:
-    """The results of ``jobs`` (what each holds in bytes, and what to call) in their order; their errors, too, and that
-    of the making of ``jobs``: all before it was given.
+    """Yield the results of ``jobs`` in order. A job is the number of bytes that its result holds, and a function to
+    call.
 
-    Jobs are taken as there is room for them. Those that were not begun when this ends never are.
+    Raises a job's error, or that of the iteration of ``jobs``, after all earlier results. Jobs are taken when there is
+    room for them. Jobs that have not begun when this ends never run.
     """
     waiting: deque[tuple[int, Future[_Result]]] = deque()
     making, held = iter(jobs), 0
@@ -90,14 +91,15 @@ AHEAD_PER_WORKER = 4
 
 
 class OrderedPool:
-    """Threads that work through items that are taken as they are needed; one worker is the caller's own thread."""
+    """Threads that process items in order, taken as they are needed. With one worker the caller's thread does the
+    work."""
 
     def __init__(self, workers: int) -> None:
         self._ahead = workers * AHEAD_PER_WORKER
         self._executor = ThreadPoolExecutor(workers, "verify") if workers > 1 else None
 
     def map(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-        """``work`` of each item, in their order; at most AHEAD_PER_WORKER items a worker are held."""
+        """Yield ``work`` of each item, in their order. At most AHEAD_PER_WORKER items per worker are held."""
         if self._executor is None:
             yield from map(work, items)
             return

@@ -1,4 +1,4 @@
-"""The generations of a replica, one at a time: who claimed it, and how far it has come."""
+"""The generations of a replica, one at a time: their claims, and how far each has come."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ class Tip:
     """How far a generation has come."""
 
     slot: Position
-    """Its one next slot; the terminal's place if it has ended."""
+    """Its next slot; the terminal's position if it has ended."""
     last: WalHeader | None
-    """The last WAL segment before the slot; None if there is none (any more)."""
+    """The last WAL segment before the slot; None if there is none, or none any more."""
     digest: str
-    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if there is neither, and if the
+    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if neither exists, and if the
     generation never began (``beginning``)."""
     terminal: WalHeader | None = None
     sealed: SnapshotEntry | None = None
-    """Where ``last`` is None: the last log segment before the slot, as a snapshot names it. None if there is none."""
+    """If ``last`` is None: the last log segment before the slot, as a snapshot names it; None without one."""
 
     @property
     def started(self) -> bool:
-        """Whether its owner wrote anything behind the claim: then all generations below it are closed."""
+        """Whether its owner wrote anything after the claim. If so, all generations below it are closed."""
         return bool(self.digest)
 
 
 def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
-    """The claim of that name; NotFoundError if there is none."""
+    """Read the claim of that name. Raises NotFoundError."""
     return read_checked(lambda: client.read_claim(name), partial(claims.decode, claim_key(*name)))
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
-    """The claims of ``names`` (the oldest first), newest first: a GET each, as they are taken."""
+    """Yield the claims of ``names`` (oldest first), newest first: a GET each, when it is taken."""
     return (read_claim(client, name) for name in reversed(names))
 
 
 def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> Claim:
-    """The claim of a generation that another claim names; NotFoundError. One GET, and a second one where the two are
-    not fenced alike."""
+    """Read the claim of a generation that another claim names. One GET, and a second one if the two are not fenced
+    alike. Raises NotFoundError."""
     spellings = [ClaimName(epoch_of(name)), ClaimName(epoch_of(name), name)]
     for spelling in reversed(spellings) if named_by.is_isolated else spellings:
         try:
@@ -71,10 +71,10 @@ def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> C
 
 
 def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
-    """A claim of a later epoch, if there is one: the next one, by its name, in one GET.
+    """Find a claim of a later epoch: the next one, by its name, in one GET. None without one.
 
-    Behind an isolated claim names cannot be known: the newest one, by a listing. (An isolated owner that comes behind
-    a claim that is not ends that generation, so it is found there.)
+    The names of claims after an isolated one are unknown, so a listing finds the newest one. (An isolated owner that
+    follows a claim that is not isolated ends that generation, so its claim is found there.)
     """
     if claim.is_isolated:
         names = client.claims(claim.epoch + 1)
@@ -86,10 +86,10 @@ def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
 
 
 def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
-    """How far a generation has come: a listing, its last two objects, and what came behind them since.
+    """Find how far a generation has come: a listing, its last two objects, and the objects that followed since.
 
-    CorruptObjectError where the last one cannot be read, or the one before a terminal that does not say the same.
-    A snapshot is read, too, where no WAL segment tells what was shipped: there is none yet, or they were pruned.
+    Raises CorruptObjectError if the last object cannot be read, or if the object before a terminal contradicts it.
+    Also reads a snapshot if no WAL segment shows what was shipped: there is none yet, or they were pruned.
     """
     listing = list_generation(client, generation(claim.generation), keep=2)
     start = Position(generation(claim.generation), claim.first, 0)
@@ -114,7 +114,7 @@ def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
 
 
 def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
-    """``tip`` after everything that follows it: a GET for each, until the next slot is free or holds a terminal."""
+    """``tip`` after all objects that follow it: a GET for each, until the next slot is free or holds a terminal."""
     while tip.terminal is None:
         try:
             segment = _read(client, tip.slot)
@@ -125,8 +125,8 @@ def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
 
 
 def _read(client: ReplicaClient, position: Position) -> WalSegment:
-    """The WAL segment there. One whose bytes are damaged in the store is taken as it is: an owner can end, continue or
-    leave a damaged generation, and readers tell the damage by name."""
+    """Read the WAL segment at ``position``. Damage to its bytes in the store is ignored here: an owner can end,
+    continue or leave a damaged generation, and readers report the damage."""
     key = wal_key(position)
 
     def read() -> bytes:
@@ -146,13 +146,13 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
 def _step(tip: Tip, segment: WalSegment) -> Tip:
     header = segment.header
     if header.successor is not None:
-        began = tip.last is not None or bool(header.previous)  # else a snapshot that is there came too late
+        began = tip.last is not None or bool(header.previous)  # otherwise an existing snapshot came too late
         return Tip(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
     return Tip(header.next_slot, header, segment.digest)
 
 
 def _take_from_terminal(tip: Tip, damage: CorruptObjectError) -> Tip:
-    """``tip`` with what its terminal repeats of the WAL segment before it, which cannot be read."""
+    """``tip`` with the facts that its terminal repeats of the preceding WAL segment, which cannot be read."""
     if tip.terminal is None or not tip.terminal.file:
         raise damage
     return replace(tip, last=replace(tip.terminal, successor=None), digest=tip.terminal.previous)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SegmentNames:
-    """The names of a generation's log segments by index, each looked up when it is first asked for.
+    """The names of a generation's log segments by index. Each is looked up when it is first needed.
 
     A damaged object is skipped here: the code that reads it reports the damage.
     """
@@ -34,7 +34,7 @@ class SegmentNames:
     def __init__(
         self, client: ReplicaClient, claim: Claim, slot: Position, last: WalHeader | None, find: Callable[[], Listing]
     ) -> None:
-        """``slot``: the generation's next slot; ``last``: its last header; ``find`` lists its objects."""
+        """``slot``: the generation's next slot. ``last``: its last header. ``find`` lists its objects."""
         self._client = client
         self._claim = claim
         self._find = find
@@ -44,17 +44,17 @@ class SegmentNames:
         if last is not None and last.file:
             self._names[last.index] = last.file
         self.last = slot.index - (slot.offset == 0)
-        """The index of the last log segment that it holds bytes of; -1 if it holds none."""
+        """The index of the last log segment of which it holds bytes; -1 if it holds none."""
 
     def name(self, index: int) -> str | None:
-        """The name of the log segment at ``index``; None if nothing that can be read says it."""
+        """The name of the log segment at ``index``; None if no readable object states it."""
         if index not in self._names and index not in self._looked:
             self._looked.add(index)
             self._look_up(index)
         return self._names.get(index)
 
     def index_of(self, name: str) -> int | None:
-        """The index of the log segment ``name``; None if nothing that can be read says it. A GET for each index that no
+        """The index of the log segment ``name``; None if no readable object states it. A GET for each index that no
         snapshot describes."""
         for index in sorted({info.position.index for info in self._find().wal}):
             self.name(index)
@@ -83,7 +83,7 @@ class SegmentNames:
 
 def check_mapping(claim: Claim, shift: int, newer: SegmentNames, older: SegmentNames) -> None:
     """Check that ``shift``, added to an index of an older generation, gives the index of the same log segment in a
-    newer one. ``claim``: the one whose shift was added last; CorruptObjectError names it."""
+    newer one. ``claim`` is the claim whose shift was added last; a CorruptObjectError names it."""
     ended = older.name(older.last) if older.last >= 0 else None
     if ended is None:
         return

@@ -1,4 +1,4 @@
-"""Which generation of a replica a reader takes: the choice as a pure function, and the look-ups that it needs.
+"""The generation of a replica that a reader takes: the choice as a pure function, and the look-ups that it needs.
 
 Specified in litelog/reading/README.md#which-generation.
 """
@@ -37,11 +37,11 @@ class Extent:
     start: Position
     """The start of the first index that it ships."""
     slot: Position
-    """Its next slot; the terminal's place if it has ended."""
+    """Its next slot; the terminal's position if it has ended."""
     successor: str | None = None
     """The key of the claim that its terminal names."""
     began: bool = True
-    """False where it was ended before it began (``beginning``)."""
+    """False if it was ended before it began (``beginning``)."""
     last: WalHeader | None = None
     """The header of its last WAL segment, or of its terminal."""
 
@@ -52,7 +52,8 @@ class Extent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it began and was ended. A generation that no successor ended may hold what its successor does not."""
+        """Whether it began and was ended. A generation that no successor ended may hold bytes that its successor
+        lacks."""
         return self.began and self.successor is not None
 
 
@@ -64,11 +65,11 @@ def latest(
 ) -> Claim | None:
     """The claim of the latest generation; None if no generation holds anything.
 
-    That is the one of the highest epoch that holds data and has reached the end of all that it continues: of its
-    predecessor, and of what that one continues in turn, however far the predecessor itself had come. Of several in one
-    epoch, whose owners are isolated, it is the highest generation. ``holds_data`` tells whether a generation holds any
-    without its whole extent, where that is less work. ``check``: is given each claim that continues another, the sum
-    of the shifts to an older generation, and the claims of the two.
+    That is the generation of the highest epoch that holds data and has reached the end of all that it continues: of its
+    predecessor, of the predecessor's predecessor, and so on, no matter how far each of these had come. If several in
+    one epoch qualify, because their owners are isolated, it is the highest generation. ``holds_data`` returns whether a
+    generation holds data without finding its whole extent, if that is less work. ``check`` is called with each claim
+    that continues another, the sum of the shifts to an older generation, and the claims of the two.
     """
     for claim in sorted(by_generation.values(), key=lambda claim: claim.generation, reverse=True):
         held = extent_of(claim).has_data if holds_data is None else holds_data(claim)
@@ -115,13 +116,18 @@ def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
 def find_latest(
     client: ReplicaClient, *, even_lost: bool = False, known: Callable[[Claim], Extent | None] | None = None
 ) -> Claim:
-    """The claim of a replica's latest generation. NothingToRestoreError if it holds none; ReplicaGapError if it was
-    ended for a successor whose claim is missing. ``even_lost``: rather than an earlier one, that of a generation of
-    which nothing but sealed segments is left, for who says so. ``known``: how far a generation has come, where the
-    caller knows; None for all others.
+    """Find the claim of a replica's latest generation.
 
-    Requests: a listing of claims, a GET for each claim; then a listing and a ranged GET for the newest generation and
-    for each that it continues.
+    Makes a listing of claims and a GET for each claim; then a listing and a ranged GET for the newest generation and
+    for each generation that it continues.
+
+    Args:
+        even_lost: Take a generation of which only sealed segments are left, rather than an earlier one.
+        known: Returns how far a generation has come, if the caller knows; None otherwise.
+
+    Raises:
+        NothingToRestoreError: No generation holds anything.
+        ReplicaGapError: A generation was ended for a successor whose claim is missing.
     """
     by_generation = read_claims(client)
     lookups = _Lookups(client, by_generation, known=known)
@@ -133,10 +139,10 @@ def find_latest(
 
 
 def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
-    """The pieces of a replica's latest generation, found in four requests where it is the only one: its claim and its
-    names are listed, claim and snapshot are read. For readers to its end, who see for themselves how it ended.
+    """Find the contents of a replica's latest generation, in four requests if it is the only one: two listings (claims,
+    and its names) and two GETs (claim and snapshot). For readers to its end, which check themselves how it ended.
 
-    ``keep``: how many names a listing keeps, before it is made again; None: all, for who has many to expect.
+    ``keep``: how many names a listing keeps before it is made again; None keeps all, for callers that expect many.
     Raises as ``find_latest`` and ``list_pieces``.
     """
     by_generation = read_claims(client)
@@ -146,7 +152,7 @@ def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
 
 
 def _find_lost(by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim | None:
-    """The claim of the newest generation that was begun, if nothing but sealed segments is left of that."""
+    """The claim of the newest generation that was begun, if only sealed segments are left of it."""
     for _, claim in sorted(by_generation.items(), reverse=True):
         if lookups.holds_data(claim):
             return None
@@ -164,7 +170,7 @@ def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: 
 
 
 def find_claim(client: ReplicaClient, name: Generation) -> Claim:
-    """The claim of the generation of that name. NothingToRestoreError says which there are."""
+    """Find the claim of the generation of that name. A NothingToRestoreError names the existing generations."""
     by_generation = read_claims(client)
     if name not in by_generation:
         known = ", ".join(sorted(by_generation)) or "none"
@@ -173,7 +179,7 @@ def find_claim(client: ReplicaClient, name: Generation) -> Claim:
 
 
 def read_claims(client: ReplicaClient) -> dict[str, Claim]:
-    """All claims, by generation. ReplicaGapError if one is missing: claims are never deleted, epochs have no holes."""
+    """Read all claims, by generation. Raises ReplicaGapError if one is missing: claims are never deleted."""
     missing = ReplicaGapError("")
     for _ in range(LISTINGS):
         names = client.claims()
@@ -189,8 +195,11 @@ def read_claims(client: ReplicaClient) -> dict[str, Claim]:
 
 
 def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequence[Claim]) -> ReplicaGapError | None:
-    """The claim that others show to be missing. That of the newest generation is named by the terminal before it; but
-    for isolated ones, which need not have any: what they claimed shows."""
+    """Find a claim that must exist because another object refers to it.
+
+    The terminal before the newest generation names its claim. An isolated generation may have no terminal before it;
+    the objects in it show that it was claimed.
+    """
     for before, behind in pairwise(names):
         if behind.epoch > before.epoch + 1:
             return ReplicaGapError(claim_key(before.epoch + 1), claim_key(*behind))
@@ -201,14 +210,14 @@ def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequ
             return ReplicaGapError(missing, f"{claim.key}, which names {claim.predecessor}")
     for name in client.generations() if not names or any(claim.is_isolated for claim in read) else ():
         if name not in claimed:
-            return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which nobody claims")
+            return ReplicaGapError(claim_key(epoch_of(name)), f"generation {name}, which no claim names")
     return None
 
 
 def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = None) -> Extent:
-    """How far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header.
+    """Find how far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header.
 
-    Where nothing lies behind its claim's first index, its snapshot tells whether anything lies before it.
+    If nothing follows its claim's first index, its snapshot shows whether anything precedes it.
     """
     last: Position | None = None
     if since is not None:
@@ -237,7 +246,7 @@ def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
 
 
 class _Lookups:
-    """What is looked up of each generation, when it is first asked for."""
+    """Facts about each generation, looked up when they are first needed."""
 
     def __init__(
         self,
@@ -269,7 +278,8 @@ class _Lookups:
         return self._pieces[claim.generation]
 
     def holds_data(self, claim: Claim) -> bool:
-        """Whether anything of the log was shipped; its names tell, but for those that it begins with."""
+        """Whether anything of the log was shipped. Names show that, unless only the generation's first objects
+        exist."""
         listing = self.listing(claim)
         wal = bool(listing.wal) and listing.wal[-1].position > Position(generation(claim.generation), claim.first, 0)
         if wal or (listing.newest or 0) > claim.first:
@@ -278,7 +288,7 @@ class _Lookups:
         return sealed or self.extent(claim).has_data
 
     def is_lost(self, claim: Claim) -> bool:
-        """Whether it has neither a snapshot nor a WAL segment, and sealed segments that come behind these."""
+        """Whether it has sealed segments, but neither a snapshot nor a WAL segment, which are written before them."""
         listing = self.listing(claim)
         if listing.snapshots or listing.wal or claim.is_of_spark:
             return False
@@ -300,7 +310,7 @@ class _Lookups:
         return self._extents[claim.generation]
 
     def check_mapping(self, claim: Claim, shift: int, newer: Claim, older: Claim) -> None:
-        """Check the shift of a claim, by what the two generations hold."""
+        """Check the shift of a claim against the contents of the two generations."""
         if self.extent(older).is_settled:
             check_mapping(claim, shift, self._names_of(newer), self._names_of(older))
 
@@ -312,7 +322,7 @@ class _Lookups:
         return self._names[claim.generation]
 
     def _check_successor(self, extent: Extent) -> None:
-        """A terminal is written after the claim that it names: a claim that is not there was deleted."""
+        """Check that a terminal's claim exists. It is written before the terminal, so a missing claim was deleted."""
         if any(claim.key == extent.successor for claim in self._by_generation.values()):
             return
         for _ in range(LISTINGS - 1):

@@ -1,4 +1,4 @@
-"""Tells a generation that retention took from one that is damaged: of the one there is nothing to restore."""
+"""Distinguishes a pruned generation from a damaged one: a pruned one has nothing to restore."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class LetGoError(NothingToRestoreError):
-    """Retention took a generation, but for what always stays of one."""
+    """Retention pruned a generation; only the objects that are never deleted remain."""
 
     def __init__(self, url: str, name: Generation, oldest: Generation) -> None:
         self.generation = name
         self.oldest = oldest
         super().__init__(
-            f"{url}: generation {name}: nothing of it can be restored any more: retention let its snapshots go; the "
+            f"{url}: generation {name}: nothing can be restored from it any more: retention deleted its snapshots; the "
             f"oldest generation that has one is {oldest}"
         )
 
 
 def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
-    """Whether a generation looks as one that retention took, or is taking. StoreError.
+    """Whether a generation looks like one that retention has pruned, or is pruning. Raises StoreError.
 
-    It has no snapshot, and no older one has any: retention takes the oldest first (of an isolated owner's own). Its WAL
-    segments are what that leaves.
+    It has no snapshot, and neither has any older generation (of the same owner, if isolated): retention deletes the
+    oldest first. Its WAL segments are those that retention leaves.
     """
     name = generation(claim.generation)
     if client.newest_snapshots(name, 1):
@@ -45,7 +45,7 @@ def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
 
 
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
-    """LetGoError for a generation that looks as one that retention took, where a later one has a snapshot; else
+    """Return a LetGoError if the generation looks pruned, and a later generation has a snapshot; otherwise
     ``damage``."""
     name = generation(claim.generation)
     try:

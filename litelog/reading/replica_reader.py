@@ -1,4 +1,4 @@
-"""Reads a replica's records: from any place to its end, or on and on as it grows, through its generations.
+"""Reads a replica's records: from any place to its end, or continuously as it grows, through its generations.
 
 Specified in litelog/reading/README.md#following.
 """
@@ -47,26 +47,27 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 POLLS_PER_LOOK = 30
-"""A follower looks for the next epoch after this number of polls without news: one GET. It lists the successors of a
-generation that has ended just as often."""
+"""A follower looks for the next epoch after this number of polls without news, with one GET. It lists the successors of
+an ended generation just as often."""
 
 LOOK_SECONDS = 1800.0
-"""After so long without news, or behind the head, it looks whether its place is still there, and lists what lies behind
-it: half of the grace for which WAL segments are kept at least."""
+"""After this many seconds without news, or off the head, a follower checks that its place still exists, and lists what
+follows it. Half of the grace for which WAL segments are kept at least."""
 
 STOP_SECONDS = 0.1
-"""How soon a waiting follower sees the caller's own stop event."""
+"""How soon, in seconds, a waiting follower notices the caller's own stop event."""
 
 
 class ReplicaReader:
-    """Reads a replica's records, checked as a restore checks them. One thread reads; any thread may close.
+    """Reads a replica's records with the checks of a restore. One thread reads; any thread may close.
 
-    It reads sealed segments as far as the newest snapshot names them, and then follows the names that must come next,
-    one GET each. It lists only to find its start, and at the end to tell an end from a hole. A generation's end leads
-    it to the next one, at the same place; what was sealed and removed while it read, to the sealed segment.
+    It reads sealed segments as far as the newest snapshot names them. Then it follows the names that must come next,
+    with one GET each. It lists only to find its start, and to tell an end from a hole. At the end of a generation it
+    continues in the next one, at the same place. WAL segments that were sealed and removed while it read are read from
+    their sealed segment.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - each is an independent choice
         self,
         client: ReplicaClient,
         *,
@@ -80,14 +81,26 @@ class ReplicaReader:
         stop: threading.Event | None = None,
         formats: Callable[[str], LogFormat] = open_format,
     ) -> None:
-        """Read ``generation``, or the latest one.
+        """Make a reader. It makes no request yet.
 
-        ``start``: the first record with that sequence or a higher one. ``start_time``: the first record with that time
-        or a later one (microseconds since 1970); in a format without timestamps, the first one shipped then or later,
-        as far as that is known. Neither: the oldest record. ``end``: the first sequence not to be given. In format
-        ``raw``, whose sequences count bytes, both may lie within what was shipped at once. ``poll_interval`` in
-        seconds. After ``look_seconds`` without news, or behind the head, a follower makes sure that it stands at the
-        end and not at a hole. ``stop`` ends a follower as ``close`` does. ``formats`` gives the log format of a name.
+        Args:
+            client: The replica.
+            generation: The generation to read; None for the latest one.
+            start: Begin with the first record of this sequence or a higher one. With neither ``start`` nor
+                ``start_time``, begin with the oldest record.
+            start_time: Begin with the first record of this time or a later one, in microseconds since 1970. In a
+                format without timestamps: the first record shipped then or later, as precisely as that is known.
+            end: The first sequence not to yield. In format ``raw``, whose sequences count bytes, ``start`` and
+                ``end`` may both lie within bytes that were shipped at once.
+            follow: Wait at the head for more records, instead of ending there.
+            poll_interval: Seconds between polls at the head.
+            look_seconds: After this many seconds without news, or off the head, a follower checks that it stands at
+                the end, and not at a hole.
+            stop: Ends a follower, as ``close`` does.
+            formats: Returns the log format of a name.
+
+        Raises:
+            ConfigError: Both ``start`` and ``start_time`` are given.
         """
         if start is not None and start_time is not None:
             raise ConfigError("start at a sequence or at a time, not at both")
@@ -103,7 +116,8 @@ class ReplicaReader:
         self._first: Position | None = None
         self._cursor: WalCursor | None = None
         self._leaving: tuple[WalHeader, Position] | None = None
-        """The terminal of the current generation and the place that it is read to, until a successor has begun."""
+        """The terminal of the current generation and the position up to which it was read, until a successor has
+        begun."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,21 +129,26 @@ class ReplicaReader:
 
     @property
     def position(self) -> Position | None:
-        """Where the next WAL segment is expected; None while no place in the WAL was reached."""
+        """The position of the next WAL segment; None before the reader has reached the WAL."""
         return None if self._cursor is None else self._cursor.slot
 
     def close(self) -> None:
-        """End ``batches``, also where it waits. Idempotent."""
+        """End ``batches``, even while it waits. Idempotent."""
         self._closed.set()
 
     def batches(self) -> Iterator[Columns]:
-        """The records, one batch for each WAL segment and for each frame of a sealed one that holds any. With
-        ``follow`` it waits at the head.
+        """Yield the records: one batch for each WAL segment, and for each frame of a sealed segment, that holds any.
 
-        Raises NothingToRestoreError for a replica that holds nothing (a follower waits for its first records);
-        TruncatedError for a start before the first record that is there; PrunedError if retention overtook it;
-        DivergedError where the log's history forks; CorruptObjectError and ReplicaGapError for what the replica's
-        writer did not promise; StoreError.
+        With ``follow`` it waits at the head.
+
+        Raises:
+            NothingToRestoreError: The replica holds nothing (a follower waits for its first records).
+            TruncatedError: The start lies before the first record that exists.
+            PrunedError: Retention overtook the reader.
+            DivergedError: The log's history forks.
+            CorruptObjectError: An object is damaged.
+            ReplicaGapError: An object is missing.
+            StoreError: A request failed.
         """
         executor = ThreadPoolExecutor(AHEAD_JOBS, "read")
         try:
@@ -143,7 +162,7 @@ class ReplicaReader:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, executor: ThreadPoolExecutor) -> Iterator[ShippedBatch]:
-        steady = SystemClock().monotonic  # a suspended machine's retention goes on elsewhere
+        steady = SystemClock().monotonic  # retention continues elsewhere while this machine is suspended
         idle, news, head = 0, steady(), steady()
         while not self._is_stopped():
             if self._leaving is not None and not self._leave(*self._leaving, lists=idle % POLLS_PER_LOOK == 0):
@@ -175,12 +194,12 @@ class ReplicaReader:
             self._wait()
 
     def _is_end_reached(self) -> bool:
-        """Whether nothing that may still come is wanted: the start may lie at the end, or behind it."""
+        """Whether no record that may still come is wanted. The start may lie at the end, or after it."""
         reached = None if self._cursor is None else self._cursor.link.next
         return self._end is not None and reached is not None and reached >= self._end
 
     def _cut(self, batch: ShippedBatch) -> Columns:
-        """Only what lies between start and end."""
+        """The records between start and end."""
         columns, is_raw = batch.columns, isinstance(self._format, RawFormat)
         if is_raw:
             for sequence in (self._filter.sequence, self._end):
@@ -196,9 +215,9 @@ class ReplicaReader:
     # --- finding a place
 
     def _enter(self, executor: ThreadPoolExecutor) -> Generator[ShippedBatch, None, bool]:
-        """Read what is wanted of the sealed segments, and stand at the first WAL segment that may hold any of it.
+        """Read the wanted part of the sealed segments, and move to the first WAL segment that may hold a wanted record.
 
-        Nothing is done while the generation has not begun. True where it ended before: another one is to be entered.
+        Does nothing while the generation has not begun. Returns True if it ended before, and another is to be entered.
         """
         pieces = self._find_pieces()
         if pieces is None:
@@ -255,15 +274,15 @@ class ReplicaReader:
     # --- generations
 
     def _pass_over(self, pieces: Pieces, slot: Position) -> bool:
-        """Go on at ``slot`` behind a generation that ended, and that retention took there: its successor has all that
-        is left. Whether it ended."""
+        """Continue at ``slot``, after a generation that ended and that retention pruned there: its successor has the
+        rest. Return whether the generation ended."""
         terminal = find_terminal(self._client, pieces)
         if terminal is not None:
             self._leaving = terminal, slot
         return terminal is not None
 
     def _leave(self, terminal: WalHeader, end: Position, *, lists: bool) -> bool:
-        """Go on in the generation that follows, once its owner has begun. Whether that is so."""
+        """Continue in the generation that follows, once its owner has begun. Return whether it has."""
         assert self._claim is not None
         successor = find_successor(self._client, self._claim, terminal, lists=lists)
         if successor is None:
@@ -273,9 +292,10 @@ class ReplicaReader:
         return True
 
     def _go_on_in(self, successor: Claim, end: Position) -> None:
-        """Go on in a generation that continues the one at hand, which is read to ``end``, at the same place."""
+        """Continue in a generation that continues the current one, which was read to ``end``, at the same place."""
         assert self._claim is not None
-        # A generation that ended before the place where its predecessor did leaves that place to be reached.
+        # A generation may have ended before the place where its predecessor did. Then that place is still to be
+        # reached.
         unreached = self._place if self._cursor is None else self._cursor.place
         at = unreached or end
         shift = find_shift(self._client, self._claim, successor, at)
@@ -286,9 +306,9 @@ class ReplicaReader:
     # --- at the head
 
     def _look_around(self, executor: ThreadPoolExecutor) -> Generator[ShippedBatch, None, bool]:
-        """Tell the head from a hole: nothing lies behind the slot, the last WAL segment is there, none succeeded.
+        """Tell the head from a hole: nothing follows the slot, the last WAL segment exists, and there is no successor.
 
-        True where there is more to read: what a newer snapshot covers and was removed, from its sealed segments.
+        Returns True if there is more to read: sealed segments of a newer snapshot, whose WAL segments were removed.
         """
         cursor, claim = self._cursor, self._claim
         if cursor is None or claim is None:
@@ -326,8 +346,9 @@ class ReplicaReader:
         return True
 
     def _look_for_successor(self) -> bool:
-        """Look at the next epoch: if its owner has begun, it ended this generation first. One GET while there is none.
-        (One listing, behind an isolated claim.) True where there is more to read; ReplicaGapError where it is missing.
+        """Look at the next epoch: if its owner has begun, it has ended this generation first. One GET while there is
+        none (one listing after an isolated claim). Returns True if there is more to read. ReplicaGapError if it is
+        missing.
         """
         cursor, claim = self._cursor, self._claim
         if cursor is None or claim is None:
@@ -342,9 +363,9 @@ class ReplicaReader:
         return True
 
     def _leave_isolated(self, cursor: WalCursor, claim: Claim) -> bool:
-        """Go on in the latest generation, once it is another one than this: nobody ends what isolated owners write.
+        """Continue in the latest generation, once that is another one: no owner ends the generation of an isolated one.
 
-        One listing while there is no other claim. A reader who asked for this generation stays in it.
+        One listing while there is no other claim. A reader that was given this generation stays in it.
         """
         if self._named is not None or self._client.claims(claim.epoch) == [claim.name]:
             return False
@@ -368,7 +389,7 @@ class ReplicaReader:
 
 
 def _split_bytes(columns: Columns, sequence: int) -> Columns:
-    """The same bytes, of format ``raw``, in two commits where ``sequence`` lies within one."""
+    """The same bytes, of format ``raw``, in two commits if ``sequence`` lies within one."""
     number = columns.find(sequence) - 1
     if number < 0:
         return columns

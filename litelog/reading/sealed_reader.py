@@ -1,6 +1,6 @@
-"""Reads the records of sealed segments, one log segment after the other, by ranged GETs that are decompressed ahead.
+"""Reads the records of sealed segments, one log segment after the other, by ranged GETs that run ahead.
 
-If a sealed segment is damaged, or was removed meanwhile, its WAL segments are read instead, as far as they are there.
+If a sealed segment is damaged, or was removed in the meantime, its WAL segments are read instead, if they still exist.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 WHOLE_BYTES = 1 << 20
-"""A sealed segment up to this size is read at once: a second request costs more than what one may not need."""
+"""A sealed segment up to this size is read whole: a second request costs more than bytes that may not be needed."""
 
 FETCH_BYTES = 4 << 20
-"""How much of the log one ranged GET brings, uncompressed; more where a commit is larger."""
+"""Uncompressed bytes of the log that one ranged GET covers; more if a commit is larger."""
 
 FOOTERS_AHEAD = 2
-"""How many sealed segments are opened before their frames are asked for."""
+"""How many sealed segments are opened before their frames are needed."""
 
 
 class BrokenEntryError(LitelogError):
-    """A sealed segment cannot be read on. ``cause``: what is wrong with it; NotFoundError where it is not there."""
+    """A sealed segment cannot be read any further. ``cause`` is the damage, or NotFoundError if it is missing."""
 
     def __init__(self, entry: SnapshotEntry, cause: CorruptionError | NotFoundError) -> None:
         self.entry = entry
@@ -67,36 +67,36 @@ class BrokenEntryError(LitelogError):
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """Bytes [start, end) of a log segment, checked: the records in them."""
+    """The records in bytes [start, end) of a log segment, checked."""
 
     entry: SnapshotEntry
     start: int
     end: int
     columns: Columns
     shipped: int | None = None
-    """When all of it was shipped, where that is known, microseconds since 1970."""
+    """The time by which all of it was shipped, in microseconds since 1970; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedStart:
-    """Where to begin in the first sealed segment that is read."""
+    """Where to begin in the first sealed segment to read."""
 
     offset: int = 0
-    """There a commit starts, or nothing more comes."""
+    """An offset at which a commit starts, or all records end."""
     choose: Callable[[SealedFooter], int] | None = None
-    """The offset, told by the footer."""
+    """Finds the offset from the footer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A sealed segment whose footer was read and is what the snapshot says."""
+    """A sealed segment whose footer was read and matches the snapshot."""
 
     entry: SnapshotEntry
     footer: SealedFooter
     body: bytes | None
-    """All of it, where it is small."""
+    """The whole object, if it is small."""
     start: int
-    """Where the records begin that are wanted of it."""
+    """The offset of the first wanted record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ def read_sealed(
     log_format: LogFormat,
     start: SealedStart | None = None,
 ) -> Iterator[SealedBatch]:
-    """The records of sealed segments, in order, a run of frames at a time; from ``start`` on in the first one.
+    """Yield the records of sealed segments, in order, one run of frames at a time; from ``start`` on in the first one.
 
-    Every promise of the footer is checked, and that it is the one which the snapshot names: BrokenEntryError, with what
-    is wrong, once all before it was given. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
+    Checks every statement of the footer, and that the footer is the one that the snapshot names. On damage it raises
+    BrokenEntryError after all records before it. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
     """
     opened = ahead(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
     for fetched in ahead(executor, _fetches(client, opened, log_format)):
@@ -127,9 +127,9 @@ def read_sealed(
 
 
 def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFooter, bytes | None]:
-    """A sealed segment's footer, and all its bytes where it is small: one GET, two for a long footer.
+    """Read a sealed segment's footer, and all its bytes if it is small: one GET, or two for a long footer.
 
-    CorruptObjectError, also where it is not the one that ``entry`` names; NotFoundError.
+    Raises CorruptObjectError if it is damaged or is not the one that ``entry`` names, and NotFoundError.
     """
     name = generation(entry.generation)
 
@@ -177,7 +177,7 @@ def _open_at(client: ReplicaClient, entry: SnapshotEntry, start: SealedStart | N
 def _fetches(
     client: ReplicaClient, openings: Iterable[_Opened], log_format: LogFormat
 ) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
-    """What to read of each, a few runs of frames at a time."""
+    """The reads of each sealed segment, each of a few runs of frames."""
     for opened in openings:
         frames = opened.footer.frames
         wanted = frames.runs(frames.for_offsets(opened.start, opened.footer.length))
@@ -213,7 +213,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
 def _records(
     entry: SnapshotEntry, footer: SealedFooter, run: range, decoded: SealedRun, start: int, log_format: LogFormat
 ) -> Columns:
-    """The records of a run, from ``start`` on where that lies in it: behind a commit."""
+    """The records of a run, from ``start`` on if that lies in it, which must be the end of a commit."""
     data, offset, expect = decoded.data, decoded.start, Expectation(footer.frames.firsts[run.start])
     if start > offset:
         scan = log_format.scan(footer.path, data[: start - offset], offset, expect)
@@ -234,11 +234,11 @@ def read_history(
     start: SealedStart,
     log_format: LogFormat,
 ) -> Iterator[SealedBatch]:
-    """The records of ``base.entries`` from the one of that number on, ``start`` in it: as ``read_sealed`` gives them.
+    """Yield the records of ``base.entries`` from entry number ``number`` on, ``start`` in it, as ``read_sealed`` does.
 
-    A damaged one is read from its WAL segments, where they are still there; one that is gone, from where the newest
-    snapshot says that it is. What was given is not given again. PrunedError where retention removed it, the damage
-    where nothing else has its bytes, ReplicaGapError where it is missing.
+    A damaged sealed segment is replaced by its WAL segments, if they still exist. A missing one is looked up in the
+    newest snapshot. No record is given twice. Raises PrunedError if retention removed it, the damage if no other
+    object has its bytes, and ReplicaGapError if it is missing.
     """
     entries, stop = base.entries, base.start.index
     while number < len(entries):
@@ -278,8 +278,8 @@ def _read_unsealed(
 
 
 def _look_again(client: ReplicaClient, base: Base, index: int, offset: int) -> Base:
-    """The base as it is now, for a log segment whose sealed segment is gone. PrunedError where it names none any more;
-    the base as it was where the newest snapshot cannot be read."""
+    """The current base, for a log segment whose sealed segment is gone; the old one if the newest snapshot cannot be
+    read. Raises PrunedError if it does not name the log segment any more."""
     newest = list_pieces(client, base.claim).base
     if newest.first.index > index:
         raise PrunedError(str(Position(newest.start.generation, index, offset)))
@@ -289,10 +289,10 @@ def _look_again(client: ReplicaClient, base: Base, index: int, offset: int) -> B
 def read_unsealed(
     client: ReplicaClient, entry: SnapshotEntry, offset: int, log_format: LogFormat
 ) -> Iterator[SealedBatch]:
-    """The records of the log segment that ``entry`` names from byte ``offset`` on, where a commit starts.
+    """Yield the records of the log segment that ``entry`` names from byte ``offset`` on, where a commit starts.
 
-    A listing, and a GET for each WAL segment. What they hold must come to the length and the CRC-32C that the entry
-    states; they are checked against each other on the way. ReplicaGapError, CorruptObjectError.
+    Makes a listing, and a GET for each WAL segment. Checks the WAL segments against each other, and their total against
+    the length and the CRC-32C that the entry states. Raises ReplicaGapError and CorruptObjectError.
     """
     place = Position(generation(entry.generation), entry.sealed_index, 0)
     listed = client.wal_segments(place.generation, place)

@@ -1,4 +1,4 @@
-"""Finds the WAL segment that holds a sequence or a time, reading headers only."""
+"""Finds the WAL segment that holds a sequence or a time. Reads headers only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 PROBE_BYTES = 4 << 10
-"""What is read of an object for its header; a longer one costs a second request."""
+"""How many bytes of an object are read for its header; a longer header costs a second request."""
 
 HEADERS_AT_ONCE = 256
-"""How many headers are held while a time is looked for, which needs them one after the other."""
+"""How many headers are held during a search for a time, which needs them one after the other."""
 
 
 def read_header(client: ReplicaClient, position: Position) -> WalHeader:
-    """The header of the WAL segment at ``position``: one ranged GET of a few kilobytes.
+    """Read the header of the WAL segment at ``position``: one ranged GET of a few kilobytes.
 
-    ReplicaGapError if it is not there. Nothing but the header's own form and place is checked.
+    Raises ReplicaGapError if it is missing. Checks only the header's own form and place.
     """
 
     def read_head() -> bytes:
@@ -44,7 +44,7 @@ def read_header(client: ReplicaClient, position: Position) -> WalHeader:
 
 
 class HeaderReader:
-    """Reads many headers side by side, each once."""
+    """Reads many headers concurrently, each once."""
 
     def __init__(self, client: ReplicaClient, parallelism: int) -> None:
         self._client = client
@@ -68,16 +68,16 @@ class HeaderReader:
 def first_reaching(
     positions: Sequence[Position], headers: Callable[[Sequence[Position]], list[WalHeader]], sequence: int
 ) -> int:
-    """The number of the first WAL segment with a record of ``sequence`` or above; len(positions) if there is none.
+    """The number of the first WAL segment with a record of ``sequence`` or above; len(positions) without one.
 
-    Sequences rise, so this halves what is left with each header.
+    Sequences rise, so this is a binary search.
     """
     low, high = 0, len(positions)
     while low < high:
         middle = (low + high) // 2
         at = middle
         while (reached := headers([positions[at]])[0].next) is None and at > low:
-            at -= 1  # one that holds no record says nothing; the one before it does
+            at -= 1  # without records it shows nothing; the one before it does
         if reached is not None and reached > sequence:
             high = at
         else:
@@ -104,7 +104,7 @@ def first_stamped(
 ) -> int:
     """The number of the first WAL segment with a record stamped ``timestamp`` (microseconds) or later.
 
-    len(positions) if there is none. Record timestamps need not rise, so headers are read from the first one on.
+    len(positions) without one. Record timestamps do not have to rise, so headers are read from the first one on.
     """
     for start in range(0, len(positions), HEADERS_AT_ONCE):
         for number, header in enumerate(headers(positions[start : start + HEADERS_AT_ONCE]), start):

@@ -1,4 +1,4 @@
-"""SegmentFeed: tells any number of iterators of the WAL segments that one producer acknowledges."""
+"""SegmentFeed: passes the WAL segments that one producer acknowledges to any number of iterators."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class SegmentFeed:
-    """What a producer of one generation holds: tells every iterator, and depends on none.
+    """A producer of one generation publishes to this. It notifies every iterator, and waits for none.
 
-    ``publish`` each WAL segment after it was acknowledged and before the next one is put.
+    ``publish`` each WAL segment after it was acknowledged, and before the next one is put.
     """
 
     def __init__(self, generation: Generation, first: Position | None = None) -> None:
-        """``first``: where the generation's first WAL segment lies, which a subscription without a start begins with.
-        Without it: with the first one that is listed."""
+        """``first``: the position of the generation's first WAL segment, where a subscription without a start begins.
+        If None, such a subscription begins with the first one that is listed."""
         self.generation = generation
         self._first = first
         self._lock = threading.Lock()  # taken before an iterator's
@@ -37,10 +37,11 @@ class SegmentFeed:
         notified: Signal | None = None,
         page: int = PAGE,
     ) -> SegmentIterator:
-        """A new iterator that hears of everything from now on, opened: subscribe first, read the base position then.
+        """Return a new, open iterator that receives everything from now on. Subscribe first, then read the base
+        position.
 
-        It is over once it is closed. After ``fail`` or ``close`` it gives what is listed, then that end. PrunedError
-        where the start was removed, as a snapshot covers it: read the base, and subscribe at its start.
+        It ends when it is closed. After ``fail`` or ``close`` it gives what is listed, and then ends that way. Raises
+        PrunedError if the start was removed because a snapshot covers it: read the base, and subscribe at its start.
         """
         iterator = SegmentIterator(self.generation, list_segments, start or self._first, notified, page)
         with self._lock:
@@ -58,12 +59,12 @@ class SegmentFeed:
             raise
 
     def publish(self, info: WalSegmentInfo) -> None:
-        """Append ``info`` to every iterator. One that refuses it gets its error and hears no more."""
+        """Append ``info`` to every iterator. An iterator that refuses it fails with that error, and is dropped."""
         with self._lock:
             self._iterators = [iterator for iterator in self._iterators if _append(iterator, info)]
 
     def fail(self, error: BaseException) -> None:
-        """Give ``error`` to every iterator, and to those to come."""
+        """Fail every iterator with ``error``, and every later one."""
         with self._lock:
             if self._error is None and not self._closed:
                 self._error = error
@@ -72,7 +73,7 @@ class SegmentFeed:
             iterator.fail(error)
 
     def close(self) -> None:
-        """Nothing more will be published: iterators give what is there, and end. Idempotent."""
+        """Publish nothing more: iterators give what they have, and end. Idempotent."""
         with self._lock:
             self._closed = True
             iterators, self._iterators = self._iterators, []
@@ -81,7 +82,7 @@ class SegmentFeed:
 
 
 def _append(iterator: SegmentIterator, info: WalSegmentInfo) -> bool:
-    """Whether the iterator took it and wants more."""
+    """Append ``info``. Return whether the iterator wants more."""
     try:
         iterator.append(info)
     except LitelogError as error:

@@ -1,9 +1,9 @@
 """SegmentIterator: the WAL segments of one generation as they appear.
 
 A producer appends each WAL segment after it was acknowledged and before it puts the next one. So a listing that begins
-after an append shows what was appended, and what was put since is appended while the listing runs: the two together
-miss nothing, even where a folder is read while names come into it. A listing is needed at the opening, where the reader
-is behind and a new index begins, and after a rewind further back than what is remembered; never to keep up.
+after an append shows what was appended, and what was put since is appended while the listing runs. The two together
+miss nothing, even if a folder is read while names are added to it. A listing is needed when the iterator is opened,
+when the reader lags and a new index begins, and after a rewind to before the remembered ones. Keeping up needs none.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PAGE = 1000
-"""How many WAL segments one listing takes, and an iterator holds ready: what an S3 listing gives for one request."""
+"""How many WAL segments one listing takes, and an iterator holds: as many as S3 lists per request."""
 
 MAX_REMEMBERED = 64
-"""How many given WAL segments a rewind finds without a listing: more than one upload takes together."""
+"""How many WAL segments that were given a rewind finds without a listing: more than one upload takes together."""
 
 LISTINGS_BEFORE_PRUNED = 2
-"""What is missing is listed again before it is called gone: a folder may be read while names come into it."""
+"""A missing WAL segment is listed again before it counts as gone: a folder may be read while names are added to it."""
 
 ListSegments = Callable[[Generation, Position | None], Iterable[WalSegmentInfo]]
 """``ReplicaClient.wal_segments``: a generation's WAL segments in order, from a position on, page by page."""
 
 
 class Signal(Protocol):
-    """What an iterator sets when there is news: a ``threading.Event``, one for many iterators where one waits for many.
+    """An iterator sets it when there is news. A ``threading.Event`` is one; one waiter may share it among many
+    iterators.
 
-    Clear it, take until there is nothing, then wait: what comes in between sets it again.
+    Clear it, take until nothing is left, then wait: news in between sets it again.
     """
 
     def set(self) -> None:
-        """Neither blocks nor fails."""
+        """Set it. Must neither block nor fail."""
 
 
 class _Start(Enum):
@@ -55,13 +56,13 @@ class _Start(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Unlisted:
-    """From where on WAL segments are known of, or supposed, that only a listing can name."""
+    """The lower end of WAL segments that are known or supposed to exist, and that only a listing can name."""
 
     start: _Start
     position: Position
 
     def follows(self, found: Position) -> bool:
-        """Whether ``found`` may come first."""
+        """Whether ``found`` may be the first of them."""
         if self.start is _Start.BEGINNING:
             return found.offset == 0
         if self.start is _Start.AFTER:
@@ -71,13 +72,13 @@ class _Unlisted:
 
     @property
     def expected(self) -> Position:
-        """Where the first one is, as far as it can be told."""
+        """Where the first one is, if that is known."""
         if self.start is _Start.AFTER:
             return Position(self.position.generation, self.position.index + 1, 0)
         return self.position
 
     def is_below(self, last: Position | None) -> bool:
-        """Whether something is known to be there."""
+        """Whether a WAL segment is known to exist there."""
         if last is None:
             return False
         return self.position < last if self.start is _Start.AFTER else self.position <= last
@@ -94,11 +95,11 @@ class SegmentIterator:
     """The WAL segments of ``generation``, in order, none twice, none left out. Any thread may call any method.
 
     Order of opening: make the iterator, let the producer append to it, ``open`` it (``SegmentFeed.subscribe`` does all
-    three), and only then read the base position and ``skip_to`` it. What was acknowledged before the producer knew of
-    the iterator is in the listing of ``open``; what comes later is appended. Nothing lies between.
+    three), and only then read the base position and ``skip_to`` it. The listing of ``open`` shows what was acknowledged
+    before the producer knew of the iterator; everything later is appended. Nothing falls between the two.
 
-    ``start`` is a slot: where a WAL segment starts, or where the next one will. Without it: the generation's first.
-    Memory: ``page`` infos ready, as many more while a listing runs, MAX_REMEMBERED given ones, a range of indexes.
+    ``start`` is a slot: where a WAL segment starts, or where the next one will. If None: the generation's first one.
+    Memory: ``page`` infos, as many more while a listing runs, MAX_REMEMBERED given ones, and a range of indexes.
     """
 
     def __init__(
@@ -116,29 +117,32 @@ class SegmentIterator:
         self._list_segments = list_segments
         self._page = page
         self._reading = threading.Lock()  # one reader at a time; taken before _lock, held while a listing runs
-        self._lock = threading.Lock()  # all below; never held while anything else is called
+        self._lock = threading.Lock()  # guards all fields below; never held during a call out
         self._changed = threading.Condition(self._lock)
         self._ready: deque[WalSegmentInfo] = deque()
         self._given: deque[WalSegmentInfo] = deque(maxlen=MAX_REMEMBERED)
-        self._arrived: list[WalSegmentInfo] | None = None  # what was appended since the listing that runs began
+        self._arrived: list[WalSegmentInfo] | None = None  # appended since the current listing began
         self._floor = start
         self._unlisted: _Unlisted | None = _Unlisted(
             _Start.BEGINNING if start is None else _Start.SLOT, start or Position(generation, 0, 0)
         )
         self._last: Position | None = None  # the newest one that was appended or listed
-        self._is_end_known = False  # whether nothing was there behind _last when it was learned
+        self._is_end_known = False  # whether nothing followed _last when it was listed
         self._error: BaseException | None = None
-        self._trace: TracebackType | None = None  # the error's own: else every raise would lengthen it
+        self._trace: TracebackType | None = None  # the error's original one: each raise would lengthen it
         self._finished = self._closed = False
 
     # --- the producer's side
 
     def append(self, info: WalSegmentInfo) -> None:
-        """``info`` is durable and acknowledged. Never blocks. The one that is known as the last already: no-op.
+        """Add ``info``, which is durable and acknowledged. Never blocks. Adding the last one again does nothing.
 
-        GenerationMismatchError; SegmentOrderError for one before the last or beyond the next index, after which nothing
-        has changed; ClosedError after ``fail``, ``finish`` or ``close``. On a backlog longer than a page the last is
-        known from the first append on.
+        On a backlog longer than a page, the last one is known from the first append on.
+
+        Raises:
+            GenerationMismatchError: ``info`` is of another generation.
+            SegmentOrderError: ``info`` lies before the last one or beyond the next index. Nothing has changed.
+            ClosedError: ``fail``, ``finish`` or ``close`` was called.
         """
         position = info.position
         with self._lock:
@@ -155,7 +159,7 @@ class SegmentIterator:
         self.notified.set()
 
     def fail(self, error: BaseException) -> None:
-        """Give ``error`` to the consumer, behind all that was appended before, at every call. The first one wins."""
+        """Raise ``error`` in the consumer, after all that was appended before, at every call. The first error wins."""
         with self._lock:
             if self._error is None and not self._finished:
                 self._error, self._trace = error, error.__traceback__
@@ -163,7 +167,7 @@ class SegmentIterator:
         self.notified.set()
 
     def finish(self) -> None:
-        """No more will be appended: the consumer takes what is there, then gets ClosedError (iteration just ends)."""
+        """Append nothing more: the consumer takes what is left, then gets ClosedError (iteration just ends)."""
         with self._lock:
             self._finished = True
             self._changed.notify_all()
@@ -172,8 +176,12 @@ class SegmentIterator:
     # --- the consumer's side
 
     def open(self) -> SegmentIterator:
-        """List what is there (one page), and notify where there is something. PrunedError where the start is not there
-        and something behind it is; other errors are those of the listing."""
+        """List what exists (one page), and notify if there is anything.
+
+        Raises:
+            PrunedError: The start is missing, and later WAL segments exist.
+            StoreError: The listing failed.
+        """
         with self._reading:
             self._fill()
             with self._lock:
@@ -183,22 +191,27 @@ class SegmentIterator:
         return self
 
     def peek(self) -> WalSegmentInfo | None:
-        """The next one, which stays the next one; None: nothing new. Errors as ``next``."""
+        """Return the next one without taking it; None if there is nothing new. Raises as ``next``."""
         with self._reading:
             return self._take(advance=False)
 
     def next(self) -> WalSegmentInfo | None:
-        """The next one; None: nothing new. Does not wait, but for a listing where one is due.
+        """Take the next one. Does not wait, except for a listing if one is due.
 
-        PrunedError: retention removed what comes next (``skip_to`` leads past it). The error of ``fail``, or
-        ClosedError after ``finish``, once all before it was given. ClosedError at once after ``close``. Errors of the
-        listing are passed on; nothing is lost by them.
+        Returns:
+            The WAL segment; None if there is nothing new.
+
+        Raises:
+            PrunedError: Retention removed the next one (``skip_to`` leads past it).
+            ClosedError: After ``finish``, once all were given; at once after ``close``.
+            Exception: The error given to ``fail``, once all before it were given; or that of a listing, which loses
+                nothing.
         """
         with self._reading:
             return self._take(advance=True)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until ``next`` has something to give or to raise: True. False: ``timeout`` seconds went by."""
+        """Block until ``next`` has a result or an error, and return True; False after ``timeout`` seconds."""
         with self._lock:
             return self._changed.wait_for(self._has_news, timeout)
 
@@ -206,7 +219,7 @@ class SegmentIterator:
         return self
 
     def __next__(self) -> WalSegmentInfo:
-        """The next one, waited for. Ends after ``finish`` and ``close``; raises as ``next`` otherwise."""
+        """Wait for the next one. Ends after ``finish`` and ``close``; otherwise raises as ``next``."""
         while True:
             self.wait()
             try:
@@ -219,9 +232,9 @@ class SegmentIterator:
                 return info
 
     def rewind(self, position: Position) -> None:
-        """Give the WAL segment at ``position``, and all behind it, again: its upload failed.
+        """Give the WAL segment at ``position``, and all after it, again: its upload failed.
 
-        ValueError where ``position`` lies behind the next one: that would leave some out.
+        Raises ValueError if ``position`` lies after the next one: that would leave some out.
         """
         self._check_generation(position)
         with self._reading, self._lock:
@@ -239,7 +252,8 @@ class SegmentIterator:
         self.notified.set()
 
     def skip_to(self, position: Position) -> None:
-        """Give nothing below ``position``, a slot: what is there is part of the base. One that lies back: no-op."""
+        """Give nothing below ``position``, a slot, because it is part of the base. A position already passed changes
+        nothing."""
         self._check_generation(position)
         with self._reading, self._lock:
             self._floor = max(self._floor or position, position)
@@ -255,7 +269,7 @@ class SegmentIterator:
                 self._unlisted = _Unlisted(_Start.SLOT, position)
 
     def close(self) -> None:
-        """End at once, and wake whoever waits. Idempotent."""
+        """End at once, and wake all waiting threads. Idempotent."""
         with self._lock:
             self._closed = True
             self._ready.clear()
@@ -278,7 +292,7 @@ class SegmentIterator:
 
     @property
     def pending_indexes(self) -> range:
-        """The indexes that hold something which is known of only by its index."""
+        """The indexes with WAL segments of which only the index is known."""
         with self._lock:
             if self._unlisted is None or self._last is None:
                 return range(0)
@@ -307,7 +321,7 @@ class SegmentIterator:
             raise SegmentOrderError("skips the next index", str(expected), str(position))
 
     def _keep(self, info: WalSegmentInfo) -> None:
-        """Hold ``info``, or remember from where on a listing will find it."""
+        """Hold ``info``, or remember from where a listing will find it."""
         if self._arrived is not None:
             if len(self._arrived) < self._page:
                 self._arrived.append(info)
@@ -324,7 +338,7 @@ class SegmentIterator:
         return bool(self._ready or self._unlisted or self._error or self._finished or self._closed)
 
     def _here(self) -> Position | None:
-        """The next one, or where it is looked for; the last one where there is none."""
+        """The next one, or where it is expected; the last one if there is none."""
         if self._ready:
             return self._ready[0].position
         return self._unlisted.position if self._unlisted else self._last
@@ -348,7 +362,7 @@ class SegmentIterator:
             return None
 
     def _fill(self) -> None:
-        """List until something is ready, or nothing is unlisted."""
+        """List until an info is ready, or nothing is unlisted."""
         missed = 0
         while (unlisted := self._begin_listing()) is not None:
             try:
@@ -356,7 +370,7 @@ class SegmentIterator:
                 page = list(islice(self._list_segments(self.generation, since), self._page + 2))
             except BaseException:
                 with self._lock:
-                    self._arrived = None  # what arrived stays unlisted
+                    self._arrived = None  # the arrivals stay unlisted
                 raise
             missing = self._end_listing(unlisted, page)
             missed = 0 if missing is None else missed + 1
@@ -371,10 +385,10 @@ class SegmentIterator:
             return self._unlisted
 
     def _end_listing(self, unlisted: _Unlisted, page: list[WalSegmentInfo]) -> Position | None:
-        """Take over what was listed and what arrived meanwhile. Returns what should be there and is not."""
+        """Take over the listed and the newly arrived ones. Return the one that should exist and does not."""
         with self._lock:
             arrived, self._arrived = self._arrived or [], None
-            # What a listing shows beyond an append that it ran beside may lack some in between: those arrive.
+            # Beyond an append that it overlapped, a listing may lack some in between: those arrive.
             listed = [info for info in page[: self._page + 1] if not arrived or info.position < arrived[0].position]
             is_whole = len(page) <= self._page + 1 or len(listed) <= self._page
             if unlisted.start is _Start.AFTER:
@@ -398,7 +412,7 @@ class SegmentIterator:
 
 
 def _contiguous(unlisted: _Unlisted, infos: list[WalSegmentInfo]) -> list[WalSegmentInfo]:
-    """Those of ``infos``, from the first on, between which no index is missing."""
+    """The first of ``infos`` up to the first missing index."""
     run: list[WalSegmentInfo] = []
     for info in infos:
         if not (_follows(run[-1].position, info.position) if run else unlisted.follows(info.position)):

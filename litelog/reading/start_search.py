@@ -1,4 +1,4 @@
-"""Where in a generation's pieces to begin: told by a sequence, a time, or the place where another generation ended.
+"""Where to begin in a generation: at a sequence, a time, or the place where another generation ended.
 
 Specified in litelog/reading/README.md#where-to-begin.
 """
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 PARALLELISM = 8
-"""Header requests at a time."""
+"""Concurrent requests for headers."""
 
 _LATEST = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a reader starts with. All None: with the first record."""
+    """What a reader starts with. If all are None: with the first record."""
 
     place: Position | None = None
-    """The bytes behind this position."""
+    """Start with the bytes after this position."""
     sequence: int | None = None
-    """The first record with it or a higher one."""
+    """Start with the first record of this sequence or a higher one."""
     time: int | None = None
-    """The first record stamped then or later, microseconds since 1970; or shipped then, in a format without stamps."""
+    """Start with the first record stamped then or later (in a format without timestamps: shipped), microseconds since
+    1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +52,22 @@ class Start:
     """Where to begin."""
 
     entry: int | None
-    """The number of the first sealed segment to read, in ``base.entries``; None: none."""
+    """The number of the first sealed segment to read, in ``base.entries``; None for none."""
     sealed: SealedStart
     """Where to begin in it."""
     wal: int
-    """The number of the WAL segment to begin with, in ``wal``, where no sealed segment is read."""
+    """The number of the first WAL segment to read, in ``wal``, if no sealed segment is read."""
 
 
 class StartFilter:
-    """Leaves out what comes before the start; nothing more once a record of it was found."""
+    """Drops what comes before the start; nothing more once a record after the start was found."""
 
     def __init__(self, sequence: int | None, time: int | None) -> None:
         self.sequence = sequence
         self.time = time
 
     def cut(self, columns: Columns, shipped: int | None) -> Columns:
-        """The records from the start on. ``shipped``: when they were shipped; None where all of them are wanted."""
+        """The records from the start on. ``shipped``: when they were shipped; None if all of them are wanted."""
         found = 0
         if self.sequence is not None:
             found = columns.find(self.sequence)
@@ -81,10 +82,10 @@ class StartFilter:
 
 
 def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format: LogFormat) -> Start:
-    """Where to begin to find what is wanted, a little early at most. Sealed segments cost no request, WAL segments
-    ranged GETs of headers.
+    """Find where to begin, possibly a little early. Sealed segments cost no request, WAL segments ranged GETs of
+    headers.
 
-    TruncatedError for a sequence before the first one; PrunedError for a place before the first log segment.
+    Raises TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
     """
     entries = pieces.base.entries
     if wanted.place is not None:
@@ -126,7 +127,7 @@ def _at_time(
 
 
 def _read_headers(headers: HeaderReader, positions: Sequence[Position]) -> list[WalHeader]:
-    """The headers; one that stands for a sealed segment may hold any timestamp."""
+    """The headers. A header that stands for a sealed segment may cover any timestamp."""
     return [replace(header, highest=_LATEST) if header.sealed else header for header in headers(positions)]
 
 
@@ -141,7 +142,8 @@ def _at_place(pieces: Pieces, place: Position) -> Start:
 
 
 def _in_wal(positions: Sequence[Position], number: int) -> Start:
-    """Begin at the WAL segment of that number; the last one is read again where what is wanted lies behind them all."""
+    """Begin at the WAL segment of that number. The last one is read again if the wanted place lies after all of
+    them."""
     return Start(None, SealedStart(), max(0, min(number, len(positions) - 1)))
 
 

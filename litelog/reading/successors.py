@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def find_terminal(client: ReplicaClient, pieces: Pieces) -> WalHeader | None:
-    """The terminal that ended the generation, if its names go up to one. A GET."""
+    """The terminal that ended the generation, if its names lead to one. A GET."""
     last = read_header(client, pieces.wal[-1].position) if pieces.wal else None
     return last if last is not None and last.successor else None
 
 
 def read_successor(client: ReplicaClient, terminal: WalHeader) -> Claim:
-    """The claim that a terminal names. ReplicaGapError if it is missing."""
+    """Read the claim that a terminal names. Raises ReplicaGapError if it is missing."""
     key = terminal.successor or ""
     name = parse_claim(key)
     if name is None:
@@ -46,12 +46,13 @@ def read_successor(client: ReplicaClient, terminal: WalHeader) -> Claim:
 
 
 def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, lists: bool = True) -> Claim | None:
-    """The claim of the generation that follows ``claim``'s, which ``terminal`` ended. The terminal names a claim; if
-    its generation never began, the terminal of that generation names the next claim, and so on. None while none of
-    these generations has begun, as any of them may still follow.
+    """Find the claim of the generation that follows ``claim``'s, which ``terminal`` ended. None if none has begun yet.
+
+    The terminal names a claim. If the generation of that claim never began, its terminal names the next claim, and so
+    on. Any of these generations may still follow.
 
     Three GETs for each claim. ``lists`` replaces one of them with a listing, which also shows a generation whose first
-    objects retention has deleted. ReplicaGapError where a claim that is named is missing.
+    objects retention has deleted. Raises ReplicaGapError if a named claim is missing.
     """
     newest = claim.epoch
     while True:
@@ -77,7 +78,7 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
 
 def may_be_late(client: ReplicaClient, claim: Claim) -> bool:
     """Whether the first snapshot of a generation whose first slot is free may have come too late: the owner of a newer
-    claim may have looked before it was there, and its terminal will say so. A GET."""
+    claim may have looked before it existed, and its terminal will show that. A GET."""
     return not claim.is_isolated and find_newer(client, claim) is not None
 
 
@@ -91,12 +92,14 @@ def _is_there(client: ReplicaClient, start: Position) -> bool:
 
 
 def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: Position | None = None) -> int:
-    """What to add to an index of ``claim``'s generation to get that of ``successor``'s. The successor continues that
-    generation, in one step or several; or both continue an older one, and nothing after the end of the older one was
-    read of ``claim``'s generation; or that one held nothing.
+    """Find the number to add to an index of ``claim``'s generation to get that of ``successor``'s.
 
-    ``read_to``: the place that ``claim``'s generation was read to; None: its end. DivergedError where the log's history
-    forks; CorruptObjectError where the two claims have no generation in common, or what they hold contradicts a shift.
+    The successor continues that generation, in one step or several. Or both continue an older one, and nothing after
+    the end of the older one was read of ``claim``'s generation, or that one held nothing.
+
+    ``read_to``: the position up to which ``claim``'s generation was read; None for its end. Raises DivergedError if the
+    log's history forks, and CorruptObjectError if the two claims have no generation in common, or if the contents
+    contradict a shift.
     """
     shift, newer, older = 0, successor, claim
     while newer.generation != older.generation:
@@ -121,7 +124,7 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
 
 
 def _check_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: int) -> None:
-    """CorruptObjectError where what the two generations hold contradicts ``shift``."""
+    """Raise CorruptObjectError if the contents of the two generations contradict ``shift``."""
     older, newer = find_extent(client, claim), find_extent(client, successor)
     if older.is_settled:
         check_mapping(successor, shift, _names_of(client, successor, newer), _names_of(client, claim, older))
@@ -142,14 +145,15 @@ def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:
 
 
 def _is_empty_first(client: ReplicaClient, claim: Claim) -> bool:
-    """Whether a generation is the first one, and ended with nothing of the log: the next one is the first one again."""
+    """Whether a generation is the first one, and ended with nothing of the log: the next one then counts as the
+    first."""
     return claim.relation is Relation.FIRST and not find_extent(client, claim).has_data
 
 
 def _require_shared(
     client: ReplicaClient, claim: Claim, older: Claim, successor: Claim, read_to: Position | None
 ) -> None:
-    """Raise DivergedError where more was read of ``claim``'s generation than what ``older``'s holds, which both it and
+    """Raise DivergedError if more was read of ``claim``'s generation than the part in ``older``'s, which both it and
     ``successor`` continue."""
     extent = find_extent(client, claim)
     if not extent.began or not extent.has_data:
@@ -163,8 +167,8 @@ def _require_shared(
 
 
 def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
-    """A newer claim whose owner has begun to write: then it ended ``claim``'s generation first. One GET while there is
-    none; a listing for each claim whose owner has not begun."""
+    """Find a newer claim whose owner has begun to write, and so has ended ``claim``'s generation before. One GET while
+    there is none; a listing for each claim whose owner has not begun."""
     newer = find_newer(client, claim)
     while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:
         newer = find_newer(client, newer)

@@ -1,4 +1,4 @@
-"""What each object of a generation must say, given the one before it: the checks of every reader.
+"""The checks of every reader: what each object of a generation must say, given the one before it.
 
 Specified in litelog/reading/README.md#what-each-object-must-say.
 """
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalHeader, WalSegment
 
 MAX_FILE_NAME_BYTES = 255
-"""What file systems take as a name."""
+"""The longest file name that file systems take, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where the chain of a generation stands: what the next WAL segment must continue."""
+    """The state of a generation's chain: what the next WAL segment must continue."""
 
     claim: Claim
     slot: Position
-    """Where it must lie."""
+    """The position at which it must lie."""
     digest: str
-    """The SHA-256 that it must name as the object before it."""
+    """The SHA-256 that it must name as the preceding object."""
     shipped: int = 0
-    """The earliest time at which it can have been shipped."""
+    """The earliest time at which it can have been shipped, in microseconds since 1970."""
     next: int | None = None
-    """The sequence that follows; None as long as there was no record."""
+    """The sequence that follows; None before the first record."""
     crc_total: int = 0
     """CRC-32C of the index's bytes so far."""
     file: str = ""
-    """The index's log segment; empty at the start of an index."""
+    """The file name of the index's log segment; empty at the start of an index."""
     file_before: str = ""
-    """The log segment of the index before it."""
+    """The file name of the log segment of the index before."""
     ended: bool = False
-    """A terminal was seen: nothing may follow."""
+    """Whether a terminal was seen: nothing may follow it."""
 
 
 def link_behind(claim: Claim, segment: WalSegment) -> Link:
-    """Where the chain stands behind a WAL segment that is taken at its word: for a reader that starts in the middle."""
+    """The link after a WAL segment whose statements are trusted: for a reader that starts in the middle."""
     header = segment.header
     _require_same_generation(claim, header, segment.key)
     link = Link(claim, header.position, header.previous, header.shipped, header.next, file=header.file)
@@ -56,10 +56,10 @@ def link_behind(claim: Claim, segment: WalSegment) -> Link:
 
 
 def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
-    """Where the chain stands behind ``segment``, which must continue ``link``.
+    """The link after ``segment``, which must continue ``link``.
 
-    ReplicaGapError if something lies missing between them; CorruptObjectError, by the segment's key, for anything
-    else that does not fit. What the segment's bytes hold is checked by ``WalSegment.pieces`` and ``check_run``.
+    Raises ReplicaGapError if an object between them is missing, and CorruptObjectError, which names the segment's key,
+    for any other mismatch. ``WalSegment.pieces`` and ``check_run`` check the segment's bytes.
     """
     header, key = segment.header, segment.key
     _check_place(link, segment)
@@ -77,9 +77,9 @@ def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
 
 
 def link_behind_sealed(link: Link, segment: WalSegment, entry: SnapshotEntry, log_format: LogFormat) -> Link:
-    """Where the chain stands behind a ``final`` that stands for a sealed segment, which ``entry`` describes.
+    """The link after a ``final`` that stands for a sealed segment, which ``entry`` describes.
 
-    Raises as ``next_link``. What lies in the sealed segment from ``link.slot`` on is to be read for it.
+    Raises as ``next_link``. Instead of it, read the sealed segment from ``link.slot`` on.
     """
     header, key = segment.header, segment.key
     _check_place(link, segment)
@@ -101,15 +101,15 @@ def link_behind_sealed(link: Link, segment: WalSegment, entry: SnapshotEntry, lo
 
 
 def _check_place(link: Link, segment: WalSegment) -> None:
-    """What every WAL segment must say that continues ``link``."""
+    """Check what every WAL segment that continues ``link`` must say."""
     header, key = segment.header, segment.key
     if link.ended:
-        raise CorruptObjectError(key, "lies behind the end of its generation")
+        raise CorruptObjectError(key, "lies after the end of its generation")
     if header.position > link.slot:
         raise ReplicaGapError(str(link.slot), str(header.position))
     _require_equal(key, "position", link.slot, header.position)
     _require_same_generation(link.claim, header, key)
-    if not never_began(link.claim.first, header):  # else its snapshot came after this writer had looked for it
+    if not never_began(link.claim.first, header):  # otherwise its snapshot came too late for this writer
         _require_equal(key, "SHA-256 of the object before it", link.digest, header.previous)
     total = combine(link.crc_total, header.crc, header.length)
     _require_equal(key, "CRC-32C up to its end", f"{total:#010x}", f"{header.crc_total:#010x}")
@@ -123,7 +123,7 @@ def expectation(link: Link, header: WalHeader) -> Expectation:
 
 
 def check_run(header: WalHeader, key: str, scan: Scan, log_format: LogFormat) -> None:
-    """Check what a scan of a segment's whole bytes found against what its header says of them."""
+    """Check a header against a scan of its segment's whole bytes."""
     may_have_tail = header.final and log_format.finished_tail is FinishedTail.SHIP
     if scan.end != header.end and not may_have_tail:
         raise CorruptObjectError(key, "end of the last whole commit", header.end, scan.end)
@@ -161,10 +161,10 @@ def _check_file(link: Link, file: str, key: str, log_format: LogFormat) -> None:
     order = log_format.segment_order(file)
     plain = file not in ("", ".", "..") and not any(mark in file for mark in "/\\\0")
     if order is None or not plain or len(file.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
-        raise CorruptObjectError(key, f"file {file!r} is no name of a log segment of format {log_format.name}")
+        raise CorruptObjectError(key, f"file {file!r} is not the name of a log segment of format {log_format.name}")
     before = log_format.segment_order(link.file_before) if link.file_before else None
     if before is not None and order <= before:
-        raise CorruptObjectError(key, "file", f"one that sorts behind {link.file_before!r}", repr(file))
+        raise CorruptObjectError(key, "file", f"one that sorts after {link.file_before!r}", repr(file))
 
 
 def _check_sequences(link: Link, header: WalHeader, key: str) -> None:

@@ -1,4 +1,4 @@
-"""A place in a generation's WAL: what lies there, checked against what lies before it, and the step behind it."""
+"""A place in a generation's WAL: checks the next object against the ones before it, and steps past it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class ShippedBatch(NamedTuple):
-    """Records, and when all of them were shipped, where that is known, microseconds since 1970."""
+    """Records, and the time by which all of them were shipped, in microseconds since 1970, if it is known."""
 
     columns: Columns
     shipped: int | None
 
 
 class WalCursor:
-    """Stands behind the last WAL segment that was taken. One thread."""
+    """Stands after the last WAL segment that was taken. One thread."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class WalCursor:
         last: Position | None = None,
         place: Position | None = None,
     ) -> None:
-        """``last``: the WAL segment that ``link`` stands behind. ``place``: give nothing before it."""
+        """``last``: the WAL segment before ``link``. ``place``: yield nothing before this position."""
         self.link = link
         self.last = last
         self.place = place
@@ -67,23 +67,23 @@ class WalCursor:
         position: Position,
         place: Position | None,
     ) -> WalCursor:
-        """Stand behind the WAL segment at ``position``, which is taken at its word. NotFoundError if it is gone."""
+        """A cursor after the WAL segment at ``position``, whose statements are trusted. NotFoundError if it is gone."""
         read = partial(client.read_wal_segment, position)
         before = read_checked(read, partial(wal_segment.decode_checked, wal_key(position)))
         return cls(client, executor, log_format, link_behind(claim, before), position, place)
 
     @property
     def slot(self) -> Position:
-        """Where the next WAL segment must lie."""
+        """The position of the next WAL segment."""
         return self.link.slot
 
     def expect(self, listed: Sequence[WalSegmentInfo]) -> None:
-        """Read these, the next ones, ahead."""
+        """Read these WAL segments, which come next, ahead."""
         jobs = ((info.size, partial(self._read_at, info.position)) for info in listed)
         self._ahead = ahead(self._executor, jobs)
 
     def read(self) -> WalSegment | None:
-        """The WAL segment at the slot; None if there is none (yet)."""
+        """The WAL segment at the slot; None if there is none, or none yet."""
         for position, segment in self._ahead:
             if position == self.slot and segment is not None:
                 return segment
@@ -91,7 +91,7 @@ class WalCursor:
         return self.read_slot()
 
     def read_slot(self) -> WalSegment | None:
-        """As ``read``, but what was read ahead does not count."""
+        """As ``read``, but ignore what was read ahead."""
         return self._read_at(self.slot)[1]
 
     def _read_at(self, position: Position) -> tuple[Position, WalSegment | None]:
@@ -102,8 +102,8 @@ class WalCursor:
             return position, None
 
     def take(self, segment: WalSegment) -> Iterator[ShippedBatch]:
-        """What ``segment`` holds, none or one; the cursor steps behind it. Where its bytes fail it is read again first:
-        they may have changed on their way. Of one that stands for a sealed segment: what that holds."""
+        """Yield the contents of ``segment``, one batch or none, and step past it. If it stands for a sealed segment,
+        yield the contents of that. If a check fails, read it again first: the bytes may have changed in transit."""
         if segment.header.sealed is not None:
             yield from self._take_sealed(segment)
             return
@@ -142,7 +142,8 @@ class WalCursor:
     def _cut(
         self, segment: WalSegment, data: memoryview, expect: Expectation, offset: int
     ) -> tuple[memoryview, int, Expectation]:
-        """What lies behind ``offset``, where the generation before this one ended: behind a commit, here as there."""
+        """The data after ``offset``, where the generation before this one ended: a commit boundary in both
+        generations."""
         head = offset - segment.header.offset
         scan = self._format.scan(segment.header.path, data[:head], segment.header.offset, expect)
         if scan.end != offset:
@@ -167,13 +168,14 @@ class WalCursor:
 
 
 def describe(client: ReplicaClient, header: WalHeader) -> WalHeader | SnapshotEntry:
-    """What tells which records a WAL segment carries: its header, or the entry of the sealed segment that it stands
-    for. ReplicaGapError."""
+    """The facts about the records of a WAL segment: its header, or the entry of the sealed segment that it stands for.
+    Raises ReplicaGapError."""
     return header if header.sealed is None else describe_sealed(client, header)
 
 
 def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
-    """The entry that a snapshot would have of the sealed segment that ``header`` stands for. ReplicaGapError."""
+    """The entry that a snapshot would have for the sealed segment that ``header`` stands for. Raises
+    ReplicaGapError."""
     entry = read_entry(client, header.position.generation, header.index, header)
     if entry is None:
         key = sealed_key(header.position.generation, header.index)
@@ -184,8 +186,8 @@ def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
 def read_entry(
     client: ReplicaClient, name: Generation, index: int, header: WalHeader | None = None
 ) -> SnapshotEntry | None:
-    """The entry that a snapshot would have of a sealed segment, from its footer; None if it is not there: a listing and
-    a GET. CorruptObjectError, also where it is not of the log that ``header`` is of."""
+    """The entry that a snapshot would have for a sealed segment, from its footer; None if it is missing. A listing and
+    a GET. Raises CorruptObjectError if it is damaged, or is not of the log that ``header`` is of."""
     key = sealed_key(name, index)
     info = next(iter(client.sealed_segments(name, index)), None)
     if info is None or info.index != index:

@@ -447,7 +447,7 @@ def test_a_log_segment_s_name_may_not_come_twice(tmp_path):
     built = builder.add()
     built.ship(b"one\n", "a-2.log", final=True)
     built.ship(b"two\n", "a-1.log")
-    with pytest.raises(CorruptObjectError, match="sorts behind"):
+    with pytest.raises(CorruptObjectError, match="sorts after"):
         restore(builder.client, find_plan(builder.client, Target(), lines), str(tmp_path / "out"), log_format=lines)
 
 
