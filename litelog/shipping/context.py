@@ -1,4 +1,4 @@
-"""One log, one replica of it, and the settings and tools to ship the one to the other."""
+"""One log, one replica of it, and the settings and threads that ship the log to the replica."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class SnapshotPolicy(StrEnum):
-    """What a snapshot does with log segments that the source has dropped."""
+    """How a snapshot treats log segments that the source has dropped."""
 
     KEEP = "keep"
-    """It goes on naming them, until retention drops them."""
+    """The snapshot still names them, until retention drops them."""
     MIRROR = "mirror"
-    """It drops them, too."""
+    """The snapshot drops them, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +34,25 @@ class Settings:
     """Limits and times; seconds are floats."""
 
     max_segment_bytes: int = MAX_LENGTH_BYTES
-    """Bytes of the log in one WAL segment, but for a single commit that is larger."""
+    """Bytes of the log in one WAL segment, unless a single commit is larger."""
     snapshot_interval: float = 3600.0
     """Seconds from one snapshot to the next one, if anything was sealed."""
     snapshot_segments: int = 100
     """How many sealed segments make a snapshot due earlier."""
     snapshot_policy: SnapshotPolicy = SnapshotPolicy.KEEP
     wal_retention: float = GRACE_SECONDS
-    """Seconds that WAL segments are kept from when a snapshot covers them."""
+    """Seconds that WAL segments are kept after a snapshot covers them."""
     retention: RetentionPolicy = RetentionPolicy()  # noqa: RUF009 - frozen
     """How much of its past the replica keeps."""
 
 
 def as_proposed(log_id: str) -> str:
-    """The id of a log that has one replica."""
+    """The id of a log that has one replica: the proposed one."""
     return log_id
 
 
 def as_it_says() -> int | None:
-    """The first sequence of a log that tells it, or that begins with its first record."""
+    """The first sequence of a log that carries its sequences, or that begins with its first record."""
     return None
 
 
@@ -63,29 +63,29 @@ class Source:
     folder: str
     format: LogFormat
     agree_on_id: Callable[[str], str] = as_proposed
-    """The log's id in all of its replicas, where its files hold none: the one that is proposed, or an earlier one."""
+    """Takes a proposed log id. Returns the log's id in all its replicas: that one, or one that was proposed earlier."""
     first_sequence: Callable[[], int | None] = as_it_says
-    """The log's first sequence, where its records do not carry theirs, and what came before was truncated."""
+    """Returns the log's first sequence, if its records carry no numbers and older ones were truncated."""
 
 
 def do_at_once(work: Callable[[], None]) -> None:
-    """Do background work in the thread that asks for it."""
+    """Do background work at once, in the calling thread."""
     work()
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Threads that all replicas share: for compression, for puts beside it, and for what need not be done at once."""
+    """Threads that all replicas share: for compression, for puts next to it, and for background work."""
 
     compressing: Executor
     putting: Executor
     background: Callable[[Callable[[], None]], Any] = do_at_once
-    """Has work done, in a thread that no WAL segment waits for."""
+    """Runs work in a thread that no WAL segment waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A log, a replica of it, and the tools to ship with."""
+    """A log, a replica of it, and what is needed to ship the one to the other."""
 
     source: Source
     client: ReplicaClient

@@ -1,4 +1,4 @@
-"""What one replica has done and met since the daemon started: counted, and the last of each kind kept."""
+"""Counts what one replica has done since the daemon started, and the errors it met. Keeps the last of each kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_GENERATIONS = 20
 MAX_ERRORS = 10
 MAX_MESSAGE = 500
-"""Characters of an error that are kept."""
+"""How many characters of an error message are kept."""
 
 ERROR_KINDS = {
     FencedError: "fenced",
@@ -43,18 +43,18 @@ ERROR_KINDS = {
 OTHER = "other"
 
 RESUMED = "resumed"
-"""What a generation is that a daemon goes on in after a start: no new one."""
+"""The relation of a generation that a restarted daemon resumes: not a new generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationStart:
-    """A generation that became this daemon's to write."""
+    """A generation that this daemon started or resumed."""
 
     time: int
     """Microseconds since 1970."""
     generation: str
     relation: str
-    """To its predecessor: first, continues or diverged; or RESUMED."""
+    """The relation to its predecessor (first, continues or diverged), or RESUMED."""
     predecessor: str | None
     reason: str | None
     """Why it diverged."""
@@ -65,12 +65,12 @@ class Failure:
     """An error that shipping met."""
 
     time: int
-    """Microseconds since 1970, of the last time in a row."""
+    """When it last occurred in a row, in microseconds since 1970."""
     kind: str
-    """Of ERROR_KINDS, or OTHER."""
+    """One of ERROR_KINDS, or OTHER."""
     message: str
     count: int = 1
-    """How often it came in a row."""
+    """How many times it occurred in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Counts:
 
     wal_segments: int = 0
     wal_log_bytes: int = 0
-    """Of the log, uncompressed."""
+    """Bytes of the log, uncompressed."""
     wal_object_bytes: int = 0
     sealed_segments: int = 0
     sealed_log_bytes: int = 0
@@ -91,7 +91,8 @@ class Counts:
 
 
 class Tallies:
-    """A listener that counts what one replica's other listener is told of, too. From any thread."""
+    """A listener that counts the events of one replica and passes them on to another listener. Any thread may use
+    it."""
 
     def __init__(self, listener: Listener, clock: Clock) -> None:
         self._listener = listener
@@ -106,7 +107,7 @@ class Tallies:
         self._latency = Histogram()
         self.requests = RequestMeter()
 
-    # --- whoever asks
+    # --- read by any thread
 
     @property
     def counts(self) -> Counts:
@@ -115,37 +116,37 @@ class Tallies:
 
     @property
     def errors(self) -> dict[str, int]:
-        """How many there were by kind."""
+        """The number of errors by kind."""
         with self._lock:
             return dict(self._errors)
 
     @property
     def failures(self) -> list[Failure]:
-        """The last MAX_ERRORS, the newest last."""
+        """The last MAX_ERRORS failures, the newest last."""
         with self._lock:
             return list(self._failures)
 
     @property
     def generations(self) -> list[GenerationStart]:
-        """The last MAX_GENERATIONS that began, the newest last."""
+        """The last MAX_GENERATIONS generations, the newest last."""
         with self._lock:
             return list(self._generations)
 
     @property
     def generation_changes(self) -> dict[str, int]:
-        """How many generations began, by relation; what was resumed is no change."""
+        """How many generations began, by relation. A resumed one does not count."""
         with self._lock:
             return dict(self._changes)
 
     @property
     def latency(self) -> Durations:
-        """From when bytes were noticed in the log until they were durable in the replica."""
+        """Durations from when bytes were noticed in the log until they were durable in the replica."""
         return self._latency.read()
 
-    # --- what it is told
+    # --- events
 
     def failed(self, error: LitelogError) -> None:
-        """Shipping met an error."""
+        """Count an error that shipping met."""
         kind, message, now = kind_of(error), str(error)[:MAX_MESSAGE], self._clock.now()
         with self._lock:
             self._errors[kind] += 1
@@ -201,5 +202,5 @@ class Tallies:
 
 
 def kind_of(error: LitelogError) -> str:
-    """The kind that an error is counted as."""
+    """Return the kind under which an error is counted."""
     return next((kind for base, kind in ERROR_KINDS.items() if isinstance(error, base)), OTHER)

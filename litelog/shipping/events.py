@@ -1,4 +1,4 @@
-"""What is told of a replica's progress, and to whom."""
+"""The events of a replica's progress, and the interface of their listeners."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A WAL segment that is durable in the replica."""
+    """A WAL segment is durable in the replica."""
 
     log: str
     """The log's folder."""
     replica: str
     header: WalHeader
     size: int
-    """The object's bytes."""
+    """The size of the object in bytes."""
     seconds: float = 0.0
-    """From when its bytes were noticed in the log until it was durable."""
+    """Seconds from when its bytes were noticed in the log until it was durable."""
 
     @property
     def end(self) -> Position:
@@ -36,18 +36,18 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment that is durable in the replica."""
+    """A sealed segment is durable in the replica."""
 
     log: str
     replica: str
     entry: SnapshotEntry
     left: int
-    """Log segments that are finished, and not sealed yet."""
+    """How many finished log segments are not sealed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapped:
-    """A snapshot that is durable in the replica."""
+    """A snapshot is durable in the replica."""
 
     log: str
     replica: str
@@ -59,29 +59,29 @@ class Snapped:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """A replica was verified in the background."""
+    """A background verification of a replica ended."""
 
     log: str
     replica: str
     verified: Verified
     new: tuple[Anomaly, ...]
-    """What was not found before."""
+    """The anomalies that no earlier verification found."""
 
 
 class Listener(Protocol):
-    """Who is told of progress, from the thread that made it. Must neither block nor fail."""
+    """Receives a replica's events, in the thread that made the progress. Must neither block nor fail."""
 
     def shipped(self, event: Shipped) -> None:
         """A WAL segment was acknowledged."""
 
     def began(self, log: str, replica: str, claim: Claim) -> None:
-        """A generation is this owner's to write."""
+        """This owner began or resumed a generation."""
 
     def sealed(self, event: Sealed) -> None:
-        """A sealed segment was written, or is referred to."""
+        """A sealed segment was written, or the snapshot refers to an existing one."""
 
     def snapped(self, event: Snapped) -> None:
         """A snapshot was written."""
 
     def scrubbed(self, event: Scrubbed) -> None:
-        """A replica was verified."""
+        """A background verification of the replica ended."""

@@ -1,4 +1,4 @@
-"""What of a log is finished, and what its finished log segments hold: local files alone, read-only."""
+"""Finds the finished log segments of a log, and reads what they hold. Local files only, read-only."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 PROBE_BYTES = 64 << 10
-"""How much of a log segment is read at first to see whether it holds a whole commit."""
+"""How many bytes of a log segment are read at first to see whether it holds a whole commit."""
 
 READ_BYTES = 4 << 20
 
 UNFIT = (CorruptCommitError, SequenceGapError, WrongFormatError, DivergedError, FileNotFoundError)
-"""What a log segment raises that is not what a finished one is."""
+"""The errors of a log segment that cannot be a finished one."""
 
 
 class UnfitError(Exception):
-    """A log segment cannot go up sealed, as it is not what a finished one is: ``file`` and all behind it go as WAL."""
+    """A log segment cannot be sealed, because it is not a finished one: ``file`` and all after it ship as WAL."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -37,7 +37,7 @@ class UnfitError(Exception):
 
 
 class FinishedFiles:
-    """The finished log segments of a folder. Used by any thread, but for ``find`` and ``held``."""
+    """The finished log segments of a folder. Any thread may use it, except for ``find`` and ``held``."""
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
         self._folder = folder
@@ -45,15 +45,15 @@ class FinishedFiles:
         self._names = SegmentNames(folder, log_format, clock, reports=False)
 
     def find(self, start_file: str, unfit: str = "") -> list[str]:
-        """The log segments from ``start_file`` (empty: the first) on that are finished, as a newer one holds a whole
-        commit; those before ``unfit``, if that is given."""
+        """Return the finished log segments from ``start_file`` (empty: the first) on: a newer one holds a whole commit.
+        Only those before ``unfit``, if it is given."""
         names = self._before_newest(self.held(start_file))
         return names[: names.index(unfit)] if unfit in names else names
 
     def find_behind(self, place: Place) -> list[str]:
-        """The log segments that a follower at ``place`` would come to the beginning of and that are finished.
+        """Return the finished log segments whose beginning a follower at ``place`` would read.
 
-        None where the one behind it is not as it was finished: a follower tells what happened to that.
+        Empty if the log segment before them has changed since it was finished: a follower reports what happened to it.
         """
         if not self._is_intact(place):
             return []
@@ -66,29 +66,29 @@ class FinishedFiles:
         names = self._before_newest(names)[1 if place.offset else 0 :]
         if self._format.finished_tail is FinishedTail.SHIP:
             return names
-        return [name for name in names if self.holds_commit(name)]  # a follower passes over the others, too
+        return [name for name in names if self.holds_commit(name)]  # a follower skips the others, too
 
     def _before_newest(self, names: list[str]) -> list[str]:
-        """Those before the newest one that holds a whole commit."""
+        """Return those before the newest one that holds a whole commit."""
         newest = next((at for at in reversed(range(len(names))) if self.holds_commit(names[at])), 0)
         return names[:newest]
 
     def held(self, start_file: str) -> list[str]:
-        """The log segments that are not empty, from ``start_file`` on."""
+        """Return the log segments that are not empty, from ``start_file`` on."""
         names = self._names.all()
         start = names.index(start_file) if start_file in names else 0
         return [name for name in names[start:] if self._size(name)]
 
     def sync_folder(self) -> None:
-        """Make durable which files there are. SourceSyncError."""
+        """Make the names in the folder durable. SourceSyncError."""
         self._names.sync_folder()
 
     def open(self, name: str) -> OpenSegment:
-        """A log segment's one descriptor. FileNotFoundError."""
+        """Open a log segment. FileNotFoundError."""
         return self._names.open(name)
 
     def path(self, name: str) -> str:
-        """Where a log segment lies."""
+        """Return the path of a log segment."""
         return os.path.join(self._folder, name)
 
     def holds_commit(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class FinishedFiles:
             return False
 
     def check_begins(self, name: str, expect: Expectation) -> None:
-        """That a log segment begins with the expected commit. UnfitError."""
+        """Raise UnfitError unless a log segment begins with the expected commit."""
         try:
             with self._names.open(name) as opened:
                 self._scan_head(name, opened, expect)
@@ -108,9 +108,9 @@ class FinishedFiles:
             raise UnfitError(name) from error
 
     def place_behind(self, entry: SnapshotEntry, last: Scan | None = None) -> Place:
-        """Where a log is read on behind the log segment that ``entry`` describes. UnfitError.
+        """Return where reading of the log continues after the log segment that ``entry`` describes. UnfitError.
 
-        ``last``: the scan that found its last commit; None: its bytes are gone through.
+        ``last``: the scan that found its last commit; None: scan all its bytes.
         """
         try:
             with self._names.open(entry.file) as opened:
@@ -131,7 +131,7 @@ class FinishedFiles:
         )
 
     def _scan_end(self, opened: OpenSegment, entry: SnapshotEntry) -> Scan:
-        """The scan of a log segment's last commit, by going through all of it."""
+        """Return the scan of a log segment's last commit. Scans the whole log segment."""
         offset, length, last = 0, READ_BYTES, None
         expect = Expectation(entry.first)
         while offset < entry.length:
@@ -148,7 +148,7 @@ class FinishedFiles:
         return last
 
     def _scan_head(self, name: str, opened: OpenSegment, expect: Expectation) -> bool:
-        """Whether a log segment begins with a whole commit, which must be the expected one."""
+        """Whether a log segment begins with a whole commit. Raises if that is not the expected one."""
         length = PROBE_BYTES
         while True:
             data = memoryview(opened.read(0, length))
@@ -158,7 +158,7 @@ class FinishedFiles:
             length = max(2 * length, scan.wanted)
 
     def _is_intact(self, place: Place) -> bool:
-        """Whether the log segment behind ``place`` is as it was when it was finished, or gone with all before it."""
+        """Whether the log segment before ``place`` is as it was finished, or is gone together with all before it."""
         if not place.behind or place.behind_end is None:
             return True
         try:
@@ -178,9 +178,9 @@ class FinishedFiles:
 
 
 def holds(opened: OpenSegment, length: int, sha256: str, going_on: Callable[[], None] = lambda: None) -> bool:
-    """Whether a log segment has so many bytes, zeros behind them, and that SHA-256, hex.
+    """Whether a log segment holds ``length`` bytes with that SHA-256 (hex), and only zeros after them.
 
-    ``going_on`` is called before each piece that is read, and may raise.
+    ``going_on`` is called before each piece is read, and may raise.
     """
     if opened.size() < length:
         return False

@@ -1,4 +1,4 @@
-"""A generation's first snapshot: what goes up sealed before it, and the object that its chain begins with.
+"""A generation's first snapshot: what is sealed before it, and the object that its chain begins with.
 
 Specified in litelog/shipping/README.md#which-generations-began.
 """
@@ -41,32 +41,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A generation that is claimed, with all below it closed: what is left to do is to seal, and the first snapshot."""
+    """A generation that is claimed, with all below it closed. Still to do: seal, and write the first snapshot."""
 
     state: ReplicaState
     claim: Claim
     predecessor: Tip | None
     known: Sequence[SnapshotEntry]
-    """What is sealed of the predecessor, and there."""
+    """The predecessor's sealed segments that the replica still holds."""
     number: int | None = None
-    """That of the log's first record, where the predecessor's WAL segments tell it and the source does not."""
+    """The number of the log's first record, if the predecessor's WAL segments state it and the source does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is sealed of a generation, in the order of its indexes."""
+    """The sealed segments of a generation, in the order of its indexes."""
 
     entries: Sequence[SnapshotEntry] = ()
-    """Of sealed segments that are there, with the size that they should have."""
+    """Those that the replica holds, with the right size."""
     lost: Sequence[SnapshotEntry] = ()
-    """Of those that are not."""
+    """Those that it does not hold."""
 
 
 def find_known(client: ReplicaClient, name: Generation | None, damaged: Collection[str] = ()) -> Known:
-    """What the newest snapshot of a generation names, and what is there of it; where its snapshots are lost, what its
-    own sealed segments say. A listing and a GET, and a listing of each generation that holds sealed segments.
+    """Return what the newest snapshot of a generation names, and which of it the replica holds. If its snapshots are
+    lost, returns what its own sealed segments state. A listing and a GET, and a listing of each generation that holds
+    sealed segments.
 
-    ``damaged``: keys of sealed segments that are there and cannot be read.
+    ``damaged``: the keys of sealed segments that exist but cannot be read.
     """
     if name is None:
         return Known()
@@ -86,10 +87,11 @@ def find_known(client: ReplicaClient, name: Generation | None, damaged: Collecti
 
 
 def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, upto: int) -> int | None:
-    """The highest index below ``upto`` of which the replica is known to have lost something; None if nothing is lost.
+    """Return the highest index below ``upto`` of which the replica is known to have lost something; None if nothing is
+    lost.
 
     ``state`` belongs to the generation whose sealed segments are ``known``, if that is the owner's. Log segments that
-    only WAL segments hold are compared with what the owner remembers.
+    only WAL segments hold are compared with the owner's tallies.
     """
     holes = [entry.index for entry in known.lost if entry.index < upto]
     if state is not None and state.claim is not None:
@@ -100,15 +102,16 @@ def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, u
 
 
 def count_kept(known: Known, upto: int) -> int:
-    """How many sealed segments end at index ``upto`` without a hole between them."""
+    """Return how many sealed segments without a hole between them end at index ``upto``."""
     indexes = {entry.index for entry in known.entries}
     return next((count for count in range(upto) if upto - 1 - count not in indexes), upto)
 
 
 def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotEntry]:
-    """What the footer of each sealed segment of a generation says: a listing, and a ranged GET or two for each."""
+    """Yield an entry from the footer of each sealed segment of a generation. A listing, and a ranged GET or two for
+    each."""
     for info in client.sealed_segments(name):
-        with suppress(CorruptObjectError, NotFoundError):  # then it is sealed again
+        with suppress(CorruptObjectError, NotFoundError):  # it is sealed again
             yield _read_entry(client, name, info)
 
 
@@ -119,9 +122,9 @@ def _read_entry(client: ReplicaClient, name: Generation, info: IndexedInfo) -> S
 
 
 def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
-    """The number of the first record of the log segment that has index ``base``, as the first WAL segment that the
-    claim's predecessor shipped of it says, or the sealed segment that it stands for; None where that is not there (any
-    more): a GET, for a sealed segment a listing and a GET more."""
+    """Return the number of the first record of the log segment with index ``base``, from the first WAL segment that
+    the claim's predecessor shipped of it, or the sealed segment that this one stands for. None if it does not exist
+    (any more). A GET; for a sealed segment one more GET and a listing."""
     index = base - claim.shift
     if claim.predecessor is None or claim.relation is not Relation.CONTINUES or index < 0:
         return None
@@ -132,10 +135,11 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
 
 
 def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[SnapshotEntry, ...], Place]:
-    """Seal what is finished before the claim's first index; what the first snapshot names, and the place behind it.
+    """Seal the log segments before the claim's first index. Return what the first snapshot names, and the position
+    after it.
 
-    What the source has dropped comes first, as the predecessor's snapshot names it, if that reaches so far. Raises what
-    ``FirstContact.seal`` raises, and UnfitError.
+    Log segments that the source has dropped come first, as the predecessor's snapshot names them, if it reaches that
+    far. Raises what ``FirstContact.seal`` raises, and UnfitError.
     """
     claim, state = opened.claim, opened.state
     older = _find_older(opened) if contact is not None else []
@@ -148,7 +152,7 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
         names = contact.files.held(start_file)[:count]
         if len(names) < count or names[0] != start_file:
             raise UnfitError(start_file)  # it is not there any more
-        return names
+            raise UnfitError(start_file)  # it does not exist any more
 
     sealing = contact.seal(claim, Place(state.base, "", sequence=place.sequence), find_files, opened.known)
     if sealing.unfit is not None:
@@ -157,7 +161,7 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
 
 
 def _find_older(opened: Opened) -> list[SnapshotEntry]:
-    """What comes before the log's first log segment without a hole, by the indexes of the generation that begins."""
+    """Return the entries that directly precede the log's first log segment, by the indexes of the new generation."""
     claim, state = opened.claim, opened.state
     if claim.relation is Relation.CONTINUES:
         shift = claim.shift
@@ -174,7 +178,8 @@ def _find_older(opened: Opened) -> list[SnapshotEntry]:
 def write_first_snapshot(
     client: ReplicaClient, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: str | None
 ) -> str:
-    """Write it, or adopt the one that is there; its SHA-256, hex. CorruptObjectError where that is another one."""
+    """Write the first snapshot, or adopt the one that exists. Return its SHA-256, hex. CorruptObjectError if another
+    one exists."""
     first = Snapshot(
         log=claim.log,
         format=claim.format,
@@ -190,13 +195,13 @@ def write_first_snapshot(
     name = generation(claim.generation)
     try:
         client.write_snapshot(name, claim.first, [body])
-    except ExistsError:  # from an earlier try: the same in all but, after an upgrade, its compression
+    except ExistsError:  # from an earlier try: the same, except for its compression after an upgrade
         return read_checked(lambda: client.read_snapshot(name, claim.first), partial(_own_digest, first))
     return snapshot.digest(body)
 
 
 def _own_digest(written: Snapshot, body: bytes) -> str:
-    """The digest of a snapshot's bytes, if they are the one that was written."""
+    """Return the digest of ``body``, if it encodes the snapshot ``written``. CorruptObjectError."""
     if snapshot.decode(written.key, body) != written:
         raise CorruptObjectError(written.key, "the snapshot there is not the one that was written")
     return snapshot.digest(body)
