@@ -151,8 +151,8 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
     def find_files() -> Sequence[str]:
         names = contact.files.held(start_file)[:count]
         if len(names) < count or names[0] != start_file:
-            raise UnfitError(start_file)  # it is not there any more
             raise UnfitError(start_file)  # it does not exist any more
+        return names
 
     sealing = contact.seal(claim, Place(state.base, "", sequence=place.sequence), find_files, opened.known)
     if sealing.unfit is not None:
