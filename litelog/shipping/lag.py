@@ -1,6 +1,6 @@
-"""Lag: how many bytes a log's folder holds behind what a replica has acknowledged, and for how long.
+"""Lag: how many bytes of a log a replica has not acknowledged yet, and for how long.
 
-The folder is judged by what the file system says of it, apart from the threads that ship: where these hang, lag grows.
+Lag is measured from the file system, apart from the threads that ship: if they hang, lag grows.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 LOOK_SECONDS = 1.0
-"""How often a log is looked at that changes, or whose replicas are behind."""
+"""How often a log is examined that changes, or whose replicas lag."""
 
 IDLE_LOOK_SECONDS = 30.0
-"""How often any other is: for a thousand of them, a twentieth of a percent of a processor. Once a thread has a replica,
-as when its sync hangs, its log is no idle one."""
+"""How often any other log is examined: for a thousand logs, that takes a twentieth of a percent of a processor. A log
+is not idle while a thread works on one of its replicas, for example in a sync that hangs."""
 
 SAMPLE_SECONDS = 10.0
 SAMPLES = 360
 HISTORY_SECONDS = SAMPLE_SECONDS * SAMPLES
-"""How much of its past is kept: an hour, with fewer samples while the log is idle."""
+"""How many seconds of the past are kept: an hour, with fewer samples while the log is idle."""
 
 MAX_MARKS = 128
-"""How many ends of a log are remembered, at most, with when each was seen."""
+"""How many ends of a log are remembered at most, each with the time when it was seen."""
 
 _GROWING = 3
-"""How many log segments, from the newest one back, may still grow: a writer may come back to one before its last."""
+"""How many log segments, from the newest one back, may still grow: a writer may return to an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far behind a replica is."""
+    """How far a replica lags."""
 
     bytes: int
-    """Of the log, whole commits or not. Where a writer allocates its files before it writes, they count in whole from
-    when it writes to when that is shipped."""
+    """Bytes of the log, in whole commits or not. If a writer allocates its files before it writes, a file counts as a
+    whole from the first write until that write is shipped."""
     seconds: float
-    """How long ago the oldest of these bytes was seen first. Both are 0 where all that can be shipped is."""
+    """How long ago the oldest of these bytes was first seen. Both are 0 if all that can be shipped is shipped."""
 
 
 NONE = Lag(0, 0.0)
@@ -60,27 +60,27 @@ NONE = Lag(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What a log's folder held at one look."""
+    """The contents of a log's folder at one time."""
 
     orders: Sequence[tuple[object, ...]] = ()
-    """What its log segments are sorted by, oldest first."""
+    """The sort keys of its log segments, oldest first."""
     sizes: Sequence[int] = ()
-    """Bytes of each."""
+    """The size of each in bytes."""
     version: int = 0
-    """Another one whenever anything changed."""
+    """A number that differs after each change."""
     seen: float = 0.0
-    """When, monotonic: no earlier than what it shows was there."""
+    """When, in monotonic seconds; never earlier than the contents."""
 
     @property
     def end(self) -> tuple[Any, ...]:
-        """Where the log ends; it compares with other ends, and with places."""
+        """Where the log ends. Ends and positions can be compared."""
         last = len(self.orders) - 1
         while last > 0 and not self.sizes[last]:
             last -= 1
         return (self.orders[last], self.sizes[last]) if last >= 0 else ()
 
     def bytes_behind(self, place: tuple[Any, ...]) -> int:
-        """How many bytes lie behind a place; all of them where that is ()."""
+        """Return how many bytes follow a position; all bytes if it is ()."""
         if not place:
             return sum(self.sizes)
         order, offset = place
@@ -91,7 +91,7 @@ class SourceView:
 
 
 class SourceEnd:
-    """A log's folder, looked at from outside. ``look`` is called by one thread at a time, ``view`` by any."""
+    """Watches a log's folder from outside. One thread at a time calls ``look``; any thread reads ``view``."""
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
         self.folder = folder
@@ -106,18 +106,20 @@ class SourceEnd:
         self._clock = clock
         self._looked_at = -math.inf
         self.changing = False
-        """Whether the last look found anything changed, or failed."""
+        """Whether the last look found a change, or failed."""
 
     def look_if_due(self, now: float, *, busy: bool) -> None:
-        """Look, unless that was done a moment ago. ``busy``: a replica is being synced, or has something left."""
+        """Look, unless the last look was a moment ago. ``busy``: a replica is being synced, or lags."""
         interval = LOOK_SECONDS if busy or self.changing else IDLE_LOOK_SECONDS
         if now >= self._looked_at + interval - LOOK_SECONDS / 2:
             self._looked_at = now
             self.changing = self.look()
 
     def look(self) -> bool:
-        """Ask the file system: the folder, and the log segments that may have grown. Whether anything changed, or may
-        have: it is soon looked again then, and no error is told for longer than it is there."""
+        """Read the state of the folder, and of the log segments that may have grown.
+
+        Returns whether anything changed, or may have; after an error, too, so it is checked again soon, and a stale
+        error is cleared."""
         try:
             names = self._names.all()
             signature = self._read_sizes(names)
@@ -150,7 +152,7 @@ class SourceEnd:
 
 
 class LagHistory:
-    """The lag of the last hour: a sample each SAMPLE_SECONDS, or whenever the log was looked at."""
+    """The lag of the last hour: a sample each SAMPLE_SECONDS, or whenever the log was examined."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -158,11 +160,11 @@ class LagHistory:
         self._bytes = array("q")
         self._last = -math.inf
         self._next = 0
-        """Where the next sample goes, once there are SAMPLES."""
+        """Where the next sample is written, once there are SAMPLES."""
         self._lock = threading.Lock()
 
     def add_if_due(self, now: float, lag: Lag) -> None:
-        """Take a sample, unless there was one a moment ago."""
+        """Take a sample, unless the last one was a moment ago."""
         with self._lock:
             if now < self._last + SAMPLE_SECONDS - LOOK_SECONDS / 2:
                 return
@@ -180,7 +182,7 @@ class LagHistory:
             self._next = (self._next + 1) % SAMPLES
 
     def read(self) -> list[tuple[float, float, int]]:
-        """(when, in monotonic seconds; seconds of lag; bytes of lag), the oldest first."""
+        """Return (time in monotonic seconds, seconds of lag, bytes of lag) of each sample, the oldest first."""
         with self._lock:
             samples = list(zip(self._times, self._seconds, self._bytes, strict=True))
             ordered = samples if len(samples) < SAMPLES else samples[self._next :] + samples[: self._next]
@@ -188,7 +190,7 @@ class LagHistory:
 
 
 class _Mark(NamedTuple):
-    """Where a log ended, and the first and the last moment that this, or an end before it, was seen."""
+    """An end of a log, and the first and the last time that it, or an end before it, was seen."""
 
     end: tuple[Any, ...]
     first: float
@@ -196,24 +198,24 @@ class _Mark(NamedTuple):
 
 
 class LagMeter:
-    """The lag of one replica. From any thread."""
+    """The lag of one replica. Any thread may use it."""
 
     def __init__(self, source: SourceEnd, place: Callable[[], Place | None]) -> None:
-        """``place``: where the log is read on, as far as it is acknowledged; None before the first sync."""
+        """``place`` returns the position up to which the log is acknowledged; None before the first sync."""
         self.source = source
         self.history = LagHistory()
         self._place = place
         self._marks: deque[_Mark] = deque()
         self._spacing = 0.0
-        """Seconds that one mark may stand for."""
+        """How many seconds one mark may stand for."""
         self._version = 0
         self.due = -math.inf
-        """When it is to be measured next, monotonic, unless it is busy: of a thousand idle logs, nearly all are passed
-        over nearly always."""
+        """When to measure next, in monotonic seconds, unless the replica is busy. Of a thousand idle logs, nearly all
+        are skipped nearly always."""
         self._lock = threading.Lock()
 
     def measure_if_due(self, now: float, caught_up: float, *, busy: bool) -> None:
-        """Look at the source and take a sample, unless that was done a moment ago."""
+        """Look at the source and take a sample, unless the last one was a moment ago."""
         if now < self.due and not busy:
             return
         self.source.look_if_due(now, busy=busy)
@@ -223,8 +225,8 @@ class LagMeter:
         self.due = now + (IDLE_LOOK_SECONDS if idle else LOOK_SECONDS) - LOOK_SECONDS / 2
 
     def read(self, now: float, caught_up: float) -> Lag:
-        """The lag as far as the source was looked at. ``caught_up``: when a look began that found nothing to ship:
-        what was seen until then is acknowledged, or is no whole commit yet."""
+        """Return the lag at the last look at the source. ``caught_up``: when a look began that found nothing to ship.
+        All bytes seen before that are acknowledged, or are not a whole commit yet."""
         with self._lock:
             view = self.source.view
             if view.version != self._version:
@@ -239,7 +241,7 @@ class LagMeter:
             return Lag(view.bytes_behind(place), max(0.0, now - self._marks[0].first))
 
     def _mark(self, end: tuple[Any, ...], seen: float) -> None:
-        """Remember an end of the log; where there are too many, neighbours become one, with the age of the older."""
+        """Remember an end of the log. If there are too many, merge neighbours, with the age of the older one."""
         marks = self._marks
         if len(marks) >= MAX_MARKS:
             self._spacing = max(2 * self._spacing, 2 * (seen - marks[0].first) / MAX_MARKS)
@@ -261,7 +263,7 @@ class LagMeter:
 
 
 def find_place(place: Place, log_format: LogFormat) -> tuple[Any, ...]:
-    """A place as ``SourceView.end`` spells it."""
+    """Return a position in the form of ``SourceView.end``."""
     name, offset = (place.file, float(place.offset)) if place.file else (place.behind, math.inf)
     order = log_format.segment_order(name) if name else None
     return () if order is None else (order, offset)

@@ -1,4 +1,4 @@
-"""Which log a source is, and whether it holds what a generation shipped.
+"""Decides which log a source is, and whether it holds what a generation shipped.
 
 Specified in litelog/shipping/README.md#which-log-it-is.
 """
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LogIdentity:
-    """A source, compared with what one replica says of it."""
+    """Compares a source with what one replica states of it."""
 
     def __init__(self, source: Source, client: ReplicaClient, clock: Clock, random: Random) -> None:
         self._source = source
@@ -37,9 +37,9 @@ class LogIdentity:
         self._random = random
 
     def find_end(self, tip: Tip) -> ShippedEnd | None:
-        """Where in the log a generation ends; None if it holds nothing of it.
+        """Return where in the log a generation ends; None if it holds nothing of the log.
 
-        CorruptionError where its last log segment went up sealed, and cannot be read any more.
+        CorruptionError if its last log segment was sealed, and the sealed segment cannot be read any more.
         """
         last, sealed = tip.last, tip.sealed
         if last is not None and last.sealed is not None:
@@ -50,8 +50,8 @@ class LogIdentity:
         return ShippedEnd(last.file, last.index, last.end, last.crc_total, *check, last.final)
 
     def find_shift(self, tip: Tip) -> int | None:
-        """What to add to the predecessor's index, if the log holds all that it shipped; None if it does not, or if that
-        cannot be told any more."""
+        """Return what to add to the predecessor's index, if the log holds all that it shipped. None if the log does
+        not, or if that can no longer be determined."""
         try:
             end = self.find_end(tip)
         except CorruptionError as error:
@@ -63,13 +63,13 @@ class LogIdentity:
         return 0 if end is None else self.find_shift_to(end)
 
     def find_shift_to(self, end: ShippedEnd) -> int | None:
-        """As ``find_shift``, for the end that a generation has come to."""
+        """As ``find_shift``, for a given end of a generation."""
         return find_shift(self._source.folder, self._source.format, self._clock, end)
 
     def choose_log(self, top: Claim | None, latest: tuple[Claim, Tip] | None, known: str) -> str:
-        """The log's id: its own, or else what the replica knows it by, or else what its other replicas know it by.
+        """Return the log's id: its own, or else the one in the replica, or else the one in its other replicas.
 
-        ``top``: the newest claim; ``known``: what the state says. OtherLogError where the replica is another log's.
+        ``top``: the newest claim; ``known``: the id in the state. OtherLogError if the replica belongs to another log.
         """
         here = self._read_id()
         if here is None and not self._source.format.has_log_id:
@@ -86,7 +86,7 @@ class LogIdentity:
         return top.log
 
     def require_format(self, claim: Claim) -> None:
-        """Raise OtherLogError where what a generation holds is in another format than the source is read as."""
+        """Raise OtherLogError if a generation's format is not the one in which the source is read."""
         here = self._source.format.name
         if claim.format != here:
             raise OtherLogError(self._client.url, f"one of format {here}", f"of format {claim.format}")

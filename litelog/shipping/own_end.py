@@ -1,4 +1,4 @@
-"""Where an owner's generation ended whose newest WAL segment cannot be read any more: its state knows.
+"""Finds where an owner's generation ended if its newest WAL segment cannot be read any more. The owner's state knows.
 
 The header of a WAL segment says where the next one goes. If the newest one's header is damaged, the replica no longer
 says which of two slots is the next one. The generation's own owner has that slot in its state, and the place in the log
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 
 def find_own_end(source: Source, client: ReplicaClient, clock: Clock, state: ReplicaState) -> OwnEnd | None:
-    """Where the generation of ``state`` ended, if its newest WAL segment cannot be read; else None.
+    """Return where the generation of ``state`` ended, if its newest WAL segment cannot be read; else None.
 
-    None also if the state does not hold the end, as this owner had not begun the generation. StoreError, SourceError.
+    Also None if the state does not hold the end, because this owner had not begun the generation. StoreError,
+    SourceError.
     """
     if state.ended is not None or not state.closed or state.claim is None:
         return state.ended
@@ -45,14 +46,14 @@ def find_own_end(source: Source, client: ReplicaClient, clock: Clock, state: Rep
         end = _find_shipped(source, clock, state.place)
     else:
         return None
-    if end is None and state.base:  # nothing says which log segment has which index
+    if end is None and state.base:  # nothing shows which log segment has which index
         return None
     name = generation(claim.generation)
     slot, digest = Position(name, state.place.index, state.place.offset), state.digest
-    later = deque(client.wal_segments(name, slot), maxlen=1)  # which this owner put after it saved the state
+    later = deque(client.wal_segments(name, slot), maxlen=1)  # this owner put it after it saved the state
     if later:
         at = later[0].position
-        slot = Position(name, at.index, at.offset + 1)  # how many bytes it held is not known, and no longer matters
+        slot = Position(name, at.index, at.offset + 1)  # its length is unknown, and no longer matters
         digest = wal_segment.digest([client.read_wal_segment(at)])
     return OwnEnd(str(slot), digest, state.shipped, state.place.sequence, end)
 
@@ -63,33 +64,34 @@ def is_end_of(ended: OwnEnd | None, claim: Claim) -> bool:
 
 
 def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> Tip:
-    """How far the generation has come that ``ended`` describes: to its slot, or past the terminal in it."""
+    """Return how far the generation that ``ended`` describes has come: to its slot, or past the terminal in it."""
     slot = Position.parse(ended.slot)
     return read_forward(client, Tip(slot, _stand_in(claim, ended), ended.digest))
 
 
 def extent_of(claim: Claim, tip: Tip) -> Extent:
-    """What readers of the generation would find, if they could read its newest WAL segment."""
+    """Return what readers of the generation would find if they could read its newest WAL segment."""
     start = Position(tip.slot.generation, claim.first, 0)
     successor = tip.terminal.successor if tip.terminal is not None else None
     return Extent(start, tip.slot, successor, last=tip.terminal)
 
 
 def _find_shipped(source: Source, clock: Clock, place: Place) -> ShippedEnd | None:
-    """The end of what the owner shipped last, by the place after it; None if it shipped nothing."""
+    """Return the end of the last bytes that the owner shipped, from the position after them; None if it shipped
+    none."""
     if place.offset:
         checked = (place.check_start, place.check_digest)
         return ShippedEnd(place.file, place.index, place.offset, place.crc_total, *checked, final=False)
     if place.behind_end is None:
         return None
-    # The state has a digest of its last bytes, and not the CRC-32C of all: what the log holds stands in for that.
+    # The state has a digest of the last bytes, but no CRC-32C of all bytes: that is computed from the log.
     crc = find_checksum(source.folder, source.format, clock, place.behind, place.behind_end)
     checked = (place.behind_start, place.behind_digest)
     return ShippedEnd(place.behind, place.index - 1, place.behind_end, crc, *checked, final=True)
 
 
 def _stand_in(claim: Claim, ended: OwnEnd) -> WalHeader | None:
-    """A header that says of the generation's end what that of its newest WAL segment said."""
+    """Return a header that stands in for the unreadable one of the newest WAL segment."""
     end = ended.end
     if end is None:
         return None

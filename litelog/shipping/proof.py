@@ -1,5 +1,6 @@
 """Proof of ownership: before an owner continues after a start, a failure or a pause, it checks that its claim is there,
-and all that was acknowledged since the newest snapshot. litelog/shipping/README.md#proof-of-ownership says why.
+and every object that was acknowledged since the newest snapshot. litelog/shipping/README.md#proof-of-ownership says
+why.
 """
 
 from __future__ import annotations
@@ -32,13 +33,12 @@ MAX_NAMED = 5
 def find_lost(
     client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None
 ) -> Sequence[str]:
-    """What the replica lacks of what ``state`` says was acknowledged, as text with keys; empty where nothing is lost.
+    """Return which acknowledged objects of ``state`` the replica lacks, as text with keys; empty if it lacks none.
 
-    ``snapshot``: the index of the newest snapshot; None where it is not known, and any will do. Three requests: a
-    listing of claims, a GET of the last object, and a listing from the snapshot on. ``first``: a client for the first
-    of them.
+    ``snapshot``: the index of the newest snapshot; None if it is not known, and any counts. Three requests: a listing
+    of claims, a GET of the last object, and a listing from the snapshot on. ``first``: a client for the first of them.
 
-    Raises SucceededError where a newer claim exists, ReplicaUnavailableError where ours does not.
+    Raises SucceededError if a newer claim exists, ReplicaUnavailableError if ours does not.
     """
     prove_claim(first or client, claim)
     lost: list[str] = []
@@ -46,12 +46,12 @@ def find_lost(
         lost = [*_find_lost_last(client, claim, state), *_find_lost_before(client, claim, state, snapshot)]
         if not lost:
             return ()
-    require_claim(client, claim)  # another replica may be in its place
+    require_claim(client, claim)  # another replica may be mounted instead
     return tuple(dict.fromkeys(lost))
 
 
 def describe_lost(lost: Sequence[str]) -> str:
-    """Why a generation cannot go on that lost something."""
+    """Say why a generation cannot continue that lost objects."""
     more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
     return f"the replica lost what was acknowledged: {', '.join(lost[:MAX_NAMED])}{more}"
 
@@ -62,14 +62,14 @@ def prove_claim(client: ReplicaClient, claim: Claim) -> None:
     newer = [name for name in names if name.epoch > claim.epoch]
     if newer:
         found = read_claim(client, newer[-1] if claim.is_isolated else newer[0])
-        require_claim(client, claim)  # another replica's claims say nothing
+        require_claim(client, claim)  # another replica's claims mean nothing
         raise SucceededError(client.url, claim.generation, found)
     if claim.name not in names:
         require_claim(client, claim)
 
 
 def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) -> Iterable[str]:
-    """The object that ends at the owner's position, by its digest."""
+    """Check the object that ends at the owner's position, by its digest."""
     name = generation(claim.generation)
     last = Position.parse(state.last) if state.last else None
     key = snapshot_key(name, claim.first) if last is None else wal_key(last)
@@ -88,12 +88,12 @@ def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) ->
 
 
 def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None) -> Iterable[str]:
-    """The newest snapshot, and the WAL segments since, by names and sizes."""
+    """Check the newest snapshot, and the WAL segments since, by names and sizes."""
     name = generation(claim.generation)
     listing = list_generation(client, name, since=snapshot or 0)
-    if listing.newest is None:  # a generation begins with one, and keeps the newest
+    if listing.newest is None:  # a generation begins with a snapshot, and keeps the newest one
         yield f"{snapshot_key(name, claim.first if snapshot is None else snapshot)} is missing"
-    first = max(snapshot or 0, listing.newest or 0)  # what it covers may be deleted
+    first = max(snapshot or 0, listing.newest or 0)  # covered WAL segments may have been deleted
     last = Position.parse(state.last) if state.last else None
     there: dict[int, IndexTally] = {}
     for info in listing.wal:
@@ -114,7 +114,7 @@ def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, 
 
 
 def find_lost_indexes(client: ReplicaClient, name: Generation, tallies: Sequence[IndexTally]) -> list[int]:
-    """The indexes whose WAL segments are not those that were counted. One listing, or none for no tallies."""
+    """Return the indexes whose WAL segments differ from the tallies. One listing; none if there are no tallies."""
     if not tallies:
         return []
     there: dict[int, IndexTally] = {}
