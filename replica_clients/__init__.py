@@ -1,1 +1,1 @@
-"""Drivers for destinations: one ObjectStore a module, found by entry points by URL scheme."""
+"""Backends for destinations: one ObjectStore per module, found through entry points by URL scheme."""

@@ -1,4 +1,4 @@
-"""Libraries whose debug logs show what they send, tokens and keys among it, are kept from logging that."""
+"""Stops other libraries from logging requests at debug level, which would show tokens and keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _TALKATIVE = (
 
 
 def silence_secrets() -> None:
-    """Have them log warnings only.
+    """Limit these libraries to warnings.
 
-    Whoever wants more sets their level; a root logger at DEBUG is no such wish.
+    To see more, set the level of their loggers. A root logger at DEBUG is not taken as such a request.
     """
     for name in _TALKATIVE:
         logger = logging.getLogger(name)

@@ -1,4 +1,4 @@
-"""The memory store: objects in this process's memory, shared by name; the twin of the file store for tests."""
+"""The memory store: objects in this process's memory, shared by name. Replaces the file store in tests."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PAGE_OBJECTS = 1000
-"""Objects that a listing takes at a time, as S3 does: what changes between two pages shows."""
+"""Objects that a listing takes at a time, as S3 does: changes between two pages are visible."""
 
 _named: dict[str, MemoryStore] = {}
-"""The stores of this process: the one state of a module here, as the names are the process's."""
+"""The stores of this process. The only module state here: store names belong to the process."""
 _named_lock = threading.Lock()
 
 
 def open_store(url: str, options: Mapping[str, object]) -> MemoryStore:
-    """The store of that name (``memory://name``): the same one, with what is in it, whenever a name is opened again."""
+    """Open the store of that name (``memory://name``). Opening a name again returns the same store with its objects."""
     if options:
         raise ConfigError(f"a memory replica takes no options, but was given {', '.join(sorted(options))}")
     name = unquote(url.removeprefix("memory://"))
@@ -37,7 +37,7 @@ def open_store(url: str, options: Mapping[str, object]) -> MemoryStore:
 
 
 class MemoryStore:
-    """An ObjectStore in memory. One that is made directly, without ``open_store``, belongs to its maker alone."""
+    """An ObjectStore in memory. If it is created directly, without ``open_store``, no other caller can open it."""
 
     fences = True
 
@@ -80,7 +80,7 @@ class MemoryStore:
                     del self._keys[bisect_right(self._keys, key) - 1]
 
     def close(self) -> None:
-        """What is stored stays, as on a disk."""
+        """Do nothing: objects stay, as on a disk."""
 
     def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         while page := self._page(prefix, after):

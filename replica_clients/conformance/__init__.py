@@ -1,4 +1,4 @@
-"""The behaviour that every object store and replica client has, as tests that third parties inherit.
+"""The behaviour required of every object store and replica client, as tests for third parties to inherit.
 
 With pytest installed (``pip install 'litelog[test]'``), a backend's test module is:
 
@@ -14,8 +14,8 @@ With pytest installed (``pip install 'litelog[test]'``), a backend's test module
         def client(self, tmp_path): return ObjectReplicaClient(MyStore(tmp_path))
 
 This module does not import pytest, nor anything else that litelog itself does not need. For messages that show values,
-call ``pytest.register_assert_rewrite("replica_clients.conformance")`` before the import. A store that is slow or costs
-money may lower ``many`` and ``large_bytes``.
+call ``pytest.register_assert_rewrite("replica_clients.conformance")`` before the import. For a store that is slow or
+costs money, lower ``many`` and ``large_bytes``.
 """
 
 from replica_clients.conformance.object_store import ObjectStoreConformance

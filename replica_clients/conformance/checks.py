@@ -1,4 +1,4 @@
-"""What the suites check with: reading, listing and filling a store, and the names that others leave in one."""
+"""Helpers of the suites: they read, list and fill a store, and make foreign names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ByteRange, ObjectStore
 
 THREADS = 8
-"""Callers at once in the tests of concurrency: more than litelog has for one replica."""
+"""Concurrent callers in the tests of concurrency: more than litelog uses for one replica."""
 
 
 def foreign_names(*keys: str) -> list[str]:
-    """Names as other programs leave them beside each of ``keys``: leftovers, copies, other spellings."""
+    """Names that other programs might leave next to each of ``keys``: leftovers, copies, other spellings."""
     names = []
     for key in keys:
         folder, _, name = key.rpartition("/")
@@ -37,15 +37,15 @@ def listed(store: ObjectStore, prefix: str = "", start_after: str | None = None)
 
 
 def fill(store: ObjectStore, keys: Iterable[str]) -> None:
-    """Put a small object under each key, from several threads: a request may take long."""
+    """Put a small object under each key, from several threads, since a request may take long."""
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda key: store.put(key, [key.encode()]), keys))
 
 
 class Stream:
-    """A body that is no sequence: it makes its buffers anew, one by one, each time it is iterated.
+    """A body that is not a sequence: each iteration produces its buffers again, one by one.
 
-    ``fails``: what it raises in place of its end.
+    ``fails``: raised instead of ending normally.
     """
 
     def __init__(self, buffers: Callable[[], Iterable[bytes]], fails: Exception | None = None) -> None:
@@ -59,7 +59,7 @@ class Stream:
 
 
 def assert_raises(kind: type[Exception], call: Callable[[], object]) -> None:
-    """That ``call`` raises ``kind``."""
+    """Assert that ``call`` raises ``kind``."""
     try:
         call()
     except kind:

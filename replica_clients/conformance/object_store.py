@@ -1,4 +1,4 @@
-"""The suite of object stores: their five methods."""
+"""The suite for object stores: tests of their five methods."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ObjectStoreConformance:
     """Tests of the five methods. ``store`` is a fixture: an empty store, new for each test."""
 
     many = 1050
-    """Objects in the test of long listings: more than a page of S3's."""
+    """Objects in the test of long listings: more than one page of S3's."""
     large_bytes = 20 << 20
-    """The large object: more than a WAL segment's usual limit."""
+    """Size of the large object in bytes: more than the usual limit of a WAL segment."""
 
     def test_what_is_put_is_read(self, store: ObjectStore) -> None:
         store.put("a/b/c", [b"one", bytearray(b", two"), memoryview(b", three")])

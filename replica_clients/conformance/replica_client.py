@@ -1,4 +1,4 @@
-"""The suite of replica clients: what the library speaks to them."""
+"""The suite for replica clients, the interface that the library uses."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NEWER = Generation("00000002ffffffff")
 
 
 class ReplicaClientConformance:
-    """Tests of what the library speaks. ``client`` is a fixture: over an empty store, new for each test.
+    """Tests of the library's interface. ``client`` is a fixture: over an empty store, new for each test.
 
-    A client that is not an ObjectReplicaClient inherits all but the tests of foreign names, which need its store.
+    A client that is not an ObjectReplicaClient inherits all tests except those of foreign names, which need its store.
     """
 
     def test_an_empty_replica_lists_nothing(self, client: ReplicaClient) -> None:

@@ -1,4 +1,4 @@
-"""Folders of this machine, and what is mounted there."""
+"""Folders of this machine, including mounted ones."""
 
 from replica_clients.file.store import FileStore, open_store
 

@@ -1,4 +1,4 @@
-"""The folders of a file store: made and emptied so that a power cut cannot undo it, and in one root alone."""
+"""The folders of a file store: creates and removes them so that a power cut cannot undo it, within one root only."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_KNOWN_FOLDERS = 4096
-"""Folders remembered as durable, about 100 bytes each; one that is forgotten costs an fsync of its parent."""
+"""Folders remembered as durable, about 100 bytes each. Forgetting one costs an fsync of its parent."""
 
 RootIdentity = tuple[int, int]
-"""A folder's device and inode: what is mounted or moved to its path has others."""
+"""A folder's device and inode. A folder that is mounted or moved to the same path has different ones."""
 
 FileIdentity = tuple[int, int]
-"""A file's inode, and when it was written, in nanoseconds."""
+"""A file's inode and modification time in nanoseconds."""
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 class RootGoneError(OSError):
-    """The root at the path is not the one that this process writes to."""
+    """The folder at the root's path is missing, or not the one that this process has used."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.ENXIO, why)
 
 
 class DurableFolders:
-    """The folders under a root: made durably, and which of them are known to be so.
+    """Creates the folders under a root durably, and remembers which ones are durable.
 
-    A folder that is merely there may be one whose maker died before its parent was synced, so the first use of each
-    syncs the parent. Folders are opened and removed under one lock: nobody gets a folder that another thread has just
-    made and not yet synced.
+    An existing folder may not be durable: its creator may have died before its parent was synced. So the first use of
+    each folder syncs its parent. One lock covers opening and removing folders, so no caller gets a folder that another
+    thread has created and not yet synced.
 
-    The root is made once, by the first use. From then on each use opens the path, compares what is there with the root
-    that it began with, and goes on from that descriptor: what is mounted or unmounted meanwhile cannot come between. No
-    descriptor is kept: it would keep the file system from being unmounted.
+    Only the first use creates the root. Each later use opens the path, compares the folder with that root, and works
+    from its descriptor, so a mount or unmount at that moment does no harm. No descriptor is kept: it would prevent the
+    file system from being unmounted.
     """
 
     def __init__(self, root: str) -> None:
@@ -52,7 +52,7 @@ class DurableFolders:
         self._anchor: tuple[str, FileIdentity | None] | None = None
 
     def look(self) -> RootIdentity | None:
-        """Which root is there now; None where there is none."""
+        """The identity of the current root; None if it does not exist."""
         try:
             facts = os.stat(self._root)
         except _NOT_THERE:
@@ -60,9 +60,9 @@ class DurableFolders:
         return facts.st_dev, facts.st_ino
 
     def keep_to(self, root: RootIdentity | None, anchor: str) -> None:
-        """Use ``root`` alone, and only while it holds the file ``anchor`` as it is now.
+        """Use only ``root``, and only while it holds the unchanged file ``anchor``.
 
-        A root's device and inode are not enough: a disk that is mounted in another one's place may have the same.
+        Device and inode are not enough: a disk that replaces another at the mount point may have the same ones.
         """
         with self._lock:
             if root != self._identity:
@@ -76,16 +76,16 @@ class DurableFolders:
                     os.close(descriptor)
 
     def open(self, folder: str) -> int:
-        """A descriptor of the folder with that key, which is durable; the caller closes it.
+        """Open the folder with that key, durably. The caller closes the descriptor.
 
-        FileNotFoundError where somebody removes it at the same time: try again. RootGoneError.
+        Raises FileNotFoundError if another process removes it at the same time: try again. Raises RootGoneError.
         """
         with self._lock, self._open_root(make=True) as root:
             if folder in self._known:
                 try:
                     return os.open(folder or ".", OPEN_FOLDER, dir_fd=root)
                 except FileNotFoundError:
-                    self._known.clear()  # somebody removed it, and perhaps more
+                    self._known.clear()  # another process removed it, and perhaps others
             try:
                 self._make(root, folder)
                 return os.open(folder or ".", OPEN_FOLDER, dir_fd=root)
@@ -94,14 +94,14 @@ class DurableFolders:
                 raise
 
     def unlink(self, key: str) -> None:
-        """Remove a file. RootGoneError, and OSError as ``os.unlink`` has it."""
+        """Remove a file. Raises RootGoneError, and OSError as ``os.unlink`` does."""
         with self._open_root() as root:
             os.unlink(key, dir_fd=root)
 
     def settle(self, folder: str) -> None:
-        """Make deletions in a folder durable; remove it, and those above it but the root, where nothing is left.
+        """Make deletions in a folder durable. Removes the folder and its parents below the root if they are empty.
 
-        RootGoneError.
+        Raises RootGoneError.
         """
         with self._lock, suppress(FileNotFoundError), self._open_root() as root:
             while folder:
@@ -110,15 +110,17 @@ class DurableFolders:
                 except _NOT_THERE:
                     pass
                 except OSError:
-                    break  # not empty, or not ours to remove
+                    break  # not empty, or no permission to remove it
                 self._known.discard(folder)
                 folder = folder.rpartition("/")[0]
             _sync(root, folder)
 
     @contextmanager
     def _open_root(self, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the root. FileNotFoundError where there is none, and none was used before: unless ``make``
-        says to make it."""
+        """A descriptor of the root.
+
+        Raises FileNotFoundError if it does not exist and was never used; with ``make``, creates it instead.
+        """
         if self._identity is None and self._anchor is None and make:
             _make_root(self._root)
         try:
@@ -178,7 +180,7 @@ def _sync(root: int, folder: str) -> None:
 
 
 def _make_root(root: str) -> None:
-    """Make the root and what is missing above it. Above what was there, folders may be closed to us: let be."""
+    """Create the root and missing parents. Syncing existing parents is skipped where access is denied."""
     names = root.strip("/").split("/")
     for count in range(1, len(names) + 1):
         path = "/" + "/".join(names[:count])

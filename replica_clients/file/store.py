@@ -1,13 +1,13 @@
-"""The file store: objects as files under one root folder, each of them whole and durable, or not there at all.
+"""The file store: objects as files under one root folder. Each object is whole and durable, or does not exist.
 
-How an object is made: an unnamed file in the object's folder (O_TMPFILE), its bytes, fdatasync, a hard link under the
-object's name, fsync of the folder. An unnamed file is gone when its process is, so a crash leaves nothing behind. Where
-a file system has none, and for a put that may replace, the file has a name that starts with TEMPORARY, in the same
-folder. A crash may leave such a file: listings skip it, nothing removes it (its writer may be alive on another host),
-and it may be deleted by hand whenever no daemon writes to the replica.
+To create an object, the store opens an unnamed file in the object's folder (O_TMPFILE), writes the bytes, calls
+fdatasync, hard-links the object's name, and calls fsync on the folder. An unnamed file disappears with its process, so
+a crash leaves nothing. Some file systems have no unnamed files; on them, and for a put that may replace, the file has a
+name that starts with TEMPORARY, in the same folder. A crash may leave such a file. Listings skip it, nothing removes
+it, since its writer may be alive on another host. You may delete it while no daemon writes to the replica.
 
-What is not promised: links in the root's tree that lead to folders are not followed by listings; a file that another
-program puts there is as durable as that program made it.
+Not promised: listings do not follow links to folders in the root's tree; a file that another program puts there is only
+as durable as that program made it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from replica_clients.file.folders import RootIdentity
 
 TEMPORARY = ".litelog-"
-"""What the names of temporary files start with, and no part of a key may."""
+"""Prefix of temporary files' names. No part of a key may start with it."""
 
 MAX_BUFFERS = 1024
 """Buffers in one write: Linux's IOV_MAX."""
 
 HELD_BYTES = 4 << 20
-"""Bytes in one write, of a body that has more: a stream's are held that long, and then begin their way to the disk."""
+"""Bytes in one write of a larger body. A stream's bytes are held up to this size, then sent to the disk."""
 
 FOLDER_ATTEMPTS = 10
-"""How often a put makes its folder anew when somebody removes it meanwhile: retention does so once, at most."""
+"""How often a put recreates its folder if another process removes it meanwhile. Retention does so at most once."""
 
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
@@ -58,18 +58,18 @@ _WHAT_TO_DO = {
     errno.EPERM: "give the user that litelog runs as the right to read and write there",
     errno.EROFS: "mount it writable",
     errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
-    errno.ENOTDIR: "a file is in the place of a folder: move it away",
+    errno.ENOTDIR: "a file is where a folder should be: move it away",
 }
 _NEEDS_HELP = {errno.EACCES, errno.EPERM, errno.EROFS}
-"""What does not pass by itself."""
+"""Errors that persist until a person acts."""
 
 
 class _NoLinksError(OSError):
-    """The file system has no hard links, so there is no create-only put."""
+    """The file system has no hard links, so create-only puts are impossible."""
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FileStore:
-    """The store at a path or ``file://`` URL; a relative path counts from the working folder. It takes no options."""
+    """The store at a path or ``file://`` URL. A relative path starts at the working folder. There are no options."""
     if options:
         raise ConfigError(f"a file replica takes no options, but was given {', '.join(sorted(options))}")
     if not url.startswith("file:"):
@@ -81,8 +81,10 @@ def open_store(url: str, options: Mapping[str, object]) -> FileStore:
 
 
 class FileStore:
-    """An ObjectStore in a folder, and Rooted. A missing root is an empty store for readers. The first put makes it, and
-    no later one does: a root that is missing then, or another one, is a store that is not available."""
+    """An ObjectStore in a folder, and Rooted. To readers a missing root is an empty store.
+
+    Only the first put creates the root. If the root is missing or another one later, the store is unavailable.
+    """
 
     fences = True
 
@@ -103,7 +105,7 @@ class FileStore:
             for _ in range(FOLDER_ATTEMPTS):
                 with suppress(FileNotFoundError):  # the folder was removed meanwhile
                     return self._put(key, parent, name, body, create_only)
-        raise StoreError("put", key, f"{self.root}: its folder is removed again and again, or is a link to nothing")
+        raise StoreError("put", key, f"{self.root}: another process keeps removing its folder, or it is a broken link")
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         _require_ours(key)
@@ -131,7 +133,7 @@ class FileStore:
                 self._folders.settle(parent)
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing: no resources are held between calls."""
 
     def look_at_root(self) -> RootIdentity | None:
         with self._mapped("look at", ""):
@@ -146,13 +148,13 @@ class FileStore:
         try:
             self._publish(folder, name, body, create_only)
         except FileExistsError:
-            os.fsync(folder)  # its maker may have died before that
+            os.fsync(folder)  # its creator may have died before the fsync
             raise ExistsError(key) from None
         finally:
             os.close(folder)
 
     def _publish(self, folder: int, name: str, body: Iterable[Buffer], create_only: bool) -> None:
-        """Make the file ``name`` of ``body``. FileExistsError, FileNotFoundError: of the name, of the folder."""
+        """Create the file ``name`` from ``body``. Raises FileExistsError, and FileNotFoundError for the folder."""
         file, temporary = self._create(folder, named=not create_only)
         try:
             write_whole(file, body)
@@ -169,13 +171,13 @@ class FileStore:
         try:
             os.fsync(folder)
         except OSError:
-            if create_only:  # a second try would find the name taken, and an fsync that says all is well
+            if create_only:  # a retry would find the key taken, and its fsync would succeed
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
             raise
 
     def _create(self, folder: int, named: bool) -> tuple[int, str | None]:
-        """A new file's descriptor, and its name if it has one."""
+        """Create a file. Returns its descriptor, and its name if it has one."""
         flags = os.O_WRONLY | os.O_CLOEXEC
         if self._flags and not named:
             try:
@@ -183,8 +185,8 @@ class FileStore:
             except OSError as error:
                 if error.errno in _NO_UNNAMED_FILES:
                     self._flags = 0
-                elif error.errno != errno.EPERM:  # what ext4 says in a folder that was removed, as does a real lack of
-                    raise  # rights: a named file tells them apart
+                elif error.errno != errno.EPERM:  # ext4 raises EPERM in a removed folder, as for missing
+                    raise  # permissions: a named file shows which it is
         name = f"{TEMPORARY}{os.getpid()}-{self._token}-{next(self._count)}.tmp"
         return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder), name
 
@@ -199,7 +201,7 @@ class FileStore:
             raise _NoLinksError(errno.EOPNOTSUPP, reason) from error
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """The objects in ``folder`` (empty, or with its slash) and below, in order, from one sorted scan of each."""
+        """Yield the objects in ``folder`` (empty, or ending in a slash) and below, in order. Scans each folder once."""
         for key, entry in self._scan(folder, prefix, start_after):
             if key.endswith("/"):
                 yield from self._walk(key, prefix, start_after)
@@ -213,10 +215,10 @@ class FileStore:
             yield ObjectInfo(key, size)
 
     def _scan(self, folder: str, prefix: str, start_after: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-        """What of a folder may lie in a listing: (key, entry), in order; a folder's key ends with a slash.
+        """The entries of a folder that a listing may include: (key, entry), in order. A folder's key ends in a slash.
 
-        The slash makes names sort as the keys under them do ("a.b" before "a/b"). A folder that lies wholly before
-        ``start_after`` is left out, so nobody reads it.
+        The slash makes names sort as the keys under them do ("a.b" before "a/b"). Leaves out folders that lie wholly
+        before ``start_after``, so they are not read.
         """
         found = []
         with (
@@ -256,7 +258,7 @@ class FileStore:
 
 
 def write_whole(file: int, body: Iterable[Buffer]) -> None:
-    """Write buffers one behind the other, without putting them together first, nor holding more than a few."""
+    """Write buffers in sequence, without joining them first, and holding only a few."""
     views: list[memoryview] = []
     held = written = 0
     for buffer in body:
@@ -291,12 +293,12 @@ def _require_ours(key: str) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a file's name is UTF-8: Python shows other bytes as surrogates."""
+    """Whether a file's name is UTF-8. Python represents other bytes as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 class FileReader(ByteStream):
-    """``byte_range`` of an open file, which it closes. ``read(n)`` takes memory for what is there, not for n bytes."""
+    """Reads ``byte_range`` of an open file, and closes it. ``read(n)`` allocates only as much as there is to read."""
 
     def __init__(self, descriptor: int, byte_range: ByteRange) -> None:
         self._descriptor = descriptor
@@ -306,7 +308,7 @@ class FileReader(ByteStream):
         self._left = max(0, end - self._at)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """``size`` bytes, or all that are left where they are fewer or ``size`` is negative."""
+        """Read ``size`` bytes, or all that are left if there are fewer or ``size`` is negative."""
         want = self._left if size is None or size < 0 else min(size, self._left)
         pieces: list[bytes] = []
         while want:

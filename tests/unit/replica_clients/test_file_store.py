@@ -291,7 +291,7 @@ def test_more_folders_than_are_remembered_are_still_found(store: FileStore) -> N
 
 def test_a_file_in_the_place_of_a_folder_is_named(store: FileStore) -> None:
     store.put("a", [b"x"])
-    with pytest.raises(StoreError, match="in the place of a folder"):
+    with pytest.raises(StoreError, match="where a folder should be"):
         store.put("a/b", [b"x"])
     with pytest.raises(NotFoundError):
         store.open("a/b")
