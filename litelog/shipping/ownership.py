@@ -1,4 +1,4 @@
-"""How an owner comes to its generation: it resumes the one it has, or claims a new one and closes what is below.
+"""How an owner gets its generation: it resumes the one it has, or claims a new one and closes all below it.
 
 Specified in litelog/shipping/README.md#one-writer.
 """
@@ -71,7 +71,7 @@ _logger = logging.getLogger(__name__)
 FIRST_EPOCH = 1
 
 NOT_HELD = "the log does not hold what the predecessor ended with"
-"""Why a generation diverges where nothing else says so."""
+"""Why a generation diverges if no other reason is known."""
 
 
 RENUMBERED = "the log begins with log segments that the predecessor did not have: its records are numbered anew"
@@ -79,22 +79,23 @@ RENUMBERED = "the log begins with log segments that the predecessor did not have
 
 
 class _OutrunError(Exception):
-    """The predecessor or the log has changed since the claim was made: its end is not at the index that the claim says.
+    """The predecessor or the log has changed since the claim was made: its end is not at the index that the claim
+    states.
 
     Either the log does not hold that end any more, or its first log segments were truncated meanwhile.
     """
 
 
 class _LaterPredecessorError(Exception):
-    """A generation that had not begun when the claim was made is now the one that readers take."""
+    """A generation that had not begun when the claim was made is now the one that readers choose."""
 
 
 class _OwnClaimError(Exception):
-    """The epoch has a claim that this owner made earlier, and that the listing did not show: its mount came late."""
+    """This owner made a claim of that epoch earlier, but the listing did not show it: its mount came late."""
 
 
 class Owner:
-    """One daemon's standing with one replica. Every step can be done again after a crash or a failed request."""
+    """One daemon's ownership of one replica. Every step can be repeated after a crash or a failed request."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -111,9 +112,9 @@ class Owner:
         try_store: Callable[[], None] | None = None,
         root: Rooted | None = None,
     ) -> None:
-        """``try_store``, called before the first claim that this state folder knows of, raises UnfitStoreError where
-        the store does not do what that fencing needs, or StoreError. None: the store is known to do it. ``root``: of
-        the store, where that may go away and come back as another."""
+        """``try_store`` is called before the first claim that this state folder records. It raises UnfitStoreError if
+        the store cannot do what the fencing needs, or StoreError. None: the store is known to do it. ``root``: the
+        store, if its root may go away and come back as another one."""
         self._source = source
         self._client = client
         self._folder = folder
@@ -122,29 +123,35 @@ class Owner:
         self._host = host
         self._takeover = takeover or Takeover()
         self.contact = contact
-        """Seals what is finished; None: nothing goes up sealed at once."""
+        """Seals finished log segments; None: none are sealed before their WAL segments."""
         self._identity = LogIdentity(source, client, clock, random)
         self._unfit = ""
         self._fencing = fencing
         self._try_store = try_store or _do_nothing
         self._root = root
         self._epoch_met = FIRST_EPOCH - 1
-        """The newest epoch that turned out to have a claim of ours already."""
+        """The newest epoch of which a claim of ours turned up unexpectedly."""
         self._unsettled: ReplicaState | None = None
         self._opened: Opened | None = None
         self.damaged: frozenset[str] = frozenset()
-        """The keys of sealed segments that are known to be damaged: no later generation relies on them."""
+        """The keys of damaged sealed segments: no later generation relies on them."""
         self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
-        """Called with what a generation's first snapshot names, once it is durable and before it is relied on."""
+        """Called with the entries of a generation's first snapshot, once it is durable and before anything relies on
+        it."""
         self.went_on = False
-        """Whether the last ``resume`` went on in a generation that was there, as it was left."""
+        """Whether the last ``resume`` continued an existing generation as it was left."""
 
     def resume(self) -> ReplicaState:
-        """Go on in the generation that the state folder names, if it is still ours; else begin a new one.
+        """Continue the generation that the state folder names, if it is still ours; else begin a new one.
 
-        Valid state costs three requests. Raises UnderWayError while what is finished is being sealed; FencedError where
-        another owner has taken over, SourceMissingError while there is no log, NotCreateOnlyError where the store
-        cannot fence and has to, OtherLogError where the configuration has come to say another format.
+        Valid state costs three requests.
+
+        Raises:
+            UnderWayError: finished log segments are being sealed.
+            FencedError: another owner has taken over.
+            SourceMissingError: there is no log.
+            NotCreateOnlyError: the store cannot fence, but must.
+            OtherLogError: the configuration now names another format.
         """
         self.went_on = False
         require_fencing(self._client, self._fencing)
@@ -170,7 +177,7 @@ class Owner:
             stale = describe_lost(lost) if lost else None
             if stale is not None:
                 self._tell_lost(stale)
-        except (SucceededError, LostRaceError) as error:  # the race is lost with a claim that a crash kept back
+        except (SucceededError, LostRaceError) as error:  # LostRaceError: a crash kept back the losing claim
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
                 raise
@@ -182,11 +189,12 @@ class Owner:
         return state if stale is None else self.begin(state, stale)
 
     def prove(self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
-        """What the replica lost of what ``state`` says was acknowledged, after a start, a failure, a pause, or a long
-        time without a successful put; empty where the generation can go on. ``snapshot``: the newest one's index.
+        """Return which acknowledged objects of ``state`` the replica lost; empty if the generation can continue. For
+        use after a start, a failure, a pause, or a long time without a successful put.
 
-        ``first``: a client that does not try again, so that a store that is down gets one request. Raises
-        SucceededError, ReplicaUnavailableError, StoreError. Else puts go to the root that is there.
+        ``snapshot``: the newest one's index. ``first``: a client that does not retry, so that a store that is down gets
+        one request. Raises SucceededError, ReplicaUnavailableError, StoreError. If it returns, later puts go only to
+        the root that it found.
         """
         assert state.claim is not None
         claim = claims.parse(state.claim)
@@ -196,8 +204,8 @@ class Owner:
         return lost
 
     def find_ahead(self, state: ReplicaState) -> ReplicaState | None:
-        """What ``state`` would be had it been kept when this owner put the last object that is there; None where the
-        replica holds nothing after its place."""
+        """Return ``state`` as it would have been saved after this owner's last object in the replica; None if the
+        replica holds nothing after its position."""
         assert state.claim is not None
         ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)
         if ahead is not None:
@@ -208,12 +216,12 @@ class Owner:
         return ahead
 
     def look_for_newer(self, state: ReplicaState) -> None:
-        """Raise SucceededError where a newer claim exists."""
+        """Raise SucceededError if a newer claim exists."""
         assert state.claim is not None
         require_newest(self._client, claims.parse(state.claim))
 
     def keeps(self, state: ReplicaState) -> bool:
-        """Whether the log still holds what a generation that continues another has promised.
+        """Whether the log still holds the predecessor's end, which a generation that continues it has promised.
 
         Its first log segments may have been truncated since the claim, which makes the shift smaller.
         """
@@ -225,11 +233,11 @@ class Owner:
     def begin(
         self, state: ReplicaState | None, reason: str | None, start_file: str = "", *, forked: bool = False
     ) -> ReplicaState:
-        """Claim a new generation, which ships the log from ``start_file`` (its first log segment) on.
+        """Claim a new generation, which ships the log from ``start_file`` (empty: its first log segment) on.
 
-        ``reason`` says why the last one cannot go on. Where the log still holds all of that, it is continued, unless it
-        is the log's history that ``forked``. To be called again after a failure or UnderWayError: it finishes what it
-        began.
+        ``reason``: why the last generation cannot continue. If the log still holds all of that one, the new one
+        continues it, unless the log's history ``forked``. After a failure or UnderWayError, call it again: it finishes
+        what it began.
         """
         if self._unsettled is not None:
             return self._settle(self._unsettled, reason, start_file, forked=forked)
@@ -282,11 +290,11 @@ class Owner:
     def _go_round_holes(
         self, claim: Claim, base: int, state: ReplicaState | None
     ) -> tuple[Claim, int, int | None, str]:
-        """What to claim, with which base, where the replica lost what comes before the log's first log segment.
+        """Adapt a claim to what the replica lost before the log's first log segment. Return the claim and its base.
 
-        The log does not hold that any more. A generation that continued it could not be restored: this one diverges,
-        and begins with what is whole after the last hole. Else: what was given. Also the index of the first log segment
-        that is salvaged, and what was lost for good.
+        The log does not hold the lost log segments any more. A generation that continued them could not be restored, so
+        this one diverges, and begins with what is whole after the last hole. If nothing is lost, returns the arguments.
+        Also returns the index of the first salvaged log segment, and what was lost for good.
         """
         lost = state.lost if state is not None else ""
         if claim.relation is not Relation.CONTINUES or claim.predecessor is None or base == 0:
@@ -314,8 +322,8 @@ class Owner:
         return replace(claim, relation=Relation.DIVERGED, reason=why, shift=0), kept, first_here - kept, why
 
     def _find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, Tip] | None, OwnEnd | None]:
-        """What a reader would read now: that is what a new generation continues, or diverges from. And where the
-        owner's own generation ended, if the replica does not say that any more."""
+        """Return the generation that a reader would read now: a new one continues it, or diverges from it. Also return
+        where the owner's own generation ended, if the replica no longer shows that."""
         ended = state.ended if state is not None else None
         try:
             return self._look_up_latest(ended), ended
@@ -338,7 +346,8 @@ class Owner:
         return claim, self._read_tip(ended, claim)
 
     def _read_tip(self, ended: OwnEnd | None, claim: Claim) -> Tip:
-        """How far a generation has come, by the replica or, for the one that ``ended`` describes, by the state."""
+        """Return how far a generation has come, from the replica, or from the state for the one that ``ended``
+        describes."""
         if ended is not None and is_end_of(ended, claim):
             return read_own_tip(self._client, claim, ended)
         return find_tip(self._client, claim)
@@ -346,8 +355,9 @@ class Owner:
     def _settle(
         self, state: ReplicaState, reason: str | None = None, begin_file: str = "", *, forked: bool = False
     ) -> ReplicaState:
-        """Create the claim, close what is below, seal, write the first snapshot; whatever of it was done before. The
-        rest: what it ``begin``s anew with where the claim was made of a listing that lacked one of ours."""
+        """Create the claim, close what is below, seal, and write the first snapshot. Skips steps that are done.
+
+        The other arguments are for ``begin``, if the claim was made from a listing that lacked one of our claims."""
         opened, self._opened = self._opened, None
         self._unsettled = state
         if opened is None or opened.state != state:
@@ -380,7 +390,7 @@ class Owner:
         end = str(predecessor.slot) if predecessor is not None else None
         require_newest(self._client, claim)
         digest = write_first_snapshot(self._client, claim, entries, end)
-        require_newest(self._client, claim)  # a claim since may have come before the snapshot
+        require_newest(self._client, claim)  # a newer claim may have come before the snapshot
         self.on_snapshot(claim, entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, place=place, archive=archive, epoch=claim.epoch)
@@ -391,7 +401,7 @@ class Owner:
         return state
 
     def _open(self, state: ReplicaState) -> Opened:
-        """Create the claim and close what is below."""
+        """Create the claim and close all generations below it."""
         assert state.claim is not None
         claim = claims.parse(state.claim)
         if claim.epoch > FIRST_EPOCH:  # only the first claim makes the replica
@@ -408,7 +418,7 @@ class Owner:
         self._takeover.spend()
         self._keep_to_root(self._look_at_root(), claim.key)
         names = self._client.claims()
-        if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refusal said that it is late
+        if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refused put showed the newer one
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         tips = close_below(self._client, claim, below, self._clock, partial(self._read_tip, state.ended))
@@ -426,7 +436,7 @@ class Owner:
         _logger.error("%s: %s; a new generation begins in %s", log, why, replica, extra=extra)
 
     def _require_replica(self, epoch: int) -> None:
-        """Raise ReplicaUnavailableError where there is no claim of ``epoch``; else the root that is there is ours."""
+        """Raise ReplicaUnavailableError if there is no claim of ``epoch``; else the current root becomes ours."""
         root = self._look_at_root()
         names = self._client.claims(epoch)
         require_epoch(self._client, names, epoch)
@@ -453,8 +463,8 @@ class Owner:
         return tip
 
     def _require_predecessor(self, claim: Claim, tips: dict[str, Tip]) -> None:
-        """Raise _LaterPredecessorError where the claim passes over what was shipped below since it was made: a
-        generation that began since, or what its predecessor shipped while the log was truncated."""
+        """Raise _LaterPredecessorError if the claim leaves out what was shipped below since it was made: a generation
+        that began since, or what its predecessor shipped while the log was truncated."""
         if claim.is_isolated:
             return
         passed = [name for name, tip in tips.items() if name > (claim.predecessor or "") and _holds_any(tip)]
@@ -467,7 +477,7 @@ class Owner:
             raise _LaterPredecessorError
 
     def _require_kept(self, opened: Opened) -> None:
-        """Raise _OutrunError where the log does not hold the end that the predecessor came to."""
+        """Raise _OutrunError if the log does not hold the predecessor's end."""
         claim, predecessor = opened.claim, opened.predecessor
         if predecessor is None or claim.relation is not Relation.CONTINUES or not _holds_any(predecessor):
             return
@@ -475,7 +485,7 @@ class Owner:
             raise _OutrunError
 
     def _find_promised(self, opened: Opened) -> ShippedEnd | None:
-        """Where a predecessor ended that is continued, and that the first snapshot does not reach."""
+        """Return where a continued predecessor ended, if the first snapshot does not reach that far."""
         claim, predecessor = opened.claim, opened.predecessor
         if predecessor is None or claim.relation is not Relation.CONTINUES:
             return None
@@ -492,9 +502,11 @@ class Owner:
         start_file: str,
         forked: bool,
     ) -> tuple[Claim, int]:
-        """The claim, but for what goes up sealed; and the index of the log's first log segment.
+        """Return the claim (without the log segments that are to be sealed), and the index of the log's first log
+        segment.
 
-        Indexes go on from the predecessor's where the log is continued, so that what the source has dropped keeps its.
+        If the log continues the predecessor, indexes do, too, so that log segments that the source has dropped keep
+        theirs.
         """
         claim = Claim(
             log=log,
