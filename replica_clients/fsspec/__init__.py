@@ -1,4 +1,4 @@
-"""Every file system that fsspec knows."""
+"""Every file system that fsspec supports."""
 
 from replica_clients.fsspec.store import FsspecStore, open_store
 

@@ -1,17 +1,17 @@
-"""The file systems behind an fsspec store: made when they are first needed, and again after a failure.
+"""The file systems used by an fsspec store: created when first needed, and again after a failure.
 
-Some serve all threads with one instance, and get over a broken connection by themselves. Of the others (sftp, smb, ftp,
-...) each thread has its own, whose one connection is made with it and stays broken once it breaks: it is dropped then,
-and the thread's next request makes another.
+Some classes serve all threads with one instance, and recover from a broken connection by themselves. With the others
+(sftp, smb, ftp, ...) each thread has its own instance with one connection, which stays broken once it breaks. The store
+then drops the instance, and the thread's next request creates another.
 
-Whether a replica's bucket exists. Where there are buckets there are no folders, and so one that holds nothing and
-one that is not there list alike: a wrong name would pass for an empty replica.
+This module also checks whether a replica's bucket exists. Where there are buckets there are no folders, so an empty
+bucket and a missing one list alike: a wrong name would look like an empty replica.
 
-| file systems | one that is missing | one request may be forbidden where listings are not |
+| file systems | a missing bucket | a request that may be forbidden although listing is allowed |
 |---|---|---|
-| s3fs 2026.9 | ``info`` and ``ls`` raise FileNotFoundError | both, where rights end at a prefix |
-| gcsfs 2026.10 | the same | ``info``, and then it says so of one that is empty, too |
-| adlfs 2026.8 | the same; a put raises Azure's own | ``info``, with a container's signature; ``ls`` of an empty one |
+| s3fs 2026.9 | ``info`` and ``ls`` raise FileNotFoundError | both, if permissions cover only a prefix |
+| gcsfs 2026.10 | the same | ``info``, which then also reports an empty bucket as missing |
+| adlfs 2026.8 | the same; a put raises an error of Azure | ``info``, with a container's signature; ``ls`` if empty |
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SHARED = frozenset({"memory", "file", "local"})
-"""File systems that are not asynchronous inside and still serve several threads with one instance."""
+"""File systems that are not asynchronous inside, but still serve several threads with one instance."""
 
 _ONE_CONNECTION = frozenset({"sftp", "ssh"})
-"""The package sshfs is asynchronous inside, and does not connect again after its connection broke."""
+"""The package sshfs is asynchronous inside, but does not reconnect after its connection breaks."""
 
 _MISCONFIGURED = (TypeError, ValueError, ImportError)
 _REFUSED = ("Auth", "HostKey", "Logon", "error_perm")
-"""What is in the names of drivers' errors that say that a server will not have this user."""
+"""Parts of the names of drivers' errors which mean that the server refuses this user."""
 
 _CONNECTIONS = ("client", "ftp", "session")
-"""Where file systems keep what they hold open."""
+"""Attributes in which file systems keep their connections."""
 
 MAX_CAUSES = 10
-"""Errors behind an error: a chain may lead back to its beginning."""
+"""The most causes to follow: a chain of errors may be circular."""
 
 
 class Connections:
-    """The file systems of one store. ``connect`` makes one; what it raises is passed on."""
+    """The file systems of one store. ``connect`` creates one; its errors are passed on."""
 
     def __init__(self, connect: Callable[[], Any], *, shared: bool) -> None:
         self._connect = connect
@@ -70,12 +70,12 @@ class Connections:
             _close(found)
 
     def close(self) -> None:
-        """fsspec closes what it holds when nobody refers to it."""
+        """Drop all references; fsspec then closes its connections."""
         self._of_thread = threading.local()
 
 
 def protocols_of(kind: Any) -> frozenset[str]:
-    """The names of a kind of file system."""
+    """The protocol names of a kind of file system."""
     protocol = kind.protocol
     return frozenset((protocol,) if isinstance(protocol, str) else protocol)
 
@@ -87,18 +87,18 @@ def is_shared(kind: Any) -> bool:
 
 
 def is_misconfigured(error: BaseException) -> bool:
-    """Whether making a file system failed for what it was given, and not for what is at the other end."""
+    """Whether creating a file system failed because of its arguments, not because of the server."""
     return isinstance(error, _MISCONFIGURED) and not any(isinstance(cause, OSError) for cause in _causes(error))
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a server was reached that will not have this user."""
+    """Whether a server was reached but refuses this user."""
     names = [kind.__name__ for cause in (error, *_causes(error)) for kind in type(cause).__mro__]
     return any(word in name for name in names for word in _REFUSED)
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The errors that led to it; smbprotocol, for one, makes ValueErrors of those of the network."""
+    """The chain of errors that caused it. smbprotocol, for one, turns network errors into ValueErrors."""
     found: list[BaseException] = []
     behind = error.__cause__ or error.__context__
     while behind is not None and len(found) < MAX_CAUSES:
@@ -108,25 +108,25 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _close(file_system: Any) -> None:
-    """End its connection where that can be done: a server counts those that nobody uses, too."""
+    """Close its connection, if possible: servers count idle connections, too."""
     for name in _CONNECTIONS:
-        with suppress(Exception):  # it is broken, as a rule
+        with suppress(Exception):  # usually it is broken
             getattr(file_system, name).close()
 
 
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "abfss"})
 _NOBODY_KNOWS = (PermissionError, ValueError)
-"""What a listing of a whole bucket raises that may not be listed; the latter is adlfs's."""
+"""Errors raised when a bucket may not be listed as a whole; the latter is adlfs's."""
 
 
 def bucket_in(kind: Any, root: str) -> str:
-    """The bucket (Azure: container) that a root is in; empty for a kind of file system that has none."""
+    """The bucket (Azure: container) of a root; empty for a kind of file system without buckets."""
     return root.lstrip("/").partition("/")[0] if _BUCKETS & protocols_of(kind) else ""
 
 
 def is_missing(file_system: Any, bucket: str) -> bool:
-    """Whether it is known that there is no such bucket. Raises what the file system does."""
-    with suppress(Exception):  # it needs a right that nothing else here does; the listing below tells
+    """Whether the bucket is known not to exist. Passes on the file system's errors."""
+    with suppress(Exception):  # it needs a permission that nothing else here does; the listing below decides
         file_system.info(bucket)
         return False
     try:
@@ -139,5 +139,5 @@ def is_missing(file_system: Any, bucket: str) -> bool:
 
 
 def may_lack_a_bucket(error: BaseException) -> bool:
-    """Whether a put fails so where there is no bucket; azure has a class of its own."""
+    """Whether a put fails like this if the bucket is missing. Azure has its own class for that."""
     return isinstance(error, FileNotFoundError) or type(error).__name__ == "ResourceNotFoundError"

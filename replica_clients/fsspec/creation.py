@@ -1,18 +1,18 @@
-"""How a key is written once, by file system: who refuses a second writer, and who shows nothing before it is whole.
+"""How each file system creates a key only once: which of them refuse a second writer, and which hide partial objects.
 
-Read from the sources of the versions named. What is not in the list may overwrite: it looks, then writes; a replica
-there needs ``fencing: isolated``. (In GCS's zonal buckets gcsfs creates without the condition. A claim's second put
-finds that out, as it does behind any server that ignores one.)
+Taken from the sources of the versions named. File systems that are not listed may overwrite: they look first, and then
+write. A replica there needs ``fencing: isolated``. (In GCS's zonal buckets gcsfs omits the condition. The second put of
+a claim detects that, as it does with any server that ignores a condition.)
 
-| file systems | how | a second writer is refused by |
+| file systems | how | who refuses a second writer |
 |---|---|---|
 | s3fs 2026.9 | ``pipe_file(mode="create")`` | S3: ``If-None-Match: *``, for uploads in parts too |
 | gcsfs 2026.10 | ``pipe_file(mode="create")`` | GCS: ``ifGenerationMatch=0`` |
-| adlfs 2026.8 | ``pipe_file(overwrite=False)``, which older ones have, too | Azure: ``If-None-Match: *`` |
+| adlfs 2026.8 | ``pipe_file(overwrite=False)``, which older versions also have | Azure: ``If-None-Match: *`` |
 | memory | one call of dict.setdefault | the interpreter, in this process |
 | local | a hard link of a file that is whole and synced | the kernel |
-| sftp, smb, hdfs | a temporary file beside it, renamed | nobody |
-| others | ``pipe_file`` | nobody |
+| sftp, smb, hdfs | a temporary file next to it, renamed | no one |
+| others | ``pipe_file`` | no one |
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER_ATTEMPTS = 5
-"""Another thread may be faster once for each folder that a key of the layout lies in, and for the replica's own."""
+"""Creating a folder may lose a race against other threads: once for each folder of a key, and for the replica's."""
 
 TEMPORARY = ".litelog-"
-"""What the names of temporary files start with. Listings skip them; a crash may leave one."""
+"""Prefix of temporary files' names. Listings skip these files; a crash may leave one."""
 
 _BY_MODE = frozenset({"s3", "s3a", "gs", "gcs"})
 _BY_FLAG = frozenset({"abfs", "az", "abfss"})
@@ -44,19 +44,19 @@ _REFUSALS = ("PreconditionFailed", "412")
 
 
 class Creation(Protocol):
-    """Writes a whole file."""
+    """Creates a whole file."""
 
     fences: bool
-    """Whether of two writers of one path exactly one succeeds."""
+    """Whether exactly one of two writers of a path succeeds."""
     makes_folders: bool
-    """Whether it makes the folders above a path, and so a root that is missing."""
+    """Whether it creates missing folders above a path, including the root."""
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
-        """Make or (not ``create_only``) replace the file. FileExistsError, and whatever the file system raises."""
+        """Create the file, or replace it if ``create_only`` is false. FileExistsError, and the file system's errors."""
 
 
 def choose_creation(protocols: frozenset[str]) -> Creation:
-    """How a file system with these names creates files."""
+    """The way in which a file system with these protocol names creates files."""
     if protocols & _BY_MODE:
         return _Refused({"mode": "create"})
     if protocols & _BY_FLAG:
@@ -84,12 +84,12 @@ class _Refused:
         except OSError as error:
             answer = getattr(error.__cause__, "response", None) or {}
             if create_only and answer.get("Error", {}).get("Code") in _REFUSALS:
-                raise FileExistsError(path) from error  # s3fs tells only where the store names the condition
+                raise FileExistsError(path) from error  # s3fs raises it only if the store names the condition
             raise
 
 
 class _InMemory:
-    """fsspec's own ``mode="create"`` looks first, in memory too."""
+    """For memory: fsspec's own ``mode="create"`` only looks first, even there."""
 
     fences = True
     makes_folders = False
@@ -104,7 +104,7 @@ class _InMemory:
 
 
 class _Linked:
-    """A finished, synced temporary file is linked to its name, or renamed to it."""
+    """A complete, synced temporary file is linked to its name, or renamed to it."""
 
     fences = True
     makes_folders = True
@@ -129,7 +129,7 @@ class _Linked:
 
 
 class _Looked:
-    """Nobody refuses a second writer, so it is only looked for."""
+    """The file system refuses no second writer, so this only looks for an existing file."""
 
     fences = False
 
@@ -148,7 +148,7 @@ def _pipe(file_system: Any, path: str, content: bytes) -> None:
 
 
 def _rename_into(file_system: Any, path: str, content: bytes) -> None:
-    """Show nothing before it is whole: on these, a file that is being written is there for all to see."""
+    """Write a temporary file and rename it: on these file systems, a file is visible while it is written."""
     _make_folders(file_system, path.rpartition("/")[0])
     temporary = _temporary(path)
     try:
@@ -161,8 +161,11 @@ def _rename_into(file_system: Any, path: str, content: bytes) -> None:
 
 
 def _make_folders(file_system: Any, folder: str) -> None:
-    """Make a folder, and those above it. Some file systems look and then make, and fail where another thread was
-    faster: then it is looked for again, and what is below is made."""
+    """Create a folder, and those above it.
+
+    Some file systems look before they create, and fail if another thread was faster. This then looks again, and
+    continues with the folders below.
+    """
     for attempt in range(FOLDER_ATTEMPTS):
         try:
             file_system.makedirs(folder, exist_ok=True)

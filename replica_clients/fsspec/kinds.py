@@ -1,15 +1,15 @@
-"""Which class of file system serves a scheme, and how it is kept from hiding that a request failed.
+"""The class of file system for each scheme, and how to keep it from hiding failed requests.
 
 | scheme | class | what is changed |
 |---|---|---|
-| gs, gcs | gcsfs 2026.10: its core class | one attempt for each request; no request for the bucket's kind (below) |
+| gs, gcs | gcsfs 2026.10: its core class | one attempt for each request; no request for the kind of bucket (below) |
 | az, abfs | adlfs 2026.8 | one attempt for each request |
-| sftp, ssh | fsspec's own (paramiko), or the one of the package ``sshfs`` (asyncssh), by the options | nothing |
+| sftp, ssh | fsspec's own (paramiko), or the package ``sshfs`` (asyncssh), depending on the options | nothing |
 
-Retries are litelog's own: an SDK that tries again by itself for minutes hides an outage from the log, and delays the
-error of a command. gcsfs's larger class asks another host, storage.googleapis.com, for the kind of a bucket
-before its first request, and waits for a minute where that cannot be reached; it is for zonal buckets, and is taken
-where GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT asks for it.
+litelog retries by itself. An SDK that retries for minutes hides an outage from the log, and delays a command's error.
+gcsfs's larger class is for zonal buckets. Before its first request it asks another host, storage.googleapis.com, for
+the kind of bucket, and waits for a minute if it cannot reach that host. It is used if
+GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT asks for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONNECT_SECONDS, READ_SECONDS = 10, 60
-"""As the S3 client waits: for a connection, and for an answer, or more of it."""
+"""Timeouts as in the S3 client: for a connection, and for an answer or its next part."""
 
 LARGER_GCSFS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 
@@ -43,8 +43,11 @@ _RETRIES = ("total_retries", "connect_retries", "read_retries", "status_retries"
 
 
 def find_kind(scheme: str, arguments: Mapping[str, object]) -> Any:
-    """The class for a scheme, and for what it is made with. ImportError where a package is missing; ConfigError for
-    arguments that it does not take, where that shows before it connects."""
+    """The class for a scheme and its arguments.
+
+    Raises ImportError if a package is missing, and ConfigError for arguments that the class does not accept, if that
+    can be detected before connecting.
+    """
     kind = get_filesystem_class(scheme)
     names = protocols_of(kind)
     if names & {"sftp", "ssh"}:
@@ -57,7 +60,7 @@ def find_kind(scheme: str, arguments: Mapping[str, object]) -> Any:
 
 
 def defaults_of(kind: Any) -> dict[str, object]:
-    """The arguments that it takes unless an option says otherwise: how long it waits."""
+    """Default arguments of the class: its timeouts."""
     names = protocols_of(kind)
     if names & {"gs", "gcs"}:
         wait = import_module("aiohttp").ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
@@ -68,8 +71,8 @@ def defaults_of(kind: Any) -> dict[str, object]:
 
 
 def end_retries(file_system: Any) -> None:
-    """Have a file system that was made try nothing again by itself, where that is set on what it holds."""
-    with suppress(AttributeError):  # Azure's client keeps it there, and has no other name for it
+    """Switch off the retries of a file system that was created, where an attribute sets them."""
+    with suppress(AttributeError):  # only a private attribute of Azure's client has it
         policy = file_system.service_client._config.retry_policy  # noqa: SLF001
         for name in _RETRIES:
             if hasattr(policy, name):
@@ -77,7 +80,7 @@ def end_retries(file_system: Any) -> None:
 
 
 def _single_attempts(kind: Any) -> Any:
-    """A class as ``kind``, of gcsfs, whose requests are attempted once: its decorator keeps what it decorates."""
+    """A class like gcsfs's ``kind`` that attempts each request once: the decorator exposes the undecorated method."""
     core = getattr(import_module("gcsfs.core"), "GCSFileSystem", kind)
     kind = kind if LARGER_GCSFS in os.environ else core
     once = getattr(kind._request, "__wrapped__", None)  # noqa: SLF001
@@ -85,7 +88,7 @@ def _single_attempts(kind: Any) -> Any:
 
 
 def _find_sftp(scheme: str, registered: Any, arguments: Mapping[str, object]) -> Any:
-    """The first class of that name that takes the arguments."""
+    """The first class registered for the scheme that accepts the arguments."""
     kinds = []
     with suppress(ImportError):
         kinds.append(import_module("fsspec.implementations.sftp").SFTPFileSystem)
@@ -101,7 +104,7 @@ def _find_sftp(scheme: str, registered: Any, arguments: Mapping[str, object]) ->
 
 
 def _misfit(kind: Any, arguments: Mapping[str, object]) -> str:
-    """Why the class does not take the arguments; empty where it does."""
+    """Why the class does not accept the arguments; empty if it does."""
     try:
         inspect.signature(kind.__init__).bind(None, **arguments)
     except TypeError as error:
@@ -110,7 +113,7 @@ def _misfit(kind: Any, arguments: Mapping[str, object]) -> str:
 
 
 def _misfit_of_library(kind: Any, arguments: Mapping[str, object]) -> str:
-    """Why what a class of sftp passes its arguments on to does not take them; empty where it does."""
+    """Why the library that a class of sftp uses does not accept the arguments; empty if it does."""
     if kind.__module__.startswith("fsspec."):
         connect, own = import_module("paramiko").SSHClient.connect, _NOT_PARAMIKOS
         takes = "paramiko's are username, password, key-filename, passphrase, ..."

@@ -1,4 +1,4 @@
-"""What a URL and options of an fsspec file system may be, and which of them are secrets."""
+"""Checks the URL and options of an fsspec file system, and finds the secrets among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIN_SECRET_CHARACTERS = 6
-"""Shorter options are no secrets, and masking them would garble messages."""
+"""Shorter options are not secrets, and masking them would garble messages."""
 
 _LOOKS_SECRET = re.compile(r"secret|token|passw|passphrase|credential|signature|sas|key|connection_string|pkey", re.I)
 _READ_ONLY = frozenset({"http", "https", "data", "git", "github", "gist", "zip", "tar", "libarchive", "reference"})
@@ -25,11 +25,11 @@ TAKEN = frozenset({"skip_instance_cache", "use_listings_cache", "asynchronous"})
 
 
 def require_usable(scheme: str, url: str) -> None:
-    """UnknownSchemeError for a scheme that fsspec has not; ConfigError for one that cannot hold a replica."""
+    """Raise UnknownSchemeError for a scheme unknown to fsspec, and ConfigError for one that cannot hold a replica."""
     if scheme not in available_protocols():
         raise UnknownSchemeError(scheme, schemes())
     if scheme in _READ_ONLY:
-        raise ConfigError(f"{scheme}:// can only be read: a replica needs a place to write to")
+        raise ConfigError(f"{scheme}:// is read-only: a replica needs a place to write to")
     if scheme in _WRAPPERS or "::" in url:
         raise ConfigError(f"{scheme}://: a replica's URL names one file system, without caches or chains")
     parts = urlsplit(url)
@@ -43,7 +43,7 @@ def require_usable(scheme: str, url: str) -> None:
 
 
 def plain(value: object) -> object:
-    """``value`` as plain types: some SDKs compare types."""
+    """``value`` as plain types, since some SDKs compare types."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, dict):
@@ -54,7 +54,7 @@ def plain(value: object) -> object:
 
 
 def secrets_in(arguments: Mapping[str, object]) -> list[str]:
-    """The texts in options that look secret by their names, the longest first."""
+    """The values of options whose names suggest secrets, longest first."""
     found = []
     for name, value in arguments.items():
         if isinstance(value, dict):

@@ -1,13 +1,12 @@
-"""The fsspec store: objects on whatever fsspec knows how to reach (gs, az, sftp, hf, webdav, ...).
+"""The fsspec store: objects on any file system that fsspec supports (gs, az, sftp, hf, webdav, ...).
 
-How a key is written once depends on the file system, for fsspec has no call for it that they all honour. Those that are
-known to refuse a second writer (``creation``) fence; on others a put looks first and then writes, and ``fences``
-is False: two writers at once are kept apart by nothing. How durable a put is, is the file system's own matter; what is
-put locally is synced.
+fsspec has no call to create a key only once that all file systems honour, so the way depends on the file system. Those
+known to refuse a second writer (see ``creation``) fence. On others a put looks first and then writes, and ``fences`` is
+False: nothing keeps two concurrent writers apart. The file system decides how durable a put is; local puts are synced.
 
-fsspec's caches are off: a listing is asked for anew each time. Listings go folder by folder, so that one that is left
-early costs little, and hold a folder's names in memory. Options are the file system's own (its class's arguments); a
-key in a URL is refused, as it would show in process lists and logs.
+fsspec's caches are off, so each listing asks again. Listings proceed folder by folder, so stopping one early costs
+little, and they hold the names of one folder in memory. Options are the file system's own (the arguments of its class).
+A key in a URL is refused, since it would appear in process lists and logs.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ MAX_REASON_CHARACTERS = 400
 
 _NO_OBJECT = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
 _SPARING_FOLDERS = frozenset({"sftp", "ssh", "smb", "ftp"})
-"""Whose servers refuse to delete a folder as a file. The asynchronous class of sftp has other errors for that."""
+"""Servers that refuse to delete a folder as a file. The asynchronous class of sftp has other errors for that."""
 
 _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, AttributeError)
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
-    """The store at a URL of a scheme that fsspec knows. UnknownSchemeError, ConfigError."""
+    """The store at a URL of a scheme that fsspec supports. Raises UnknownSchemeError and ConfigError."""
     scheme = url.partition("://")[0]
     require_usable(scheme, url)
     silence_secrets()
@@ -67,7 +66,7 @@ def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
         raise ConfigError(f"{scheme}://: {', '.join(sorted(taken))} is set by litelog itself")
     secrets = secrets_in(arguments)
     try:
-        in_url = get_filesystem_class(scheme)._get_kwargs_from_urls(url)  # noqa: SLF001  as fsspec.core does; it has no other name
+        in_url = get_filesystem_class(scheme)._get_kwargs_from_urls(url)  # noqa: SLF001  as fsspec.core does; no public name
         arguments = in_url | arguments
         kind = find_kind(scheme, arguments)
     except ImportError as error:
@@ -76,16 +75,16 @@ def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
     def connect() -> Any:
         file_system = kind(**(defaults_of(kind) | arguments), skip_instance_cache=True)
         end_retries(file_system)
-        file_system.dircache.use_listings_cache = False  # as an argument, some would pass it on to their server
+        file_system.dircache.use_listings_cache = False  # some classes would pass an argument on to their server
         return file_system
 
     return FsspecStore(redact(url), kind._strip_protocol(url), kind, connect, secrets)  # noqa: SLF001
 
 
 class FsspecStore:
-    """An ObjectStore in a folder, bucket or container of a ``kind`` of file system; ``connect`` makes one.
+    """An ObjectStore in a folder, bucket or container of a ``kind`` of file system, created by ``connect``.
 
-    One that has a connection for each thread is first made by the first request: a server that is down is a StoreError.
+    If each thread has its own connection, the first request creates it, so a server that is down raises StoreError.
     """
 
     def __init__(self, url: str, root: str, kind: Any, connect: Callable[[], Any], secrets: Sequence[str] = ()) -> None:
@@ -100,13 +99,13 @@ class FsspecStore:
         self.fences = self._creation.fences
         self._anchor: str | None = None
         if self._connections.shared:
-            with suppress(StoreError):  # of a server that is asked for a token; what is wrong with options shows
+            with suppress(StoreError):  # a token server may fail; wrong options still raise
                 self._file_system()
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
-        # None of them takes a stream, and refuses a second writer: an object is held whole. One that is made as it is
-        # put may be large, and the only one: logs that are met for the first time have several on their way.
+        # No file system both takes a stream and refuses a second writer, so objects are held whole. A streamed body may
+        # be large, and is held one at a time: a daemon that meets logs for the first time sends several.
         with _made_whole if not isinstance(body, Sequence) else nullcontext():
             self._put_whole(key, _join(body), create_only)
 
@@ -148,22 +147,22 @@ class FsspecStore:
                     if self._spares_folders or self._is_file(key):
                         self._file_system().rm_file(self._path(key))
                 except OSError as error:
-                    if not _is_absence(error) and self._is_file(key):  # a folder is no object, and stays
+                    if not _is_absence(error) and self._is_file(key):  # a folder is not an object, and stays
                         raise
 
     def close(self) -> None:
         self._connections.close()
 
     def look_at_root(self) -> None:
-        """A file system that is reached through fsspec does not say which root it has."""
+        """Return None: file systems reached through fsspec do not identify their root."""
 
     def keep_to_root(self, root: Root, anchor: str) -> None:  # noqa: ARG002
-        """As Rooted has it, where a put makes folders. ``root`` says nothing here: the anchor alone decides."""
+        """As Rooted requires, if a put creates folders. Ignores ``root``: only the anchor decides."""
         require_key(anchor)
         self._anchor = anchor if self._creation.makes_folders else None
 
     def _require_anchor(self, key: str) -> None:
-        """StoreError where the root does not hold the anchor: a put would make folders in another one."""
+        """Raise StoreError if the root lacks the anchor: a put would create folders in a different one."""
         if self._anchor is None:
             return
         try:
@@ -175,7 +174,7 @@ class FsspecStore:
             raise StoreError("put", key, reason) from None
 
     def _file_system(self) -> Any:
-        """The calling thread's. ConfigError, or StoreError: nothing that could be taken for an answer about a path."""
+        """The calling thread's file system. Raises ConfigError or StoreError, never errors that describe a path."""
         try:
             return self._connections.get()
         except LitelogError:
@@ -187,9 +186,9 @@ class FsspecStore:
             raise StoreError("connect", "", self._shown(error), retryable=retryable) from self._cause(error)
 
     def _require_bucket(self, operation: str, key: str) -> None:
-        """StoreError where the file system has buckets, and not ours."""
+        """Raise StoreError if the file system has buckets, and the replica's is missing."""
         if self._bucket and is_missing(self._file_system(), self._bucket):
-            reason = f"{self.url}: there is no bucket {self._bucket}: make it, or correct the replica's URL"
+            reason = f"{self.url}: bucket {self._bucket} does not exist: create it, or correct the replica's URL"
             raise StoreError(operation, key, reason, retryable=False)
         self._bucket_seen = True
 
@@ -197,21 +196,23 @@ class FsspecStore:
         return f"{self._root}/{key}"
 
     def _is_file(self, key: str) -> bool:
-        """Whether to delete it: some delete a folder with all that is in it. Not ``isfile``: that says no to a file
-        behind a broken connection, too."""
+        """Whether the path is a file that may be deleted. Some file systems delete a folder with its contents.
+
+        Does not use ``isfile``, which returns False if the connection is broken.
+        """
         return bool(self._file_system().info(self._path(key))["type"] == "file")
 
     def _read(self, key: str, first: int, last: int) -> bytes:
         with self._mapped("read", key):
             piece = cast("bytes", self._file_system().cat_file(self._path(key), start=first, end=last))
-        if len(piece) > last - first and len(piece) >= last:  # all of it, as the package sshfs answers
+        if len(piece) > last - first and len(piece) >= last:  # the whole file, as the package sshfs answers
             piece = piece[first:last]
         if len(piece) != last - first:
-            raise StoreError("read", key, f"{len(piece)} bytes came where {last - first} were asked for")
+            raise StoreError("read", key, f"{len(piece)} bytes came instead of the {last - first} requested")
         return piece
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """The objects in ``folder`` (empty, or with its slash) and below, in order."""
+        """Yield the objects in ``folder`` (empty, or ending in a slash) and below, in order."""
         for key, size in self._scan(folder, prefix, start_after):
             if key.endswith("/"):
                 yield from self._walk(key, prefix, start_after)
@@ -219,7 +220,7 @@ class FsspecStore:
                 yield ObjectInfo(key, size)
 
     def _scan(self, folder: str, prefix: str, start_after: str) -> Sequence[tuple[str, int]]:
-        """What of a folder may lie in a listing: (key, size), in order; a folder's key ends with a slash."""
+        """The entries of a folder that a listing may include: (key, size), in order. A folder's key ends in a slash."""
         place = self._path(folder).rstrip("/")
         found = {}
         with self._mapped("list", folder):
@@ -230,7 +231,7 @@ class FsspecStore:
             except OSError as error:
                 if not _is_absence(error):
                     raise
-                if not self._bucket_seen:  # once is enough: most folders that nothing is in are asked for often
+                if not self._bucket_seen:  # once is enough: empty folders are often listed again
                     self._require_bucket("list", folder)
                 return []
         self._bucket_seen = True
@@ -238,7 +239,7 @@ class FsspecStore:
             path = str(entry["name"]).rstrip("/")
             name = path.rpartition("/")[2]
             if not path.endswith(f"/{folder}{name}") or path == place or not name or name.startswith(TEMPORARY):
-                continue  # the folder itself, which some list, or a file that has a folder's name
+                continue  # the folder itself, which some list, or a file with a folder's name
             key = f"{folder}{name}"
             if entry["type"] == "directory":
                 key += "/"
@@ -256,20 +257,20 @@ class FsspecStore:
             yield
         except LitelogError:
             raise
-        except Exception as error:  # noqa: BLE001  every file system has its SDK's own errors
+        except Exception as error:  # noqa: BLE001  each SDK has its own errors
             self._connections.drop()
             retryable = not isinstance(error, _WILL_NOT_PASS)
             raise StoreError(operation, key, self._shown(error), retryable=retryable) from self._cause(error)
 
     def _shown(self, error: BaseException) -> str:
-        """What an SDK said, as one line of bounded length without secrets."""
+        """An SDK's message as a single line of bounded length, without secrets."""
         reason = self._masked(" ".join(f"{type(error).__name__}: {error}".split()))
         reason = reason if len(reason) <= MAX_REASON_CHARACTERS else f"{reason[:MAX_REASON_CHARACTERS]}..."
-        advice = "; give the credentials that right" if isinstance(error, PermissionError) else ""
+        advice = "; grant the credentials this permission" if isinstance(error, PermissionError) else ""
         return f"{self.url}: {reason}{advice}"
 
     def _cause(self, error: BaseException) -> BaseException | None:
-        """What a traceback may show: None where an SDK's words hold a secret."""
+        """The cause to show in a traceback; None if an SDK's message contains a secret."""
         return error if self._masked(str(error)) == str(error) else None
 
     def _masked(self, text: str) -> str:
@@ -279,11 +280,11 @@ class FsspecStore:
 
 
 _made_whole = threading.Lock()
-"""Held by who puts an object that is made as it is put: memory is the process's, whatever the store."""
+"""Held while a streamed object is put: the limit of memory is per process, whatever the store."""
 
 
 def _join(body: Iterable[Buffer]) -> bytes:
-    """One bytes object. What is made as it goes is put together as it comes, and not held twice."""
+    """Join a body into one bytes object. A streamed body is joined as it comes, so it is not held twice."""
     if isinstance(body, Sequence):
         return body[0] if len(body) == 1 and isinstance(body[0], bytes) else b"".join(body)
     whole = BytesIO()
@@ -310,5 +311,5 @@ class _Reader(ByteStream):
 
 
 def _is_absence(error: OSError) -> bool:
-    """Whether there is no such object; smb's errors have the number only, and some of s3fs's the class only."""
+    """Whether the object does not exist. smb's errors have only the number, and some of s3fs's only the class."""
     return isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError) or error.errno in _NO_OBJECT

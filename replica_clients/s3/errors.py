@@ -208,7 +208,7 @@ class S3Failures:
         short = _shorten(whole, MAX_SAID_CHARACTERS)
         said = f"{short} ({code})" if short else code
         if code == "NoSuchBucket":
-            advice = f"there is no bucket {bucket}{at}: make it, or correct the replica's URL"
+            advice = f"bucket {bucket} does not exist{at}: create it, or correct the replica's URL"
         elif code in {"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "KMS.AccessDeniedException"}:
             advice = f"no permission on bucket {bucket}{at}: grant {self._actions(operation, code, message)}"
         elif code == "400" and (endpoint or "").startswith("http://"):  # no error of S3's has only that name

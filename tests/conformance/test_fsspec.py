@@ -62,6 +62,6 @@ class TestS3fs(ObjectStoreConformance):
     def test_a_bucket_that_is_not_there_is_named(self, options: dict[str, object], url: str) -> None:
         store = open_store(url, options)
         for request in (lambda: list(store.list("epochs/")), lambda: store.put("key", [b"x"])):
-            with pytest.raises(StoreError, match="there is no bucket no-such-bucket: make it") as caught:
+            with pytest.raises(StoreError, match="bucket no-such-bucket does not exist: create it") as caught:
                 request()
             assert not caught.value.retryable

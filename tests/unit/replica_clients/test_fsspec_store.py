@@ -388,7 +388,7 @@ def test_a_short_read_is_an_error_and_no_end(flat: FsspecStore) -> None:
     flat.put("key", [b"0123456789"])
     stream = flat.open("key")
     FlatFileSystem.failure = OSError()
-    with pytest.raises(StoreError, match="9 bytes came where 10") as caught:
+    with pytest.raises(StoreError, match="9 bytes came instead of the 10") as caught:
         stream.read()
     assert caught.value.retryable
 
@@ -560,7 +560,7 @@ class Buckets:
 @pytest.mark.parametrize("refusals", [{}, {"info": PermissionError("403")}, {"info": OSError("Forbidden")}])
 def test_a_bucket_that_is_not_there_is_no_empty_replica(refusals: dict[str, Exception]) -> None:
     setup = Buckets("another", **refusals)
-    advice = "s3://mine/logs: there is no bucket mine: make it, or correct the replica's URL"
+    advice = "s3://mine/logs: bucket mine does not exist: create it, or correct the replica's URL"
     for request in (lambda: listed(setup.store, "epochs/"), lambda: setup.store.put("key", [b"x"])):
         with pytest.raises(StoreError, match=advice) as caught:
             request()

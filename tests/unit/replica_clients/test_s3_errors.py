@@ -111,7 +111,7 @@ def test_a_permission_on_the_key_is_named() -> None:
         (error_answer(403, "InvalidAccessKeyId"), "the access key does not exist there: check the profile"),
         (error_answer(404, "XAdminUserNotFound"), "the access key does not exist there: check the profile"),
         (error_answer(403, "NotSignedUp"), "the access key does not exist there: check the profile"),
-        (error_answer(404, "NoSuchBucket"), "there is no bucket bucket at http://127.0.0.1"),
+        (error_answer(404, "NoSuchBucket"), "bucket bucket does not exist at http://127.0.0.1"),
         (error_answer(403, "RequestTimeTooSkewed"), "set it (NTP)"),
         (error_answer(400, "ExpiredToken"), "looked up again"),
         (error_answer(400, "InvalidArgument", "Unsupported header x-amz-checksum-sha256"), "set checksum: md5"),
