@@ -1,8 +1,8 @@
-"""Which of a log's replicas is restored: the one that reaches furthest. The others stand by for what it lost.
+"""Chooses the replica to restore: the one that reaches furthest. The others replace the bytes that it lost.
 
-Each replica has generations, indexes and WAL segments of its own; what they share is the log: file names, offsets and
-bytes. Where they hold different histories, no clock says which one is true. The later one is known where its replica
-holds the other history, too, as a generation that it has left; else a person chooses.
+Each replica has its own generations, indexes and WAL segments; what they share is the log: file names, offsets and
+bytes. If they hold different histories, no clock says which one is true. A history is the later one if its replica
+also holds the other history, as a generation that it has left. Otherwise a person chooses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 PARALLELISM = 16
-"""Replicas that are looked at side by side, so that one which is down costs its time-out once."""
+"""Replicas that are examined concurrently, so that the time-outs of unreachable ones do not add up."""
 
 
 class DivergedReplicasError(LitelogError):
@@ -50,20 +50,20 @@ class DivergedReplicasError(LitelogError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to restore, and from where."""
+    """The plan to restore, and its replica."""
 
     client: ReplicaClient
     plan: RestorePlan
     log_format: LogFormat
     donors: Donors | None
-    """None where there is no other replica that could help."""
+    """None if no other replica could help."""
     passed_over: tuple[tuple[str, str], ...]
-    """Replicas that could not be chosen: the URL, and why."""
+    """Replicas that could not be chosen: the URL, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A replica of the log, and the history that a restore would take of it."""
+    """A replica of the log, and the history that a restore would take from it."""
 
     client: ReplicaClient
     history: History
@@ -77,7 +77,7 @@ class _Candidate(_Standing):
 
     @property
     def end(self) -> tuple[object, ...]:
-        """How far it reaches; sorts so that further is greater."""
+        """How far it reaches, as a sort key: further is greater."""
         file = self.plan.files[-1]
         return (self._order(file.name), file.size)
 
@@ -90,14 +90,25 @@ class _Candidate(_Standing):
 
 
 def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callable[[str], LogFormat]) -> Choice:
-    """The plan for ``target`` from the replica that reaches furthest. ``open_format``: a format by its name.
+    """Plan for ``target`` from the replica that reaches furthest.
 
-    A replica that is down, damaged, empty or another log's is passed over while there is another one; if none is left,
-    its error is raised. DivergedReplicasError; ConfigError for a bound that means different places in different ones.
+    A replica that is down, damaged, empty or of another log is skipped while another one is left. If none is left, its
+    error is raised.
+
+    Args:
+        clients: The replicas.
+        target: What to restore.
+        open_format: Returns a log format by its name.
+
+    Raises:
+        DivergedReplicasError: Two replicas hold different histories, and neither knows the other's.
+        ConfigError: The target's bound means different places in different replicas.
+        NothingToRestoreError: No replica holds what the target names.
+        CorruptObjectError, ReplicaGapError, StoreError: The error of a replica, if none is left.
     """
     try:
         return _Chooser(clients, target, open_format, dropped=False).choose()
-    except (NothingToRestoreError, _JoinedError):  # no replica's newest snapshot reaches back so far: an older one may
+    except (NothingToRestoreError, _JoinedError):  # no newest snapshot reaches back far enough: an older one may
         return _Chooser(clients, target, open_format, dropped=True).choose()
 
 
@@ -116,11 +127,11 @@ class _Chooser:
         self._target = target
         self._open_format = open_format
         self._errors: dict[int, tuple[str, LitelogError]] = {}
-        """Why a client's replica is not chosen, by the client's identity: two may have one URL."""
+        """Why a client's replica is not chosen, by the client's identity: two clients may have one URL."""
         self._agreed: dict[int, list[tuple[History, Place]]] = {}
-        """The histories that are a standing's, by its identity, and up to where."""
+        """The histories that belong to a standing, by its identity, and up to where."""
         self._helpers = list(clients)
-        """Those that may help out."""
+        """The replicas that may supply lost bytes."""
 
     def choose(self) -> Choice:
         claims = self._find_claims()
@@ -156,7 +167,7 @@ class _Chooser:
             return error
 
     def _pass_over(self, client: ReplicaClient, error: LitelogError) -> None:
-        """Remember why a replica is not chosen. One that is damaged, or shorter, may still help out."""
+        """Remember why a replica is not chosen. A damaged or shorter one may still supply lost bytes."""
         named = isinstance(error, NothingToRestoreError) and self._target.generation is not None
         if not named or len(self._clients) == 1:  # each replica has generations of its own
             self._errors[id(client)] = (client.url, error)
@@ -164,7 +175,7 @@ class _Chooser:
             self._helpers.remove(client)
 
     def _worst_error(self) -> LitelogError:
-        """What to raise where no replica is left."""
+        """The error to raise if no replica is left."""
         others = [error for _, error in self._errors.values() if not isinstance(error, NothingToRestoreError)]
         if len(self._errors) == 1:
             return next(error for _, error in self._errors.values())
@@ -190,7 +201,7 @@ class _Chooser:
         return kept
 
     def _stand(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _Standing | None:
-        """A candidate; no more than a standing where it is damaged beyond help; None where it has nothing."""
+        """A candidate; a mere standing if the replica is damaged beyond repair; None if it holds nothing."""
         damage = None
         donors = None
         while True:
@@ -215,7 +226,7 @@ class _Chooser:
         return Donors(history, others, agreed) if others else None
 
     def _check_bound(self, candidates: Sequence[_Candidate], log_format: LogFormat) -> None:
-        """ConfigError where a number that replicas count by themselves means different places in them."""
+        """Raise ConfigError if a number that each replica counts by itself means different places in them."""
         index = self._target.index
         if index is None and (self._target.sequence is None or log_format.self_numbered):
             return
@@ -229,7 +240,8 @@ class _Chooser:
                 )
 
     def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_Standing]) -> _Candidate:
-        """The furthest one whose history no other one has left; of those the one that begins first, and is whole."""
+        """The furthest replica whose history no other one has left; if several, the one that begins first and is
+        whole."""
         beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
 
         def rank(candidate: _Candidate) -> tuple[object, ...]:
@@ -250,7 +262,7 @@ class _Chooser:
         return best
 
     def _is_behind(self, best: _Candidate, other: _Standing) -> bool:
-        """As ``_is_left_by``; one that is down by now is passed over."""
+        """As ``_is_left_by``. A replica that has become unreachable is skipped."""
         try:
             return self._is_left_by(best, other)
         except StoreError as error:
@@ -258,12 +270,13 @@ class _Chooser:
             return False
 
     def _is_left_by(self, best: _Candidate, other: _Standing) -> bool:
-        """Whether ``other`` has left the history that ``best`` holds. Passes over an ``other`` that is left itself."""
+        """Whether ``other`` has left the history that ``best`` holds. Skips ``other`` if it is the one that was
+        left."""
         verdict, place = agreed_place(best.history, other.history)
         if place is not None:
             self._agreed.setdefault(id(best), []).append((other.history, place))
             return False
-        if best.history.claim.log != other.history.claim.log:  # the format gives none: only the bytes can tell
+        if best.history.claim.log != other.history.claim.log:  # the format has no log ids: only the bytes can show it
             self._pass_over(other.client, _other_log(other.client, other.history.claim, best.history.claim))
             return False
         if verdict is Verdict.UNKNOWN:
@@ -279,13 +292,13 @@ class _Chooser:
 
 
 def describe(url: str, reason: object) -> str:
-    """Why a replica is passed over, with its name."""
+    """A line that names a skipped replica and the reason."""
     text = str(reason)
     return text if text.startswith(url) else f"{url}: {text}"
 
 
 class _JoinedError(LitelogError):
-    """Several errors at once, which end a command as the one that matters most does."""
+    """Several errors at once. The command exits as for the most important one."""
 
     def __init__(self, message: str, kind: LitelogError) -> None:
         self.exit_code = kind.exit_code
@@ -293,7 +306,7 @@ class _JoinedError(LitelogError):
 
 
 def _has_left(newer: _Standing, older: _Standing) -> bool:
-    """Whether a replica knew the other's history, and left it: an older generation of it is of that one."""
+    """Whether a replica knew the other's history, and left it: one of its older generations belongs to that history."""
     claim = newer.history.claim
     for before in readable_claims(newer.client):
         if before.epoch < claim.epoch and same_log(before, claim, newer.history.format):
@@ -305,7 +318,7 @@ def _has_left(newer: _Standing, older: _Standing) -> bool:
 
 
 def _name(standing: _Standing) -> tuple[str, str]:
-    """A replica's URL, and up to where it goes."""
+    """A replica's URL, and the end of its history."""
     end = standing.plan.end if isinstance(standing, _Candidate) else "where it is damaged"
     return standing.client.url, str(end)
 

@@ -1,6 +1,6 @@
 """Scans and writes the bytes of WAL segments as they are decompressed, in windows of a few MiB.
 
-Also holds the log segments' descriptors: how long each is open, and when it is synced.
+Also holds the log segments' descriptors: how long each stays open, and when it is synced.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalHeader
 
 WINDOW_BYTES = 2 << 20
-"""How much is gathered before it is scanned and written: it is still in the processor's cache, and few commits cross
-its end."""
+"""Bytes gathered before they are scanned and written: few enough to be in the processor's cache, and enough that few
+commits cross their end."""
 
 BUFFER_BYTES = WINDOW_BYTES + MAX_FRAME_BYTES
-"""What a buffer has room for; it grows where a commit is larger than a window."""
+"""The initial size of a buffer in bytes; it grows if a commit is larger than a window."""
 
 
 class Buffers:
-    """Memory for windows, kept from one object to the next: fresh memory costs more than decompressing into it."""
+    """Memory for windows, reused for the next object: fresh memory costs more than decompressing into it."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[mmap.mmap] = SimpleQueue()
@@ -49,37 +49,37 @@ class Buffers:
             return mmap.mmap(-1, BUFFER_BYTES)
 
     def give_back(self, buffer: mmap.mmap) -> None:
-        """Keep a buffer for the next ``take``, unless it grew."""
+        """Keep a buffer for the next ``take``, unless it has grown."""
         if len(buffer) == BUFFER_BYTES:
             self._free.put(buffer)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What became of one run of bytes."""
+    """The result of writing one run of bytes."""
 
     key: str
-    """Whose bytes they are."""
+    """The key of the object that held the bytes."""
     written: int
     """Bytes."""
     scan: Scan
-    """Of all that was put in."""
+    """The scan of all bytes that were put in."""
     kept: Scan | None
-    """Of what was written; None if nothing was."""
+    """The scan of the bytes that were written; None if none were."""
 
 
 class RunsWriter:
     """Writes runs of bytes, up to the end of the restored log. Shared by threads."""
 
     def __init__(self, log_format: LogFormat, end: Position, check_stop: Callable[[], None]) -> None:
-        """``check_stop`` raises where the rest is to be given up."""
+        """``check_stop`` raises if the rest is to be abandoned."""
         self._format = log_format
         self._end = end
         self._check_stop = check_stop
         self._buffers = Buffers()
 
     def write(self, header: WalHeader, key: str, file: int, data: Iterable[Buffer], expect: Expectation) -> Part:
-        """Scan and write a run, of which ``header`` says where it lies; what else it says is the caller's to check."""
+        """Scan and write a run at the place that ``header`` states. The caller checks the header's other fields."""
         stop = self._end.offset if header.index == self._end.index else header.end
         run = RunWriter(header, key, file, self._format, expect, stop, self._buffers.take())
         try:
@@ -95,7 +95,7 @@ class RunsWriter:
 
 
 class RunWriter:
-    """One WAL segment's bytes: put in as they come, scanned from commit to commit, written up to ``stop``."""
+    """One WAL segment's bytes: put in as they arrive, scanned from commit to commit, written up to ``stop``."""
 
     def __init__(
         self,
@@ -115,16 +115,16 @@ class RunWriter:
         self._stop = stop
         self._start = header.offset
         self._filled = 0
-        # Where commits carry no sequence, what one commit is may depend on how much is looked at: then all at once.
+        # If commits carry no sequence, their limits may depend on how many bytes are scanned: then scan all at once.
         self._window = WINDOW_BYTES if log_format.self_numbered else max(WINDOW_BYTES, header.length)
         self._threshold = self._window
         self.buffer = buffer
         self.written = 0
         """Bytes."""
         self.scan: Scan | None = None
-        """Of all that was put in so far, but for the rest of a window."""
+        """The scan of all bytes so far, except the rest of a window."""
         self.kept: Scan | None = None
-        """Of what was written."""
+        """The scan of the bytes that were written."""
 
     def put(self, data: Buffer) -> None:
         """Take the next bytes."""
@@ -140,8 +140,8 @@ class RunWriter:
             self._scan_window()
 
     def finish(self) -> Scan:
-        """Scan and write the rest; the scan of all. Bytes behind the last commit are written too: they were checked
-        to be allowed there, or are an error of the caller's."""
+        """Scan and write the rest, and return the scan of all. Trailing bytes are written as well: the caller has
+        checked that the format allows them, or reports them."""
         if self._filled or self.scan is None:
             self._scan_window()
         if self._start < self._stop:
@@ -157,7 +157,7 @@ class RunWriter:
         self._scan(self._filled)
 
     def _scan(self, length: int) -> int:
-        """Scan the first ``length`` bytes of the window, write the commits there, and move on behind them."""
+        """Scan the first ``length`` bytes of the window, write the commits there, and move past them."""
         scan = self._format.scan(self._name, memoryview(self.buffer)[:length], self._start, self._expect)
         done = scan.end - self._start
         self._expect = scan.expectation
@@ -169,7 +169,7 @@ class RunWriter:
         if done and rest:
             self.buffer.move(0, done, rest)
         self._start, self._filled = scan.end, rest
-        # A commit that is larger than what is there is not looked at again before twice as much is.
+        # Scan again for a commit that is larger than the bytes so far only once there are twice as many.
         self._threshold = max(self._window, 2 * rest)
         return done
 
@@ -182,7 +182,7 @@ class RunWriter:
 
 
 def _joined(one: Scan, two: Scan) -> Scan:
-    """The scan of two runs, the second right behind the first."""
+    """The scan of two adjacent runs."""
     if not two.commits:
         return replace(one, tail=two.tail, damage=two.damage, wanted=two.wanted)
     if not one.commits:
@@ -207,7 +207,7 @@ def _most(one: int | None, two: int | None) -> int | None:
 
 
 class SegmentFiles:
-    """One descriptor for each log segment, from the first of its pieces to the last. Shared by threads."""
+    """One descriptor for each log segment, open from its first piece to its last. Shared by threads."""
 
     def __init__(
         self,
@@ -216,8 +216,8 @@ class SegmentFiles:
         sizes: Mapping[int, int],
         indexes: Iterable[int],
     ) -> None:
-        """``sizes``: in bytes, that a log segment will have, by its index. ``indexes``: that of each piece that will be
-        ``done``; ``expect`` names more."""
+        """``sizes``: the final size of each log segment in bytes, by its index. ``indexes``: the index of each piece
+        that will be ``done``; ``expect`` adds more."""
         self._create = create
         self._reopen = reopen
         self._sizes = sizes
@@ -227,12 +227,12 @@ class SegmentFiles:
         self._created: set[int] = set()
 
     def expect(self, index: int, pieces: int) -> None:
-        """So many more pieces of ``index`` will be ``done``."""
+        """Expect ``pieces`` more pieces of ``index`` to be ``done``."""
         with self._lock:
             self._left[index] += pieces
 
     def open(self, index: int, name: str) -> int:
-        """The descriptor of a log segment that still has a piece to come, created at its first one."""
+        """The descriptor of a log segment that has pieces left. The file is created at its first one."""
         with self._lock:
             if index not in self._open:
                 self._open[index] = self._make(index, name)
@@ -240,7 +240,7 @@ class SegmentFiles:
 
     @contextmanager
     def opened_apart(self, index: int, name: str) -> Iterator[int]:
-        """A descriptor of its own for a log segment that may have no piece to come, synced at the end."""
+        """A separate descriptor for a log segment that may have no pieces left, synced at the end."""
         with self._lock:
             file = self._make(index, name)
         try:
@@ -250,7 +250,7 @@ class SegmentFiles:
             os.close(file)
 
     def done(self, index: int) -> None:
-        """One piece of ``index`` is written; with the last one, sync and close the log segment."""
+        """Count one piece of ``index`` as written. At the last one, sync and close the log segment."""
         with self._lock:
             self._left[index] -= 1
             file = self._open.pop(index, None) if self._left[index] == 0 else None
@@ -261,7 +261,7 @@ class SegmentFiles:
                 os.close(file)
 
     def close(self) -> None:
-        """Close what is open, unsynced: nothing is, but after a failure."""
+        """Close all open files, unsynced. None is open, except after a failure."""
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])

@@ -1,4 +1,4 @@
-"""Executes a restore: fetches the planned objects side by side, in index order, and checks all of them."""
+"""Executes a restore: fetches the planned objects concurrently, in index order, and checks all of them."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PARALLELISM = 4
-"""Workers, also on two cores: while some decompress, others wait on the disk."""
+"""Workers, even on two cores: while some decompress, others wait for the disk."""
 
 MAX_PARALLELISM = 64
 """Each worker holds one object and its bytes: at most 112 MiB, if it is one commit of the largest size."""
 
 
 PLANS = 3
-"""How often a restore is planned at most, where objects go away while it reads."""
+"""How often a restore is planned at most, if objects disappear while it reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:
-    """How far a restore is."""
+    """The progress of a restore."""
 
     pieces: int
     """Objects done, in order; of ``plan.objects``."""
@@ -65,13 +65,13 @@ class RestoreProgress:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What was restored: whole, checked and durable."""
+    """The restored log: whole, checked and durable."""
 
     output: str
     end: Position
-    """Where the restored log ends."""
+    """The end of the restored log."""
     next: int | None
-    """The sequence that the next record gets; None if there is no record."""
+    """The sequence that the next record gets; None without records."""
     bytes: int
     files: int
     objects: int
@@ -79,12 +79,12 @@ class RestoreResult:
     records: int
     seconds: float
     replica: str
-    """Where all that is not in ``mended`` is from."""
+    """The replica of all bytes that are not in ``mended``."""
     mended: tuple[Mended, ...] = ()
-    """What that replica lost, and where its bytes are from."""
+    """The objects that the replica lost, and the sources of their bytes."""
 
 
-def restore(  # noqa: PLR0913 - each is a choice of its own
+def restore(  # noqa: PLR0913 - each is an independent choice
     client: ReplicaClient,
     plan: RestorePlan,
     output: str,
@@ -99,14 +99,26 @@ def restore(  # noqa: PLR0913 - each is a choice of its own
 ) -> RestoreResult:
     """Write the log that ``plan`` describes to the new folder ``output``: complete and synced, or not there.
 
-    ``delta``: ``output`` may hold an older copy of the log. What of it is whole and in the plan is kept, the rest is
-    read; then the two folders are exchanged at once, and the older one is removed. Until then it stays as it is.
+    Args:
+        delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,
+            and the rest is read. Then the two folders are exchanged at once, and the older one is removed. Until then
+            it stays unchanged.
+        parallelism: The number of objects read at a time, 1 to MAX_PARALLELISM.
+        progress: Called after each object, on the caller's thread.
+        donors: Other replicas, which supply what this one lost. The result names what they supplied.
+        replan: Makes a new plan if a planned object is gone: retention may have removed it, and another object may
+            now hold its bytes.
 
-    Raises CorruptObjectError by key and ReplicaGapError by position for whatever the replica's writer did not promise,
-    CorruptCommitError and SequenceGapError for commits, OutputExistsError, OutputError, LockedError for the place to
-    write to, StoreError for the store. ``progress`` is called after each object, on the caller's thread. ``donors``:
-    other replicas, from which what this one lost is taken; the result says what that was. ``replan`` makes the plan
-    anew where an object that it names is gone: retention may have removed it, and what is there now be named otherwise.
+    Returns:
+        What was restored, and where the bytes came from.
+
+    Raises:
+        CorruptObjectError: An object is damaged; names its key.
+        ReplicaGapError: An object is missing; names its position.
+        CorruptCommitError, SequenceGapError: Commits are damaged or missing.
+        OutputExistsError, OutputError, LockedError: ``output`` is taken, cannot be written, or is in use.
+        StoreError: A request failed.
+        ValueError: ``parallelism`` is out of range.
     """
     if not 1 <= parallelism <= MAX_PARALLELISM:
         raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
@@ -134,7 +146,7 @@ def _older(path: str, delta: bool) -> AbstractContextManager[int]:
 
 
 def _plan_anew(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:
-    """Another plan than ``plan``, which ``gap`` ended; raises ``gap`` where there is none."""
+    """Make another plan than ``plan``, which ``gap`` ended. Raises ``gap`` if there is none."""
     if replan is None:
         raise gap
     try:
@@ -148,7 +160,7 @@ def _plan_anew(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], Res
 
 
 class _Totals:
-    """What was restored so far, piece by piece in order."""
+    """Sums over the pieces restored so far, in order."""
 
     def __init__(self) -> None:
         self.objects = self.bytes = self.commits = self.records = self.epoch = 0
@@ -156,7 +168,7 @@ class _Totals:
         self.mended: list[Mended] = []
 
     def add(self, piece: Piece) -> None:
-        """Count a piece; its commits' epochs may not go back behind those of the pieces before it."""
+        """Count a piece. Its commits' epochs must not go back behind those of the pieces before it."""
         self.objects += piece.objects
         self.mended += piece.mended
         for part in piece.parts:
@@ -174,7 +186,7 @@ class _Totals:
         self.records += scan.records
 
     def result(self, plan: RestorePlan, output: str, seconds: float) -> RestoreResult:
-        """The counts, with what the caller knows."""
+        """The counts, and the facts that the caller knows."""
         counts = (self.next, self.bytes, len(plan.all_files), self.objects, self.commits, self.records)
         return RestoreResult(output, plan.end, *counts, seconds, plan.replica, tuple(self.mended))
 
@@ -192,16 +204,16 @@ class _Run:
     donors: Donors | None
 
     def restore(self) -> _Totals:
-        """Write all of the plan's files, synced. The error raised is that of the first piece that has one."""
+        """Write all of the plan's files, synced. Raises the error of the first piece that has one."""
         totals = _Totals()
         for part in self.plan.parts:
             if not self.log_format.self_numbered:
-                totals.next = None  # each generation counts records from the first one that it meets
+                totals.next = None  # each generation counts records from its own first one
             replace(self, plan=part).restore_part(totals)
         return totals
 
     def restore_part(self, totals: _Totals) -> None:
-        """Write the files of one part of a plan, which is ``plan``."""
+        """Write the files of one part of a plan, ``plan``."""
         plan, folder, stopped = self.plan, self.folder, threading.Event()
         totals.mended += [Mended(error.key, str(error)) for error in plan.lost]
         sizes = {file.index: file.size for file in plan.files}
@@ -229,21 +241,22 @@ class _Run:
         self._check_end(schedule.link, totals.bytes - written)
 
     def _first_link(self, totals: _Totals) -> Link:
-        """Where the chain stands before the plan's WAL segments."""
+        """The state of the chain before the plan's WAL segments."""
         base = self.plan.base
         if base.snapshot is not None or self.donors is None:
             link = base.link()
-            if base.snapshot is not None and not base.digest:  # made from footers: nobody says what came before
+            if base.snapshot is not None and not base.digest:  # made from footers: nothing states what came before
                 link = replace(link, digest=UNKNOWN)
             return link if link.next is not None else replace(link, next=totals.next)
         key = snapshot_key(base.start.generation, base.start.index)
         if not any(error.key == key for error in self.plan.lost):
             totals.mended.append(Mended(key, str(ReplicaGapError(key))))
-        # It holds nothing of the log: what lacks is the digest that the first WAL segment names.
+        # It holds nothing of the log. Only the digest that the first WAL segment names is missing.
         return Link(base.claim, base.start, UNKNOWN)
 
     def _check_end(self, link: Link | None, written: int) -> None:
-        """A plan is made from headers that nobody had checked; what they said of the end must have come true."""
+        """Check the end of the log: a plan is made from unverified headers, and what they said of the end must be
+        true."""
         end = self.plan.end
         if link is not None and (link.slot.index, link.slot.offset) < (end.index, end.offset):
             raise ReplicaGapError(str(link.slot))
@@ -262,8 +275,8 @@ def _check_stop(stopped: threading.Event) -> None:
 
 
 QUEUED_PER_WORKER = 4
-"""Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but bound how
-many log segments are open at a time."""
+"""Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but they bound
+how many log segments are open at a time."""
 
 _UNBOUNDED = 1 << 62
 
@@ -272,7 +285,7 @@ _Job = tuple[int, "Callable[[], Piece]"]
 
 @dataclass(slots=True)
 class Schedule:
-    """Hands out a plan's work to threads, and gives what became of each piece in order."""
+    """Hands out a plan's work to threads, and yields the result of each piece in order."""
 
     plan: RestorePlan
     writer: PieceWriter
@@ -280,18 +293,18 @@ class Schedule:
     pool: Executor
     parallelism: int
     first: Link | None
-    """What the first WAL segment continues; None where none is read."""
+    """The link that the first WAL segment continues; None if none is read."""
     next: int | None = None
-    """The sequence that must follow what is restored before, where that is known."""
+    """The sequence that must follow what was restored before; None if it is not known."""
     _last: Future[Step] | None = None
 
     @property
     def link(self) -> Link | None:
-        """Where the chain stands at the end, once all is done."""
+        """The state of the chain at the end, once all is done."""
         return self.first if self._last is None else self._last.result().link
 
     def run(self) -> Iterator[Piece]:
-        """All pieces, done, in order; raises the error of the first that has one."""
+        """Yield all pieces, done, in order. Raises the error of the first piece that has one."""
         return ahead(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
 
     def _jobs(self) -> Iterator[_Job]:

@@ -1,4 +1,4 @@
-"""Keeps a restored copy of a log up to date: appends what the replica gets, checked, durable and in order."""
+"""Keeps a restored copy of a log up to date: appends what the replica receives, checked, durable and in order."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 POLLS_PER_LOOK = 30
-"""After so many polls without news a follower looks for the next epoch: one GET."""
+"""After this number of polls without news, a follower looks for the next epoch, with one GET."""
 
 LOOK_SECONDS = 1800.0
-"""After so long without news, or behind the head, it lists, to see that it stands at the end and not at what retention
-took: half of the grace for which WAL segments are kept at least."""
+"""After this many seconds without news, or off the head, it lists, to check that it stands at the end and not at a hole
+that retention left. Half of the grace for which WAL segments are kept at least."""
 
 ATTEMPTS = 3
-"""How often in a row the replica may fail to be what its listing shows: objects move while it is looked at."""
+"""How often in a row the replica may differ from its listing: objects may move during a listing."""
 
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 
 
 class CopyFollower:
-    """Appends to the copy in ``folder`` what the latest generation of a replica has more. One thread.
+    """Appends to the copy in ``folder`` what the latest generation of a replica has in addition. One thread.
 
-    A kill at any moment leaves a copy whose last log segment may end inside a commit, as a crashed writer's does: it is
-    made right by a restore with ``delta``. While nothing comes, one GET a poll asks for the one next name.
+    A kill at any moment leaves a copy whose last log segment may end inside a commit, as a crashed writer's does. A
+    restore with ``delta`` repairs it. While there is no news, each poll costs one GET for the next name.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class CopyFollower:
         clock: Clock | None = None,
     ) -> None:
         """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
-        behind the head, it makes sure that it stands at the end. LockedError where another one follows."""
+        off the head, it checks that it stands at the end. Raises LockedError if another process follows into the
+        copy."""
         self._client = client
         self._look_seconds = look_seconds
         self._clock = clock or SystemClock()
@@ -86,16 +87,16 @@ class CopyFollower:
         self._format = log_format
         self._claim = plan.claim
         self._end = plan.end
-        """Where the copy ended, when that was last seen."""
+        """The end of the copy, when it was last observed."""
         self._slot: Position | None = None
         self._digest: str | None = None
-        """Of the WAL segment before the slot, where it was seen."""
+        """The digest of the WAL segment before the slot, if it was read."""
         self._name = ""
         self._size = self._crc = 0
-        """Of the log segment that grows."""
+        """The name of the log segment that grows."""
         self._expect = Expectation()
         self.appended = 0
-        """Bytes, so far."""
+        """Its size in bytes."""
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,15 +114,22 @@ class CopyFollower:
 
     @property
     def position(self) -> Position | None:
-        """Where the next WAL segment is expected."""
+        """The position of the next WAL segment."""
         return self._slot
 
     def run(self, stop: threading.Event, poll_interval: float = 1.0) -> None:
-        """Follow until ``stop``. A store that fails for a while is waited for.
+        """Follow until ``stop`` is set. Waits while a store fails temporarily.
 
-        PrunedError where retention overtook the copy; DivergedError where the log's history forks; CorruptObjectError
-        and ReplicaGapError for what the replica's writer did not promise; OutputError for the copy; StoreError that
-        will not pass.
+        Args:
+            stop: Ends the follower.
+            poll_interval: Seconds between polls.
+
+        Raises:
+            PrunedError: Retention overtook the copy.
+            DivergedError: The log's history forks.
+            CorruptObjectError, ReplicaGapError: An object is damaged or missing.
+            OutputError: The copy cannot be written.
+            StoreError: A request failed, and trying again does not help.
         """
         steady = self._clock.monotonic
         idle = failures = refusals = 0
@@ -166,7 +174,7 @@ class CopyFollower:
             _logger.warning(said, self._client.url, refusals, error, extra=extra)
 
     def step(self) -> bool:
-        """Take what lies at the next slot; False if there is nothing yet."""
+        """Append the WAL segment at the next slot. Return False if there is none yet."""
         if self._slot is None:
             self.catch_up()
             return False
@@ -186,8 +194,8 @@ class CopyFollower:
         return True
 
     def catch_up(self) -> None:
-        """Look at the replica anew, and append all that the copy lacks. While it is not known whether the latest
-        generation has begun, the copy stays as it is. PrunedError where retention took some of it."""
+        """Look at the replica again, and append all that the copy lacks. The copy stays unchanged while it is unknown
+        whether the latest generation has begun. Raises PrunedError if retention removed some of the missing part."""
         plan = find_plan(self._client, Target(), self._format)
         is_same = plan.claim.generation == self._claim.generation
         is_new = not plan.pieces and plan.base.start.index == plan.claim.first
@@ -201,7 +209,7 @@ class CopyFollower:
                     continue
                 self._open_segment(file.name)
                 if self._size > file.size and file is plan.files[-1]:
-                    continue  # the listing was a moment behind, or the newest generation has not come as far
+                    continue  # the listing lagged, or the newest generation has not come as far
                 for chunk in history.chunks(file.name, self._size, file.size):
                     self._take_chunk(chunk)
         self._claim, self._digest = plan.claim, None
@@ -213,9 +221,9 @@ class CopyFollower:
         self._end = self._slot
 
     def _require_joined(self, plan: RestorePlan, shift: int) -> None:
-        """What the replica holds begins in a log segment that the copy has, or right behind its end.
+        """Check that the replica's contents begin in a log segment that the copy has, or right after its end.
 
-        ``shift``: from the indexes of the generation that was followed to those of the plan's.
+        ``shift``: from the indexes of the followed generation to those of the plan's.
         """
         orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
         held = [order for order in orders if order is not None]
@@ -248,10 +256,10 @@ class CopyFollower:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
 
     def _append(self, key: str, data: memoryview, crc_total: int | None, *, is_finished: bool) -> None:
-        """Check and write bytes behind those that are there, durably."""
+        """Check bytes, and append them durably."""
         crc = crc32c(data, self._crc)
         if crc_total is not None and crc != crc_total:
-            raise DivergedError(self._path, f"{self._name}: what is there is not what {key} continues")
+            raise DivergedError(self._path, f"{self._name}: its bytes are not the ones that {key} continues")
         scan = self._format.scan(f"{key}/{self._name}", data, self._size, self._expect)
         may_have_tail = is_finished and self._format.finished_tail is FinishedTail.SHIP
         if scan.end != self._size + len(data) and not may_have_tail:
@@ -286,12 +294,12 @@ class CopyFollower:
             return None
 
     def _open_segment(self, name: str) -> None:
-        """Stand behind what is there of a log segment."""
+        """Stand after the existing bytes of a log segment."""
         if name == self._name:
             return
         order = self._format.segment_order(name)
         if order is None or "/" in name:
-            raise CorruptObjectError(self._claim.key, f"file {name!r} is no name of a log segment")
+            raise CorruptObjectError(self._claim.key, f"file {name!r} is not the name of a log segment")
         self._name, self._size, self._crc = name, 0, 0
         self._expect = Expectation(self._expect.sequence if self._format.self_numbered else None, 0)
         try:

@@ -1,4 +1,4 @@
-"""Plans what a restore reads of one generation, and how far. Reads listings and headers, and changes nothing.
+"""Plans what a restore reads of one generation, and up to where. Reads listings and headers, and changes nothing.
 
 If no snapshot of the generation can be read, the plan is made from the footers of its sealed segments.
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 UNKNOWN_SIZE = 0
-"""Of an object that no listing shows."""
+"""The size of an object that no listing shows."""
 
 
 def plan_generation(
@@ -59,9 +59,17 @@ def plan_generation(
     *,
     dropped: bool = True,
 ) -> RestorePlan:
-    """Plan from one generation. ReplicaGapError if it shows that something is missing, which is not there when it is
-    asked for either. ``donors``: plan around damage, as far as these have what was lost. ``dropped``: for a target
-    before all that the newest snapshot still names, plan from an older one that is still there."""
+    """Plan from one generation.
+
+    Args:
+        donors: Other replicas: the plan works around damage if they have what was lost.
+        dropped: For a target before all that the newest snapshot names, plan from an older snapshot.
+
+    Raises:
+        ReplicaGapError: An object is missing from the listing, and cannot be read directly either.
+        NothingToRestoreError: The generation does not hold the target.
+        CorruptObjectError: An object that the plan needs is damaged.
+    """
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
     held, lost = _find_pieces(client, claim, around=donors is not None)
@@ -83,7 +91,7 @@ def plan_generation(
             return replace(plan, lost=lost)
         except TooEarlyError as early:
             if held.base.snapshot is None and held.base.start.index > 0 and lost:
-                raise lost[0] from None  # nobody knows what it named before
+                raise lost[0] from None  # nothing else states what it named before
             if not dropped:
                 raise
             plan = _plan_dropped(client, held.base, target, lookup, log_format, early)
@@ -95,11 +103,11 @@ def plan_generation(
 def plan_restore(
     replica: str, base: Base, wal: Sequence[WalSegmentInfo], target: Target, lookup: Lookup, log_format: LogFormat
 ) -> RestorePlan:
-    """The plan for ``target`` from what a generation holds: a base, and the WAL segments behind it. Pure but for what
-    it looks up.
+    """Plan for ``target`` from the contents of a generation: a base, and the WAL segments after it. Pure except for
+    look-ups.
 
-    NothingToRestoreError, saying what there is, for a target that the generation does not reach or that comes before
-    all it holds; CorruptObjectError for a base that names no log segments of that format.
+    Raises NothingToRestoreError, which names the contents, for a target that the generation does not reach or that
+    precedes all it holds; and CorruptObjectError for a base that does not name log segments of that format.
     """
     claim = base.claim
     here = f"{replica}: generation {claim.generation}"
@@ -110,7 +118,7 @@ def plan_restore(
     cut = cutter.cut(target, log_format)
     if cut.end is None or (cut.end.index, cut.end.offset) == (base.first.index, 0):
         raise _too_early(here, base, wal, cutter)
-    if 0 < cut.pieces < len(wal):  # what was asked for may end in what is missing
+    if 0 < cut.pieces < len(wal):  # the target may lie in the missing part
         _require_next(lookup.headers([wal[cut.pieces - 1].position])[0], wal[cut.pieces].position)
     chosen = tuple(wal[: cut.pieces])
     sealed = _sealed_pieces(base, cut)
@@ -125,12 +133,12 @@ def plan_restore(
 def _plan_dropped(
     client: ReplicaClient, base: Base, target: Target, lookup: Lookup, log_format: LogFormat, early: TooEarlyError
 ) -> RestorePlan:
-    """The plan for ``target``, which lies before all that ``base`` names: from the newest older snapshot that reaches
-    back to it, and so names all up to there. TooEarlyError, or what is damaged of them, where none does."""
+    """Plan for ``target``, which precedes all that ``base`` names, from the newest older snapshot that reaches back to
+    it, and so names all up to it. Raises TooEarlyError if there is none, or the damage of those snapshots."""
     indexes = [info.index for info in client.snapshots(base.start.generation) if info.index < base.start.index]
     plan: RestorePlan | None = None
     lost: list[CorruptObjectError] = []
-    low, high = 0, len(indexes)  # those below ``low`` reach back so far, those from ``high`` on do not
+    low, high = 0, len(indexes)  # those below ``low`` reach back to it, those from ``high`` on do not
     while low < high:
         middle = (low + high) // 2
         try:
@@ -140,7 +148,7 @@ def _plan_dropped(
             raise
         except TooEarlyError as error:
             early, high = error, middle
-        except (CorruptObjectError, NotFoundError) as error:  # damaged, or taken by retention meanwhile
+        except (CorruptObjectError, NotFoundError) as error:  # damaged, or removed by retention meanwhile
             lost += [error] if isinstance(error, CorruptObjectError) else []
             del indexes[middle]
             high -= 1
@@ -152,7 +160,8 @@ def _plan_dropped(
 
 
 def _may_end_behind(plan: RestorePlan, target: Target) -> bool:
-    """Whether ``target`` may lie behind all that ``plan`` is made from: no snapshot need name what came there."""
+    """Whether ``target`` may lie after all that ``plan`` is made from: a later snapshot does not have to name that
+    part."""
     start, last = plan.base.start, plan.base.entries[-1]
     if target.index is not None:
         return target.index >= start.index
@@ -165,21 +174,21 @@ def _may_end_behind(plan: RestorePlan, target: Target) -> bool:
 def _plan_within(
     replica: str, older: Base, target: Target, lookup: Lookup, log_format: LogFormat
 ) -> RestorePlan | None:
-    """The plan for ``target``, which comes before all that the snapshot behind ``older`` names; None for a snapshot
-    that names nothing."""
+    """The plan for ``target``, which precedes all that the snapshot after ``older`` names; None for a snapshot that
+    names nothing."""
     if not older.entries:
         return None
     try:
         return plan_restore(replica, older, (), target, lookup, log_format)
     except TooEarlyError:
         raise
-    except NothingToRestoreError:  # it lies within the first commit that the snapshot behind it names
+    except NothingToRestoreError:  # it lies within the first commit that the snapshot after it names
         return plan_restore(replica, older, (), Target(index=older.start.index - 1), lookup, log_format)
 
 
 def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pieces, tuple[CorruptObjectError, ...]]:
-    """What the generation holds, and what is damaged of that: also where no snapshot is whole, or there. ``around``:
-    even where sealed segments do not tell what it described."""
+    """The generation's contents, and the damage to them, even if no snapshot is readable or left. ``around``: even if
+    sealed segments do not show what a lost snapshot described."""
     try:
         held = list_pieces(client, claim)
     except UnknownVersionError:
@@ -203,9 +212,9 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
 
 
 def _lost_snapshot(client: ReplicaClient, held: Pieces) -> CorruptObjectError | None:
-    """What to say of a generation whose sealed segments show that it had a snapshot, where none is there.
+    """The error for a generation whose sealed segments show that it had a snapshot, of which none is left.
 
-    Those before its claim's first index go up before the first snapshot does: alone they may just be on their way.
+    Sealed segments before its claim's first index are put before the first snapshot: alone they show nothing.
     """
     claim = held.base.claim
     if held.base.snapshot is not None:
@@ -219,8 +228,8 @@ def _lost_snapshot(client: ReplicaClient, held: Pieces) -> CorruptObjectError | 
 def _fill_in(
     wal: list[WalSegmentInfo], gap: ReplicaGapError, lookup: Lookup, lost: Sequence[CorruptObjectError]
 ) -> None:
-    """Add to ``wal`` what a listing lacked, if it is there or can be stood in for; else raise ``gap``, or the damage
-    that is behind it."""
+    """Add to ``wal`` an object that a listing lacked, if it exists or can be reconstructed. Otherwise raise ``gap``, or
+    the damage that caused it."""
     try:
         missed = WalSegmentInfo(Position.parse(gap.position), UNKNOWN_SIZE)
     except ValueError:
@@ -236,7 +245,7 @@ def _fill_in(
 
 
 def _check_entries(base: Base, log_format: LogFormat) -> None:
-    """What a snapshot names are log segments, in order: their names become names on this disk."""
+    """Check that a snapshot names log segments, in order: their names become file names on this disk."""
     before = None
     for entry in base.entries:
         order = log_format.segment_order(entry.file)
@@ -245,7 +254,8 @@ def _check_entries(base: Base, log_format: LogFormat) -> None:
         if order is None or not plain or long or (before is not None and order <= before):
             key = snapshot_key(generation(base.claim.generation), base.start.index)
             raise CorruptObjectError(
-                key, f"file {entry.file!r} is no name of a log segment of format {log_format.name}, or out of order"
+                key,
+                f"file {entry.file!r} is not the name of a log segment of format {log_format.name}, or out of order",
             )
         before = order
 
@@ -264,7 +274,7 @@ def _require_next(header: WalHeader, position: Position) -> None:
 
 
 def _too_early(here: str, base: Base, wal: Sequence[WalSegmentInfo], cutter: Cutter) -> TooEarlyError:
-    """What to say where the target comes before all that there is."""
+    """The error for a target that precedes all that exists."""
     if base.entries:
         entry = base.entries[0]
         first, lowest, shipped = entry.first, entry.lowest, entry.shipped_first
@@ -281,8 +291,8 @@ def _too_early(here: str, base: Base, wal: Sequence[WalSegmentInfo], cutter: Cut
 def _wal_files(
     wal: Sequence[WalSegmentInfo], end: Position, lookup: Lookup, cutter: Cutter
 ) -> list[tuple[PlannedFile, SealedPiece | None]]:
-    """The log segments that WAL segments make up: their names and sizes are in each one's first and last header. With
-    what is read of a sealed segment, where the last one stands for one."""
+    """The log segments that WAL segments form: names and sizes come from the first and last header of each. Also the
+    part to read of a sealed segment, if the last one stands for one."""
     groups = [list(group) for _, group in groupby((piece.position for piece in wal), key=lambda at: at.index)]
     edges = lookup.headers([at for group in groups for at in (group[0], group[-1])])
     found = []
@@ -300,13 +310,13 @@ def _wal_files(
 
 
 def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> Pieces:
-    """The pieces of a generation without a snapshot: sealed segments from index 0 on without a hole, and the WAL
-    segments behind them. ``damage``: of its newest snapshot.
+    """Find the contents of a generation without a snapshot: sealed segments from index 0 on without a hole, and the WAL
+    segments after them. ``damage``: of its newest snapshot.
 
-    Index 0 is the log's beginning, so nothing can lack before it; the last WAL segment is never deleted, so nothing
-    lacks behind. Each footer is checked against its key and the claim; a restore checks the rest, but for the digests
-    that a snapshot states a second time, and the one that the first WAL segment names. CorruptObjectError, with what is
-    there and what to do, where some of it is not.
+    Index 0 is the log's beginning, so nothing before it can be missing. The last WAL segment is never deleted, so
+    nothing after it can be missing. Each footer is checked against its key and the claim. A restore checks the rest,
+    except for the digests that a snapshot states a second time, and the one that the first WAL segment names. Raises
+    CorruptObjectError, with the contents and advice, if some of it is missing.
     """
     name = generation(claim.generation)
     sealed = [info.index for info in client.sealed_segments(name)]
@@ -322,15 +332,15 @@ def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> 
 
 
 def _lacks_end(claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo]) -> bool:
-    """Whether sealed segments show that WAL segments were shipped, of which none is there."""
+    """Whether sealed segments show that WAL segments were shipped, of which none is left."""
     return not wal and bool(sealed) and sealed[-1] >= claim.first
 
 
 def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegmentInfo]) -> int | None:
-    """The index at which WAL segments go on where sealed ones end, the lowest one; None where they do not.
+    """The lowest index at which WAL segments continue the sealed ones; None if they do not.
 
-    The lowest: a sealed segment that nothing names, left by a crash, does not count beside its WAL segments. Those that
-    count without them were in a snapshot, or WAL segments would still be there.
+    The lowest, because a sealed segment that a crash left, and that nothing names, does not count if its WAL segments
+    exist. Sealed segments without WAL segments were in a snapshot: otherwise their WAL segments would still exist.
     """
     for start in range(sealed + 1):
         behind = [info for info in wal if info.position.index >= start]

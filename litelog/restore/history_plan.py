@@ -1,4 +1,4 @@
-"""Plans a restore from a replica: a chain of generations that continue each other is one history."""
+"""Plans a restore from a replica: generations that continue each other form one history."""
 
 from __future__ import annotations
 
@@ -27,14 +27,25 @@ __all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_genera
 
 
 def find_plan(client: ReplicaClient, target: Target, log_format: LogFormat) -> RestorePlan:
-    """Look at a replica and plan. ``log_format`` is the claim's (see ``find_generation``)."""
+    """Plan a restore from a replica. Makes listings and reads headers.
+
+    Args:
+        client: The replica.
+        target: What to restore.
+        log_format: The format that the claim names (see ``find_generation``).
+
+    Raises:
+        NothingToRestoreError: The replica does not hold the target.
+        CorruptObjectError, ReplicaGapError: An object that the plan needs is damaged or missing.
+        StoreError: A request failed.
+    """
     return plan_history(client, find_generation(client, target), target, log_format)
 
 
 def find_generation(client: ReplicaClient, target: Target) -> Claim:
-    """The claim of the generation that ``target`` means: the one it names, or the latest. It names the format.
+    """Find the claim of the generation that ``target`` names, or of the latest one. The claim names the format.
 
-    The latest one may be lost but for sealed segments: the plan says so, and no earlier one takes its place unasked.
+    The latest one may have lost all except sealed segments. The plan reports that; no earlier one replaces it silently.
     """
     return find_latest(client, even_lost=True) if target.generation is None else find_claim(client, target.generation)
 
@@ -48,10 +59,10 @@ def plan_history(
     *,
     dropped: bool = True,
 ) -> RestorePlan:
-    """Plan from a generation and those that it continues, as far as they are needed and still there: for log segments
-    before its own, and for a point that it was not there for. If ``target`` names a generation: from that one alone.
+    """Plan from a generation and those that it continues, if they are needed and still exist: for log segments before
+    its own, and for a point in time before this generation began. If ``target`` names a generation: from that alone.
 
-    An index is the given generation's. ``dropped`` and what is raised as in ``plan_generation``.
+    An index is the given generation's. ``dropped`` and errors as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
         return _require_beginning(plan_generation(client, claim, target, log_format, donors, dropped=dropped))
@@ -65,7 +76,7 @@ def plan_history(
             raise error from None
         return earlier
     if not log_format.has_timestamps and target.timestamp is not None and target.timestamp < claim.time:
-        # What was sealed anew tells no time before this generation; its predecessor may.
+        # A log segment that was sealed again has no times before this generation; its predecessor's may have.
         earlier = _plan_before(client, claim, target, log_format, donors, dropped=dropped)
         if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
@@ -73,7 +84,7 @@ def plan_history(
 
 
 def _require_beginning(plan: RestorePlan) -> RestorePlan:
-    """``plan``, unless it goes around a snapshot that is lost, and that alone told what the log begins with."""
+    """Return ``plan``, unless it works around a lost snapshot that alone stated with what the log begins."""
     start = plan.base.start
     if plan.base.snapshot is not None or plan.before is not None or start.index == 0:
         return plan
@@ -83,9 +94,10 @@ def _require_beginning(plan: RestorePlan) -> RestorePlan:
 def _prepend(
     client: ReplicaClient, plan: RestorePlan, target: Target, log_format: LogFormat, donors: Donors | None
 ) -> RestorePlan:
-    """``plan`` behind the log segments that only its predecessors hold, and name to the end; what these hold up to
-    ``target``, if that lies in them: record timestamps may jump back, so that a later one comes before all of this
-    generation's."""
+    """Prepend the predecessors' log segments to ``plan``; return their plan alone if ``target`` lies within them.
+
+    Record timestamps may jump back, so a later timestamp may precede all of this generation's.
+    """
     claim = plan.claim
     last = plan.base.first.index - 1
     if last < max(claim.shift, 0):
@@ -103,14 +115,14 @@ def _prepend(
     names = before.files[-1].name, plan.files[0].name
     one, two = (log_format.segment_order(name) for name in names)
     if one is None or two is None or one >= two:
-        raise CorruptObjectError(claim.key, f"continues {names[0]} with {names[1]}, which does not sort behind it")
+        raise CorruptObjectError(claim.key, f"continues {names[0]} with {names[1]}, which does not sort after it")
     return replace(plan, before=before)
 
 
 def _is_cut_short(client: ReplicaClient, before: RestorePlan, plan: RestorePlan) -> bool:
-    """Whether the earlier generation ended within a log segment that the later one held more of, and names no more:
-    what lies between is gone, and a restore begins behind it."""
-    with suppress(CorruptionError):  # what is damaged tells nothing, and is told when it is read
+    """Whether the earlier generation ended within a log segment of which the later one held more, but names none any
+    more. The part between is gone, and a restore begins after it."""
+    with suppress(CorruptionError):  # a damaged object shows nothing here, and is reported when it is read
         ends = (read_header(client, piece.position) for piece in reversed(before.pieces))
         last = next(ends, None)
         if last is None or last.final:
@@ -128,7 +140,7 @@ def _is_within_first(error: TooEarlyError, target: Target) -> bool:
 
 
 def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...], int]:
-    """How far a plan comes, in the log's own terms: each generation counts indexes by itself."""
+    """How far a plan reaches, in terms of the log itself, as each generation counts its own indexes."""
     file = plan.files[-1]
     return log_format.segment_order(file.name) or (), file.size
 
@@ -136,7 +148,7 @@ def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...]
 def _plan_before(
     client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None, *, dropped: bool
 ) -> RestorePlan | None:
-    """The plan for ``target`` from what ``claim`` continues; None where that holds nothing (any more) of it."""
+    """The plan for ``target`` from what ``claim`` continues; None if that holds nothing of it, or not any more."""
     index = None if target.index is None else target.index - claim.shift
     if claim.predecessor is None or (index is not None and index < 0):
         return None
@@ -147,7 +159,7 @@ def _plan_before(
     if older.epoch >= claim.epoch or (older.log, older.format) != (claim.log, claim.format):
         raise CorruptObjectError(claim.key, "predecessor", "an earlier generation of the same log", older.generation)
     if looks_taken(client, older):
-        return None  # nothing names what there was
+        return None  # nothing names what it held
     try:
         return plan_history(client, older, replace(target, index=index), log_format, donors, dropped=dropped)
     except NothingToRestoreError:

@@ -1,8 +1,8 @@
-"""The journal of a restore: what it has verified, so that a later run need not fetch it again after a kill.
+"""The journal of a restore: the ranges that it has verified, so that after a kill a later run does not read them again.
 
 Each line is JSON about a range of a log segment or about a WAL segment, after a CRC-32C of it. The journal promises
 nothing: bytes are reused only if they have the checksums that the sealed segment or the WAL segment's header states.
-So the order in which the two reach the disk does not matter, nor does a plan that has changed.
+So the order in which bytes and journal reach the disk does not matter, and the plan may change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from litelog.restore.commit_writer import SegmentFiles
 
 JOURNAL_NAME = ".litelog-restore-journal"
-"""Beside the log segments, as long as the folder has its temporary name."""
+"""Lies next to the log segments while the folder has its temporary name."""
 
 MAX_JOURNAL_BYTES = 64 << 20
-"""More is not written, and not read: what it lacks is read from the replica."""
+"""The most bytes that are written or read. What the journal lacks is read from the replica."""
 
 
 _WAL = "wal"
@@ -59,17 +59,17 @@ class VerifiedWal(NamedTuple):
     file: str
     """The log segment's name."""
     object_digest: str
-    """SHA-256 of the object, hex: what the next one names."""
+    """SHA-256 of the object, hex: the next object names it."""
     header: str
-    """The header's text, as it is in the object."""
+    """The header's text, as in the object."""
     kind: str = _WAL
 
 
 class Journal:
-    """The ranges that are there. Shared by threads."""
+    """The ranges that exist. Shared by threads."""
 
     def __init__(self, folder: int, held: Iterable[Verified | VerifiedWal] = ()) -> None:
-        """``folder``: the descriptor of the folder; ``held``: what an earlier restore left there."""
+        """``folder``: the descriptor of the folder. ``held``: what an earlier restore left there."""
         self._folder = folder
         self._held: set[Verified] = set()
         self._wal: dict[str, VerifiedWal] = {}
@@ -87,12 +87,12 @@ class Journal:
 
     @property
     def files(self) -> set[str]:
-        """The names of the log segments of which anything is there."""
+        """The names of the log segments of which any part exists."""
         with self._lock:
             return {held.file for held in self._held} | {name for name, _ in self._adopted} | self._wal_files
 
     def holds(self, verified: Verified) -> bool:
-        """Whether that range is there, of this restore or an earlier one."""
+        """Whether that range exists, from this restore or an earlier one."""
         return verified in self._held or (verified.file, verified.digest) in self._adopted
 
     def wal(self, key: str) -> VerifiedWal | None:
@@ -100,7 +100,7 @@ class Journal:
         return self._wal.get(key)
 
     def adopt(self, name: str, digest: str) -> None:
-        """Take all of a log segment for there, as long as this restore lasts."""
+        """Count all of a log segment as existing, for the duration of this restore."""
         self._adopted.add((name, digest))
 
     def add(self, verified: Verified) -> None:
@@ -126,7 +126,7 @@ class Journal:
             self._size += os.write(self._file, line)
 
     def sync(self) -> None:
-        """Make durable what was noted."""
+        """Make the notes durable."""
         with self._lock:
             if self._file >= 0:
                 os.fsync(self._file)
@@ -140,10 +140,10 @@ class Journal:
 
 
 def read_journal(folder: int, path: str = "") -> list[Verified | VerifiedWal]:
-    """What an earlier restore left in the folder of that descriptor, by the whole lines of its journal. ``path``: the
-    folder's, for messages.
+    """Read what an earlier restore left in the folder of that descriptor, from the whole lines of its journal.
 
-    Nothing, with a log line, where it is not a journal: then all is read again.
+    ``path``: the folder's, for messages. If the file is not a journal, logs that and returns nothing: then all is read
+    again.
     """
     try:
         text = read_regular(JOURNAL_NAME, MAX_JOURNAL_BYTES, flags=os.O_NOFOLLOW, dir_fd=folder)
@@ -166,7 +166,7 @@ def encode_line(verified: Verified | VerifiedWal) -> bytes:
 
 
 def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
-    """Decode a line; None where it is torn. ValueError where it is whole, and holds something else."""
+    """Decode a line; None if it is torn. Raises ValueError if it is whole, and holds something else."""
     stated, _, text = line.partition(b" ")
     if stated != b"%08x" % crc32c(text):
         return None
@@ -187,13 +187,13 @@ _FRAME_HEAD_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class KeptSegment(WalSegment):
-    """A WAL segment without its object: its bytes are in the log segment that is restored."""
+    """A WAL segment without its object: its bytes are in the log segment that is being restored."""
 
     open_file: Callable[[], int]
     """The log segment's descriptor."""
 
     def pieces(self) -> Iterator[memoryview]:
-        """As the object's; CorruptObjectError where they are not there any more, or others are."""
+        """As the object's. Raises CorruptObjectError if the bytes are gone, or have changed."""
         header, file = self.header, self.open_file()
         at, crc = header.offset, 0
         while at < header.end and (data := os.pread(file, min(_CHUNK_BYTES, header.end - at), at)):
@@ -205,16 +205,16 @@ class KeptSegment(WalSegment):
 
 
 class KeptSegments:
-    """What a restore that was killed has left of WAL segments, and what this one leaves to the next."""
+    """The WAL segments that a killed restore left, and those that this one leaves to the next."""
 
     def __init__(self, journal: Journal, files: SegmentFiles) -> None:
         self._journal = journal
         self._files = files
 
     def find(self, position: Position) -> KeptSegment | None:
-        """The WAL segment at ``position``, if its bytes may be there: ``pieces`` tells.
+        """The WAL segment at ``position``, if its bytes may be there; ``pieces`` checks them.
 
-        What the journal says of its digest is proved by the object behind it, as if it had been read.
+        The next object proves the digest that the journal states, as if the object had been read.
         """
         key = wal_key(position)
         kept = self._journal.wal(key)

@@ -1,4 +1,4 @@
-"""The folder that a restore fills: under a temporary name beside the output, synced, and renamed once it is whole.
+"""The folder that a restore fills: under a temporary name next to the output, synced, and renamed once it is whole.
 
 A restore over an older copy of the log keeps that copy's whole log segments, and exchanges the two folders.
 """
@@ -41,16 +41,16 @@ _PROBES = (".litelog-exchange-1", ".litelog-exchange-2")
 _PROBE = ".litelog-probe"
 
 PRIVATE_MODE = 0o700
-"""The mode of the temporary folder: until it is published, no other user may put anything there, whatever the umask."""
+"""The mode of the temporary folder: before it is published, no other user may put anything there, despite the umask."""
 
 _OTHERS_WRITE = 0o022
 
 MAX_LOCK_ATTEMPTS = 100
-"""How often the temporary folder is made anew after another restore renamed it away under us."""
+"""How often the temporary folder is made again after another restore has renamed it away."""
 
 
 class OutputError(LitelogError):
-    """The place that a restore would write to cannot be written."""
+    """A restore cannot write to its output."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -59,22 +59,22 @@ class OutputError(LitelogError):
 
 
 class ForeignOutputError(OutputError):
-    """A restore would write where another user made something. Nothing of that was changed."""
+    """A restore would write where another user made something. It changed nothing of that."""
 
 
 class OutputFolder:
     """A folder that appears under its name whole and durable, or not at all.
 
-    ``path`` may be absent or an empty folder. What a killed restore left under the temporary name is kept as far as
-    ``journal`` speaks of it, until ``keep_only``. Used as a context: whatever was not published by its end is removed.
-    ``create`` may be called from several threads.
+    ``path`` may be absent or an empty folder. Files that a killed restore left under the temporary name are kept if
+    ``journal`` describes them, until ``keep_only``. Use it as a context: it removes all that was not published by its
+    end. Several threads may call ``create``.
 
-    The parent may be shared with other users. What another user made under the temporary name is refused; what others
-    could have written to is emptied; and the published folder is checked to be the one that was filled.
+    The parent may be shared with other users. A file that another user made under the temporary name is refused; a
+    folder that others could have written to is emptied; and the published folder is checked to be the filled one.
     """
 
     def __init__(self, path: str, *, replace: bool = False) -> None:
-        """``replace``: ``path`` may hold an older copy, which this one is exchanged with at once."""
+        """``replace``: ``path`` may hold an older copy, with which this one is exchanged at once."""
         self.path = os.path.abspath(path)
         self._parent, name = os.path.split(self.path)
         if not name:
@@ -86,7 +86,7 @@ class OutputFolder:
         self._adopted: set[str] = set()
         self._kept: set[str] = set()
         self.journal = Journal(-1)
-        """What is there of an earlier restore, and of this one."""
+        """What an earlier restore, and this one, have verified."""
 
     def __enter__(self) -> OutputFolder:
         self._check_free()
@@ -130,7 +130,7 @@ class OutputFolder:
         return open_regular(name, _FILE_FLAGS & ~(os.O_CREAT | os.O_EXCL), dir_fd=self._folder)
 
     def keep_only(self, names: set[str]) -> None:
-        """Remove what an earlier restore left, but for the files of ``names`` that the journal speaks of."""
+        """Remove what an earlier restore left, except for the files of ``names`` that the journal describes."""
         kept = names & self.journal.files
         self._kept = set()
         for name in os.listdir(self._folder):
@@ -141,8 +141,8 @@ class OutputFolder:
                 self._remove(name)
 
     def adopt(self, old: int, name: str, digest: str | None = None) -> None:
-        """Link a file of the folder with the descriptor ``old``: a log segment whose SHA-256 is ``digest``, which is
-        checked as if an earlier restore had left it; or, without one, any other file."""
+        """Link a file of the folder with the descriptor ``old``. It is a log segment whose SHA-256 is ``digest``, which
+        is checked as if an earlier restore had left it; or, without a digest, any other file."""
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
         os.link(name, name, src_dir_fd=old, dst_dir_fd=self._folder, follow_symlinks=False)
@@ -164,10 +164,10 @@ class OutputFolder:
             os.rmdir(name, dir_fd=self._folder)
 
     def publish(self) -> None:
-        """Make the folder durable under its name. All its files must be synced before.
+        """Make the folder durable under its name. All its files must have been synced.
 
-        OutputExistsError if something came to lie at the name; ForeignOutputError if another user put a folder under
-        the temporary name; OutputError if the last sync fails, which leaves a whole output that a power cut may undo.
+        Raises OutputExistsError if the name has been taken; ForeignOutputError if another user put a folder under the
+        temporary name; OutputError if the last sync fails, which leaves a whole output that a power cut may undo.
         """
         self.journal.close()
         with suppress(FileNotFoundError):
@@ -198,20 +198,20 @@ class OutputFolder:
         self._sync_parent()
 
     def _require_published(self) -> None:
-        """That what lies at the output's name is what was filled: in a folder that others may write to and that is not
-        sticky, another user can rename what is there at any moment."""
+        """Check that the folder at the output's name is the one that was filled. If others may write to the parent, and
+        it is not sticky, another user can rename the folder at any moment."""
         if not _same(self._folder, self.path):
             raise ForeignOutputError(self.path, "is not what was restored: another user replaced it")
 
     def _find_mode(self) -> int:
-        """The mode that a new folder has by the umask, or by what its parent passes on."""
+        """The mode of a new folder, by the umask or as inherited from its parent."""
         os.mkdir(_PROBE, dir_fd=self._folder)
         mode = os.stat(_PROBE, dir_fd=self._folder, follow_symlinks=False).st_mode
         os.rmdir(_PROBE, dir_fd=self._folder)
         return stat.S_IMODE(mode)
 
     def _require_ours(self) -> None:
-        """That the temporary folder is this user's, and empty where others could write to it. ForeignOutputError."""
+        """Check that this user owns the temporary folder; empty it if others could write to it. ForeignOutputError."""
         status = os.fstat(self._folder)
         if status.st_uid != os.geteuid() and status.st_uid != self._find_owner():
             whose = f"belongs to user {status.st_uid}, and not to the user that restores ({os.geteuid()})"
@@ -223,7 +223,7 @@ class OutputFolder:
             self.clear()
 
     def _find_owner(self) -> int | None:
-        """Who owns the files that this process makes there (``find_owner``)."""
+        """The owner of files that this process makes there (``find_owner``)."""
         try:
             with suppress(FileNotFoundError):
                 self._remove(_PROBE)
@@ -232,7 +232,7 @@ class OutputFolder:
         return find_owner(_PROBE, self._folder)
 
     def _require_exchange(self) -> None:
-        """OutputError where the file system cannot exchange two names: known before anything is read."""
+        """Raise OutputError if the file system cannot exchange two names, before anything is read."""
         for name in _PROBES:
             os.close(os.open(name, _FILE_FLAGS, 0o600, dir_fd=self._folder))
         try:
@@ -243,21 +243,21 @@ class OutputFolder:
             raise OutputError(
                 self.path,
                 f"its file system cannot exchange two folders at once ({error.strerror}), so an older copy cannot be "
-                "replaced: it is as it was; restore to a new folder instead",
+                "replaced: it is unchanged; restore to a new folder instead",
             ) from error
         for name in _PROBES:
             os.unlink(name, dir_fd=self._folder)
 
     def _remove_old(self, old: int) -> None:
-        """Remove the copy that was replaced, now under the temporary name. What stays is removed by the next restore,
-        as what a killed one left is. ``old``: its folder's descriptor."""
+        """Remove the replaced copy, now under the temporary name. The next restore removes what stays, as after a kill.
+        ``old``: its folder's descriptor."""
         with suppress(OSError):
             for name in os.listdir(old):
                 os.unlink(name, dir_fd=old)
             os.rmdir(self.temporary)
 
     def _check_free(self) -> None:
-        """OutputExistsError unless the name is free, or an empty folder that a rename can replace."""
+        """Raise OutputExistsError unless the name is free, or an empty folder that a rename can replace."""
         try:
             if os.path.islink(self.path) or not os.path.isdir(self.path):
                 if os.path.lexists(self.path):
@@ -272,7 +272,7 @@ class OutputFolder:
             raise OutputError(self.path, error.strerror or str(error)) from error
 
     def _lock(self) -> int:
-        """The temporary folder, made or found, ours alone."""
+        """The temporary folder, created or found, locked for this restore."""
         for _ in range(MAX_LOCK_ATTEMPTS):
             made = False
             with suppress(FileExistsError):
@@ -304,7 +304,7 @@ class OutputFolder:
         raise LockedError(self.temporary, f"{self.path}: the temporary folder of restores that come and go")
 
     def _discard(self) -> None:
-        """Remove what was written. What cannot be removed stays for the next restore: the first error is the news."""
+        """Remove what was written. What cannot be removed stays for the next restore: the first error matters more."""
         if self._folder >= 0:
             with suppress(OSError):
                 self.clear()
@@ -342,14 +342,14 @@ def _same(folder: int, path: str) -> bool:
 
 _CHUNK_BYTES = 1 << 20
 _LOCK = ".lock"
-"""What a writer of the log holds locked."""
+"""The file that a writer of the log holds locked."""
 
 
 @contextmanager
 def locked_copy(path: str) -> Iterator[int]:
-    """The descriptor of an older copy's folder, in which no writer can be at work; -1 where there is none.
+    """The descriptor of an older copy's folder, in which no writer can be at work; -1 if there is none.
 
-    LockedError where one is; OutputError where that cannot be told.
+    Raises LockedError if a writer is at work, and OutputError if that cannot be determined.
     """
     try:
         folder, lock = _open_locked(path)
@@ -364,7 +364,7 @@ def locked_copy(path: str) -> Iterator[int]:
 
 
 def _open_locked(path: str) -> tuple[int, int]:
-    """The descriptors of a folder and of its locked file; -1 for what is not there."""
+    """The descriptors of a folder and of its locked file; -1 for a missing one."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -386,8 +386,8 @@ def _open_locked(path: str) -> tuple[int, int]:
 
 
 def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: LogFormat, parallelism: int) -> None:
-    """Link into ``folder`` the log segments of an older copy whose SHA-256 is the one that the plan names, and all its
-    files that are no log segments, but for what describes those that are replaced. OutputError for what can be neither.
+    """Link into ``folder`` the log segments of an older copy that have the SHA-256 that the plan names, and all its
+    other files, except those that describe replaced log segments. Raises OutputError for an entry that is neither.
     """
     wanted = {piece.entry.file: piece for part in plan.parts for piece in part.sealed if piece.is_whole}
     names = os.listdir(old)
@@ -406,10 +406,10 @@ def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: Lo
 
 
 def _describes_replaced(name: str, kept: Sequence[str], log_format: LogFormat) -> bool:
-    """Whether a file tells where another history's records and times lie, or where that began: the index of a log
-    segment that is not ``kept``, or the tombstone."""
+    """Whether a file describes the records and times of another history, or its start: the index of a log segment that
+    is not ``kept``, or the tombstone."""
     stem, suffix = os.path.splitext(name)
-    if suffix in INDEX_SUFFIXES and log_format.self_numbered:  # beside others' log segments it may be anybody's
+    if suffix in INDEX_SUFFIXES and log_format.self_numbered:  # next to foreign log segments it may be anyone's
         return all(os.path.splitext(segment)[0] != stem for segment in kept)
     return name == TOMBSTONE_NAME and log_format.has_log_id
 
