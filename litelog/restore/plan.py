@@ -1,4 +1,4 @@
-"""What a restore is to bring back, and the plan for it: values."""
+"""The target of a restore, and the plan for it, as values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to restore: all that the latest generation holds, unless something says less. At most one bound."""
+    """What to restore: all that the latest generation holds, unless a field restricts it. At most one bound."""
 
     generation: Generation | None = None
-    """This one, and not the latest."""
+    """This generation instead of the latest."""
     index: int | None = None
     """Up to the end of this log segment, which is included as far as it was shipped."""
     sequence: int | None = None
     """The longest run of commits from the start that hold no record above this sequence."""
     timestamp: int | None = None
     """Microseconds since 1970: all commits before the first one with a record stamped later. For a format without
-    timestamps: all that is known to have been shipped by then. A time behind the end means everything."""
+    timestamps: all that is known to have been shipped by then. A time after the end means everything."""
 
     def __post_init__(self) -> None:
         bounds = [name for name in ("index", "sequence", "timestamp") if getattr(self, name) is not None]
@@ -37,19 +37,19 @@ class Target:
 
 
 class TooEarlyError(NothingToRestoreError):
-    """A target comes before all that a generation holds."""
+    """A target precedes all that a generation holds."""
 
     def __init__(self, message: str, index: int, sequence: int | None) -> None:
         self.index = index
-        """Where the generation begins."""
+        """The index with which the generation begins."""
         self.sequence = sequence
-        """The first one that it holds; None if it holds no record."""
+        """The first sequence that it holds; None without records."""
         super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A log segment that a restore writes. ``size`` is what its headers say, in bytes."""
+    """A log segment that a restore writes. ``size`` is in bytes, from its headers."""
 
     index: int
     name: str
@@ -62,10 +62,10 @@ class SealedPiece:
 
     entry: SnapshotEntry
     start: int
-    """Above 0 where WAL segments hold what lies before."""
+    """Above 0 if WAL segments hold the bytes before."""
     stop: int
     crc_before: int = 0
-    """CRC-32C of [0, start), as those WAL segments say."""
+    """CRC-32C of [0, start), as those WAL segments state it."""
 
     @property
     def is_whole(self) -> bool:
@@ -75,30 +75,30 @@ class SealedPiece:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore reads, and where it stops. A value: made without changing anything, printed as it is."""
+    """What a restore reads, and where it stops. A value: making it changes nothing."""
 
     replica: str
     claim: Claim
     pieces: tuple[WalSegmentInfo, ...]
     """The WAL segments to read, in order."""
     end: Position
-    """Where the restored log ends: behind a commit of the last piece that holds any."""
+    """The end of the restored log: after a commit of the last piece that holds any."""
     files: tuple[PlannedFile, ...]
     shipped: int
-    """When the last piece was shipped, microseconds since 1970."""
+    """When the last piece was shipped, in microseconds since 1970."""
     base: Base
     """Where the WAL segments begin, and what they continue."""
     sealed: tuple[SealedPiece, ...] = ()
-    """What is read of sealed segments, in the order of their indexes: the base's, and those that a WAL segment stands
-    for."""
+    """The parts of sealed segments to read, in the order of their indexes: those of the base, and those that a WAL
+    segment stands for."""
     lost: tuple[CorruptObjectError, ...] = ()
-    """What is damaged that was planned around."""
+    """Damage that the plan works around."""
     before: RestorePlan | None = None
-    """The log segments before these, which are restored from the generation that this one continues."""
+    """The plan for the log segments before these, from the generation that this one continues."""
 
     @property
     def parts(self) -> tuple[RestorePlan, ...]:
-        """This and those before it, a generation each, the oldest first."""
+        """This part and those before it, one for each generation, the oldest first."""
         return (*(() if self.before is None else self.before.parts), self)
 
     @property
@@ -108,22 +108,22 @@ class RestorePlan:
 
     @property
     def size(self) -> int:
-        """Bytes that are restored, of all parts."""
+        """The restored bytes of all parts."""
         return sum(file.size for file in self.all_files)
 
     @property
     def objects(self) -> int:
-        """How many are read, of all parts."""
+        """The number of objects to read, of all parts."""
         return sum(len(part.sealed) + len(part.pieces) for part in self.parts)
 
     @property
     def object_bytes(self) -> int:
-        """Bytes that are read at most, of all parts."""
+        """The most bytes that are read, of all parts."""
         sealed = sum(piece.entry.size for part in self.parts for piece in part.sealed)
         return sealed + sum(piece.size for part in self.parts for piece in part.pieces)
 
     def as_json(self) -> dict[str, object]:
-        """The plan as JSON values: for programs."""
+        """The plan as JSON values, for programs."""
         return {
             "replica": self.replica,
             "generation": self.claim.generation,
@@ -148,7 +148,7 @@ class RestorePlan:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """The plan for people."""
+        """The plan as lines of text, for people."""
         parts = self.parts
         sealed, wal = (sum(map(len, pieces)) for pieces in zip(*((p.sealed, p.pieces) for p in parts), strict=True))
         kinds = f" ({sealed} sealed segments, {wal} WAL segments)" if sealed else ""
@@ -165,7 +165,7 @@ class RestorePlan:
 
 
 def spell_time(microseconds: int) -> str:
-    """A time, to the second; microseconds where no calendar holds it."""
+    """A time to the second; the number of microseconds if no calendar holds it."""
     try:
         return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):

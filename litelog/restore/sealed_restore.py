@@ -1,10 +1,10 @@
-"""The work on sealed segments in a restore: footers ahead, then runs of frames side by side, each at its place.
+"""Restores sealed segments: reads footers ahead, then runs of frames concurrently, and writes each at its place.
 
-What is checked: the footer against what names the sealed segment, its SHA-256 included; each frame against the footer,
-by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of what it holds; the commits'
-checksums and sequences, and what the footer says of them. So no bytes pass but those that were sealed under that
-SHA-256, and frames are read in any order, of log segments that are restored whole or in part. What is damaged is taken
-from elsewhere (``repair``).
+It checks the footer, including its SHA-256, against the object that names the sealed segment. It checks each frame
+against the footer, by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of its content.
+It checks the commits' checksums and sequences, also against the footer. So only bytes pass that were sealed under that
+SHA-256. Frames can be read in any order, from log segments that are restored whole or in part. Damaged bytes are
+replaced from other sources (``repair``).
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 GROUP_BYTES = 4 << 20
-"""What one ranged GET brings of a sealed segment, about; more where a commit is larger."""
+"""The approximate size of one ranged GET of a sealed segment, in bytes; more if a commit is larger."""
 
 GROUP_LOG_BYTES = 12 << 20
-"""How much of the log that may be: a worker holds it."""
+"""The most bytes of the log in one ranged GET: a worker holds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A sealed segment whose footer is what the plan says, and how its frames are shared out."""
+    """A sealed segment whose footer matches the plan, and the division of its frames."""
 
     piece: SealedPiece
     footer: SealedFooter
     body: bytes | None
-    """All of it, where it is small."""
+    """The whole object, if it is small."""
     groups: tuple[tuple[range, ...], ...]
     """Runs of frames that are read together; at least one group."""
     next_before: int | None
-    """The sequence behind the log segment before it, where that is known."""
+    """The sequence that follows the log segment before it; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A sealed segment that is damaged as a whole, or not there."""
+    """A sealed segment that is damaged as a whole, or missing."""
 
     piece: SealedPiece
     error: LitelogError
@@ -82,7 +82,7 @@ class SealedReader:
         mender: SealedMender,
         journal: Journal,
     ) -> None:
-        """``check_stop`` raises where the rest is to be given up."""
+        """``check_stop`` raises if the rest is to be abandoned."""
         self._client = client
         self._files = files
         self._format = log_format
@@ -103,7 +103,7 @@ class SealedReader:
         return opened
 
     def write(self, opened: Opened | Broken, number: int) -> Piece:
-        """Restore a group. CorruptionError where nothing else has what is damaged."""
+        """Restore a group. Raises CorruptionError if no other source has the damaged bytes."""
         entry = opened.piece.entry
         file = self._files.open(entry.index, entry.file)
         if isinstance(opened, Broken):
@@ -134,7 +134,7 @@ class SealedReader:
         return parts, mended
 
     def _write(self, opened: Opened, group: Sequence[range], file: int) -> list[Part]:
-        """What was written of a group."""
+        """Write a group, and return its parts."""
         entry, frames = opened.piece.entry, opened.footer.frames
 
         def write(body: memoryview) -> list[Part]:
@@ -151,7 +151,7 @@ class SealedReader:
         return read_checked(lambda: self._read(opened, group), write, _held(opened, group))
 
     def _reuse(self, opened: Opened, group: Sequence[range], file: int, verified: Verified) -> list[Part] | None:
-        """As ``_write``, of what an earlier restore left; None unless that still is what it should be."""
+        """As ``_write``, for bytes that an earlier restore left; None if they have changed."""
         frames, piece = opened.footer.frames, opened.piece
         if verified.start < piece.start or verified.stop > piece.stop:
             return None
@@ -169,7 +169,8 @@ class SealedReader:
             return None
 
     def _write_runs(self, opened: Opened, group: Sequence[range], file: int | None, data: Buffer) -> list[Part]:
-        """Write a group from its bytes of the log segment, which its checksums allow; None: they are there."""
+        """Write a group from its bytes of the log segment, which match its checksums. ``file`` None: they are
+        written."""
         parts, frames = [], opened.footer.frames
         for run in group:
             start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
@@ -201,7 +202,8 @@ class SealedReader:
         return Part(piece.entry.key, stop - start, decoded.scan, scan)
 
     def _check_continues(self, opened: Opened, decoded: SealedRun) -> None:
-        """The first commit must follow the log segment before, where the format knows how: SequenceGapError."""
+        """Check that the first commit follows the log segment before, if the format can tell. Raises
+        SequenceGapError."""
         expected = opened.next_before
         if expected is not None and decoded.scan.first not in (None, expected):
             self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))
@@ -221,7 +223,7 @@ class SealedReader:
 
 
 def _held(opened: Opened, group: Sequence[range]) -> memoryview | None:
-    """What the object holds of a group, where it was read with its footer."""
+    """The group's bytes of the object, if they were read with its footer."""
     if opened.body is None or not group:
         return None
     stored = _stored_of(opened, group)
@@ -233,7 +235,7 @@ def _stored_of(opened: Opened, group: Sequence[range]) -> range:
 
 
 def _range_of(opened: Opened, group: Sequence[range]) -> Verified:
-    """The bytes of the log segment that a group holds."""
+    """The bytes of the log segment that a group covers."""
     entry, frames = opened.piece.entry, opened.footer.frames
     start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
     return Verified(entry.file, entry.digest, start, stop)
@@ -249,7 +251,7 @@ def _require_end(piece: SealedPiece, expected: int, actual: int) -> None:
 
 
 def _stored(footer: SealedFooter, run: range) -> range:
-    """Where a run of frames lies in the object."""
+    """The place of a run of frames in the object."""
     return range(footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
 
 
@@ -268,7 +270,8 @@ def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, .
 
 
 def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: memoryview) -> None:
-    """What lies before ``piece`` is what WAL segments hold of it: the frames before ``run``, and its ``head``."""
+    """Check that the bytes before ``piece`` are those of the WAL segments: the frames before ``run``, and its
+    ``head``."""
     total = crc32c(head, _crc_of(footer, run.start))
     if total != piece.crc_before:
         what = f"CRC-32C up to {piece.start}"
@@ -276,7 +279,7 @@ def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: me
 
 
 def _crc_of(footer: SealedFooter, frames: int) -> int:
-    """CRC-32C of what the first so many frames hold."""
+    """CRC-32C of the content of the first ``frames`` frames."""
     total = 0
     for crc, length in zip(footer.frames.crcs[:frames], footer.frames.lengths[:frames], strict=True):
         total = combine(total, crc, length)

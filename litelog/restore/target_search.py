@@ -1,4 +1,4 @@
-"""Where a restored log ends: a bound, looked for in what sealed segments and WAL segments say of themselves."""
+"""Finds the end of a restored log: searches for a bound in the footers and headers of sealed and WAL segments."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _LATEST = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is kept of a generation's pieces."""
+    """The part of a generation's contents to restore."""
 
     entries: int
-    """So many of the base's log segments, the one that is cut included."""
+    """The number of log segments of the base, including the one that is cut."""
     pieces: int
-    """So many WAL segments."""
+    """The number of WAL segments."""
     end: Position | None
-    """Where the log ends; None if nothing is kept."""
+    """The end of the log; None if nothing is restored."""
 
 
 class Cutter:
-    """Cuts what one generation holds at a bound. Reads footers and headers, and the commits around the bound."""
+    """Cuts the contents of a generation at a bound. Reads footers and headers, and the commits around the bound."""
 
     def __init__(self, here: str, base: Base, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> None:
-        """``here``: what errors begin with."""
+        """``here``: the beginning of error messages."""
         self._here = here
         self._base = base
         self._wal = wal
@@ -50,7 +50,8 @@ class Cutter:
         self._positions = [piece.position for piece in wal]
 
     def cut(self, target: Target, log_format: LogFormat) -> Cut:
-        """NothingToRestoreError, saying what there is, for a bound that the generation does not reach."""
+        """Find the cut for ``target``. A NothingToRestoreError for a bound past the end says what the generation
+        holds."""
         if target.index is not None:
             return self._at_index(target.index)
         if target.sequence is not None:
@@ -60,15 +61,15 @@ class Cutter:
         return (self._at_timestamp if log_format.has_timestamps else self._at_time_shipped)(target.timestamp)
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
-        """Headers; one that stands for a sealed segment says what that holds."""
+        """Read headers. If one stands for a sealed segment, it gets the facts of that."""
         return [self._described(header) for header in self._lookup.headers(positions)]
 
     def reach(self, header: WalHeader) -> int:
-        """The offset up to which the log segment is there with a WAL segment, or with what it stands for."""
+        """The end offset of the log segment's bytes in a WAL segment, or in the sealed segment that it stands for."""
         return header.end if header.sealed is None else self._lookup.entry(header).length
 
     def next_sequence(self) -> int | None:
-        """The sequence behind the last record; None if there is no record."""
+        """The sequence that follows the last record; None without records."""
         for position in reversed(self._positions):
             reached = self.headers([position])[0].next
             if reached is not None:
@@ -130,7 +131,7 @@ class Cutter:
     def _end_within(
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> int:
-        """The offset behind the last commit before the first one that does not belong, which lies in that run."""
+        """The offset after the last commit before the first one that does not belong, which lies in that run."""
         try:
             footer = self._lookup.footer(entry)
             run = run_of(footer)
@@ -144,7 +145,7 @@ class Cutter:
     def _within_piece(
         self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> Cut:
-        """Cut the WAL segment of that number behind its last commit that belongs, before the first that does not."""
+        """Cut the WAL segment of that number after the last commit that belongs, and before the first that does not."""
         header = self._lookup.headers([self._positions[number]])[0]
         if header.sealed is not None:
             end = self._end_within(self._lookup.entry(header), run_of, belongs)
@@ -163,14 +164,14 @@ class Cutter:
         return Cut(number + 1, 0, Position(self._base.start.generation, entry.index, offset))
 
     def _behind_entry(self, count: int) -> Cut:
-        """All of the first ``count`` log segments of the base, and no more."""
+        """All of the first ``count`` log segments of the base, and nothing else."""
         if count == 0:
             return Cut(0, 0, None)
         entry = self._base.entries[count - 1]
         return Cut(count, 0, Position(self._base.start.generation, entry.index, entry.length))
 
     def _behind(self, pieces: int) -> Cut:
-        """All of the base, and the first so many WAL segments."""
+        """All of the base, and the first ``pieces`` WAL segments."""
         if pieces == 0:
             return self._behind_entry(len(self._base.entries))
         header = self._lookup.headers([self._positions[pieces - 1]])[0]

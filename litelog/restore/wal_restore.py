@@ -1,4 +1,4 @@
-"""The work on one piece of a restore: read, check against the one before, decompress, scan, write at its place."""
+"""Restores one piece of a plan: reads it, checks it against the one before, decompresses, scans and writes it."""
 
 from __future__ import annotations
 
@@ -45,35 +45,37 @@ _logger = logging.getLogger(__name__)
 
 
 class StoppedError(LitelogError):
-    """This piece was given up because an earlier one failed. Never the error that a restore ends with."""
+    """The piece was abandoned because an earlier one failed. A restore never ends with this error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What became of one piece of the plan, and of what lay missing before it."""
+    """The result for one piece of the plan, and for the missing part before it."""
 
     parts: tuple[Part, ...]
     mended: tuple[Mended, ...]
     objects: int
-    """How many were read of the chosen replica."""
+    """How many objects of the chosen replica were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where the chain stands between two pieces."""
+    """The state of the chain between two pieces."""
 
     link: Link
     before: Link | None
-    """What the object that ``link`` lies behind continues; None if that one was made up, or there is none."""
+    """What the object before ``link`` continues; None if that object was reconstructed, or if there is none."""
     settled: Future[str]
-    """The digest of that object, once its bytes are written: ``link`` has that of the body that was read first."""
+    """The digest of that object, once its bytes are written. ``link`` has the digest of the body that was read
+    first."""
 
 
 class PieceWriter:
-    """Restores pieces, each called with ``write`` on some thread, started in the order of their positions.
+    """Restores pieces. Call ``write`` for each on any thread, started in the order of their positions.
 
-    They run side by side, but the chain is followed in order: each one waits for the step of the one before, which is
-    known as soon as that one's header is read. A piece is a WAL segment; what one stands for is restored elsewhere.
+    They run concurrently, but follow the chain in order: each one waits for the step of the one before, which is known
+    as soon as its header is read. A piece is a WAL segment. The sealed segment that one stands for is restored
+    elsewhere.
     """
 
     def __init__(
@@ -86,8 +88,8 @@ class PieceWriter:
         donors: Donors | None = None,
         kept: KeptSegments | None = None,
     ) -> None:
-        """``stopped``: set to give up what is not done yet. ``donors``: where to take from what is lost; without them
-        that is an error, by name. ``kept``: what need not be read."""
+        """``stopped``: set to abandon unfinished work. ``donors``: the source of lost bytes; without donors a loss is
+        an error that names the object. ``kept``: the pieces that do not have to be read."""
         self._client = client
         self._plan = plan
         self._format = log_format
@@ -100,7 +102,7 @@ class PieceWriter:
         self._down: StoreError | None = None
 
     def write(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str]) -> Piece:
-        """Restore the plan's piece of that number, which continues ``before``; sets ``after`` for the one behind it."""
+        """Restore the plan's piece of that number, which continues ``before``. Sets ``after`` for the next piece."""
         work = Work()
         try:
             settled.set_result(self._restore(number, before, after, settled, work))
@@ -115,7 +117,7 @@ class PieceWriter:
     # --- one piece
 
     def _restore(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str], work: Work) -> str:
-        """Write a piece; the digest of its object, or UNKNOWN."""
+        """Write a piece, and return the digest of its object, or UNKNOWN."""
         position = self._plan.pieces[number].position
         kept = None if self._kept is None else self._kept.find(position)
         segment, error = self._read_or_error(position) if kept is None else (kept, None)
@@ -141,7 +143,7 @@ class PieceWriter:
     def _restore_lost(
         self, number: int, link: Link, error: LitelogError, after: Future[Step], settled: Future[str], work: Work
     ) -> str:
-        """Write a piece whose object is lost: from its header's word where that is left, else up to the next one."""
+        """Write a piece whose object is lost: by its header, if that is left; otherwise up to the next object."""
         assert self._mender is not None
         position = self._plan.pieces[number].position
         header = self._header(position) if isinstance(error, CorruptObjectError) else None
@@ -164,7 +166,7 @@ class PieceWriter:
         return UNKNOWN
 
     def _write_object(self, segment: WalSegment, link: Link, work: Work) -> str:
-        """Write an object's bytes; its digest, which differs from the first one if it had to be read again."""
+        """Write an object's bytes, and return its digest, which differs from the first one if it was read again."""
         header = segment.header
         work.objects += 1
         if header.successor is not None or not header.file:
@@ -182,7 +184,7 @@ class PieceWriter:
         return segment.digest
 
     def _write_again(self, segment: WalSegment, link: Link, file: int, error: CorruptionError, work: Work) -> str:
-        """Read an object again whose bytes are wrong: they may have changed on their way. Else from another replica."""
+        """Read an object with bad bytes again, as they may have changed in transit; then try another replica."""
         try:
             again = self._read(segment.header.position, wal_segment.decode_checked)
             if again.header != segment.header:
@@ -204,7 +206,7 @@ class PieceWriter:
     # --- the chain
 
     def _close_gap(self, link: Link, position: Position, work: Work) -> Link:
-        """Restore what the plan lacks before ``position``: objects that no listing showed, or other replicas' bytes."""
+        """Restore the gap before ``position``: from objects that no listing showed, or from other replicas' bytes."""
         gap = ReplicaGapError(str(link.slot), str(position))
         while link.slot < position and not link.ended:
             segment, _ = self._read_or_error(link.slot, missing=gap)
@@ -235,8 +237,8 @@ class PieceWriter:
         return replace(behind, digest=digest)
 
     def _settle(self, step: Step, link: Link, segment: WalSegment, work: Work) -> Link:
-        """``link`` with a digest of the object before that is sure: it is read again, or replaced, if that is not the
-        one that ``segment`` names."""
+        """``link`` with the verified digest of the object before. That object is read again, or replaced, if
+        ``segment`` names another digest."""
         named = segment.header.previous
         if link.digest == named or (link is not step.link and link.digest != UNKNOWN):
             return link
@@ -249,7 +251,7 @@ class PieceWriter:
         return link if self._mender is None else self._mend_before(self._mender, step.before, link, segment, work)
 
     def _mend_before(self, mender: Mender, before: Link, link: Link, segment: WalSegment, work: Work) -> Link:
-        """Replace the object behind ``before``, which is whole, and not the one that ``segment`` names."""
+        """Replace the object after ``before``, which is whole, but not the one that ``segment`` names."""
         named = segment.header.previous
         broken = CorruptObjectError(wal_key(before.slot), "SHA-256", named, link.digest)
         apart = Work()
@@ -269,7 +271,7 @@ class PieceWriter:
         return link_behind_sealed(link, segment, entry, self._format)
 
     def _link_behind(self, link: Link, header: WalHeader | None) -> Link | None:
-        """Where the chain stands behind an object of which only the header is left; None if that does not fit."""
+        """The link after an object of which only the header is left; None if the header does not fit."""
         if header is None or header.successor is not None:
             return None
         link = replace(link, digest=header.previous)
@@ -283,7 +285,7 @@ class PieceWriter:
     def _read_or_error(
         self, position: Position, missing: ReplicaGapError | None = None
     ) -> tuple[WalSegment | None, LitelogError | None]:
-        """An object; or what is wrong with it, which is raised where there is no other replica."""
+        """Read an object; return the error instead, or raise it if there is no other replica."""
         self._check_stop()
         if self._down is not None:
             return None, self._down

@@ -1,1 +1,1 @@
-"""What a restore does where a replica is damaged: other replicas' bytes."""
+"""Repair of a damaged replica during a restore, with the bytes of other replicas."""

@@ -1,4 +1,4 @@
-"""One generation of one replica, by what all replicas of a log share: names of log segments and offsets in them."""
+"""The bytes of one generation in one replica, in terms that all replicas share: names of log segments, and offsets."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 PARALLELISM = 8
-"""Header requests at a time."""
+"""Concurrent requests for headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a log stands, in every replica alike: behind byte ``offset`` of log segment ``file``."""
+    """A place in a log, the same in every replica: after byte ``offset`` of log segment ``file``."""
 
     order: tuple[object, ...]
     """The format's sort key of ``file``."""
@@ -45,32 +45,32 @@ class Place:
     offset: int
 
     def reaches(self, other: Place) -> bool:
-        """Whether the log up to here holds all of the log up to ``other``."""
+        """Whether the log up to here includes the log up to ``other``."""
         return (self.order, self.offset) >= (other.order, other.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """One log segment of a history: its index there, and the numbers of its WAL segments."""
+    """One log segment of a history: its index in that history, and the numbers of its WAL segments."""
 
     name: str
-    """Empty where no header tells it."""
+    """Empty if no header states it."""
     index: int
     pieces: range
     entry: SnapshotEntry | None = None
-    """Its sealed segment, where there is one."""
+    """Its sealed segment; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes [start, start + len(data)) of a log segment, and where they were."""
+    """Bytes [start, start + len(data)) of a log segment, and their source."""
 
     start: int
     data: memoryview
     replica: str
     generation: str
     crc_total: int | None
-    """CRC-32C of the log segment up to the chunk's end, as its object says; None where it ends in mid-object."""
+    """CRC-32C of the log segment up to the chunk's end, as its object states it; None if it ends inside an object."""
 
     @property
     def end(self) -> int:
@@ -78,9 +78,9 @@ class Chunk:
 
 
 class History:
-    """The bytes that one generation holds, as far as they are whole. Shared by threads.
+    """The intact bytes of one generation. Shared by threads.
 
-    What is damaged or missing is passed over and never an error, unless it is what was asked for; StoreError is one.
+    Damaged or missing objects are skipped without an error, unless the caller requested them. A StoreError is raised.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class History:
         pieces: Sequence[WalSegmentInfo] | None = None,
         entries: Sequence[SnapshotEntry] | None = None,
     ) -> None:
-        """``pieces``, ``entries``: only these WAL segments and sealed segments; by default all that are listed, and
-        all that the newest snapshot names, once somebody asks."""
+        """``pieces``, ``entries``: use only these WAL segments and sealed segments. By default: all that are listed,
+        and all that the newest snapshot names, when they are first needed."""
         self.claim = claim
         self.format = log_format
         self.url = client.url
@@ -114,7 +114,7 @@ class History:
 
     @property
     def entries(self) -> Sequence[SnapshotEntry]:
-        """The sealed segments that its newest snapshot names, in order; none where that is damaged."""
+        """The sealed segments that its newest snapshot names, in order; none if that is damaged."""
         with self._lock:
             if self._entries is None:
                 try:
@@ -139,12 +139,12 @@ class History:
             return self._files
 
     def place_of(self, header: WalHeader) -> Place | None:
-        """Behind the bytes of a WAL segment; None if its log segment's name is none."""
+        """The place after the bytes of a WAL segment; None if its file name is not a log segment's."""
         order = self.format.segment_order(header.file)
         return None if order is None else Place(order, header.file, header.end)
 
     def end_of(self, entry: SnapshotEntry) -> Place | None:
-        """Behind a sealed segment's bytes; None if its log segment's name is none."""
+        """The place after a sealed segment's bytes; None if its file name is not a log segment's."""
         order = self.format.segment_order(entry.file)
         return None if order is None else Place(order, entry.file, entry.length)
 
@@ -153,7 +153,7 @@ class History:
         return next((file for file in self.files() if file.name == name), None)
 
     def covering(self, file: HistoryFile, offset: int) -> int | None:
-        """The number of the WAL segment that holds the byte at ``offset``, if any does."""
+        """The number of the WAL segment that holds the byte at ``offset``; None if none does."""
         starts = [self.pieces[number].position.offset for number in file.pieces]
         at = bisect_right(starts, offset) - 1
         while at > 0 and starts[at] == offset and (header := self.header(file.pieces[at])) and not header.length:
@@ -161,14 +161,14 @@ class History:
         return file.pieces[at] if at >= 0 else None
 
     def finished_size(self, file: HistoryFile) -> int | None:
-        """The size of a log segment, if all of it is there; None if it still grows, or its end is missing."""
+        """The size of a log segment, in bytes; None if it still grows, or if its end is missing."""
         if file.entry is not None:
             return file.entry.length
         header = self.header(file.pieces[-1])
         return header.end if header is not None and header.final else None
 
     def read(self, number: int) -> WalSegment:
-        """A WAL segment, its bytes checked. CorruptObjectError, ReplicaGapError."""
+        """Read a WAL segment, and check its bytes. Raises CorruptObjectError and ReplicaGapError."""
         position = self.pieces[number].position
         try:
             return read_checked(
@@ -178,9 +178,9 @@ class History:
             raise ReplicaGapError(str(position)) from error
 
     def chunks(self, name: str, start: int, stop: int) -> Iterator[Chunk]:
-        """Bytes [start, stop) of a log segment, a WAL segment's or a frame's worth at a time.
+        """Yield bytes [start, stop) of a log segment, from one WAL segment or frame at a time.
 
-        ReplicaGapError where they are not there, CorruptObjectError where they are damaged.
+        Raises ReplicaGapError if they are missing, and CorruptObjectError if they are damaged.
         """
         file = self.find(name)
         if file is not None and file.entry is not None and start < stop:
@@ -258,7 +258,7 @@ class History:
         return files
 
     def _make_file(self, group: list[int]) -> HistoryFile | None:
-        """The log segment of some WAL segments; None if they are a terminal alone."""
+        """The log segment that some WAL segments form; None if they are only a terminal."""
         first = next(filter(None, map(self.header, group)), None)
         if first is not None and first.successor is not None:
             return None
@@ -266,7 +266,7 @@ class History:
         return HistoryFile(first.file if first else "", index, range(group[0], group[-1] + 1), self._stand_in(group))
 
     def _stand_in(self, group: list[int]) -> SnapshotEntry | None:
-        """The sealed segment that the last of some WAL segments stands for, if it stands for one that is whole."""
+        """The intact sealed segment that the last of some WAL segments stands for; None without one."""
         last = self.header(group[-1])
         try:
             return None if last is None or last.sealed is None else describe_sealed(self.client, last)
@@ -274,7 +274,7 @@ class History:
             return None
 
     def _read_ahead(self, numbers: Sequence[int]) -> None:
-        """Read headers side by side; those that are damaged are told when they are asked for, one by one."""
+        """Read headers concurrently. A damaged header is reported when it is requested by itself."""
         try:
             self._headers([self.pieces[number].position for number in numbers])
         except CorruptionError:

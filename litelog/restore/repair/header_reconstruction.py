@@ -1,4 +1,4 @@
-"""Planning around damage: what an object that is lost said, as far as it matters, told from other replicas' bytes."""
+"""Plans around damage: reconstructs from other replicas' bytes what a lost object said, as far as the plan needs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def stand_in(
     claim: Claim, position: Position, name: str, length: int, scan: Scan | None, *, crc: int = 0, final: bool = False
 ) -> WalHeader:
-    """The header that a WAL segment at ``position`` with those bytes has, but for what only its writer knows."""
+    """The header of a WAL segment at ``position`` with those bytes, without the fields that only its writer knows."""
     return WalHeader(
         log=claim.log,
         format=claim.format,
@@ -52,12 +52,12 @@ def stand_in(
 
 
 class StandInLookup:
-    """A plan's look-up that answers for lost objects, too, where another replica has their bytes."""
+    """A plan's look-up that also answers for lost objects, if another replica has their bytes."""
 
     def __init__(
         self, inner: Lookup, claim: Claim, pieces: Sequence[WalSegmentInfo], log_format: LogFormat, donors: Donors
     ) -> None:
-        """``pieces``: the generation's, which may become more while this is used."""
+        """``pieces``: the generation's WAL segments, to which more may be added while this is in use."""
         self._inner = inner
         self._claim = claim
         self._pieces = pieces
@@ -116,7 +116,7 @@ class StandInLookup:
         name = self._name(position.index)
         behind = [info.position for info in self._pieces if info.position > position]
         if name is None or not behind:
-            return None  # where the newest one of all ends, nobody can say
+            return None  # the end of the newest one of all is unknown
         final = behind[0].index > position.index
         stop = self._donors.finished_size(name) if final else behind[0].offset
         if stop is None or stop < position.offset:
@@ -128,7 +128,7 @@ class StandInLookup:
             return None
 
     def _describe(self, header: WalHeader) -> WalHeader:
-        """The header, with what its bytes tell."""
+        """The header, completed from its bytes."""
         for start, data, expect in self._runs(header):
             scan = self._format.scan(header.path, data, start, expect)
             header = replace(
@@ -144,7 +144,7 @@ class StandInLookup:
         return replace(header, shipped=before.shipped if before is not None else 0)
 
     def _runs(self, header: WalHeader) -> Iterator[tuple[int, memoryview, Expectation]]:
-        """A lost object's bytes as others have them, each run with what its first commit must be."""
+        """Yield a lost object's bytes from other replicas, each run with what its first commit must be."""
         expect = Expectation(None if self._format.self_numbered else self._numbered_from(header.position))
         for chunk in self._donors.chunks(header.file, header.offset, header.end):
             yield chunk.start, chunk.data, expect
@@ -155,7 +155,7 @@ class StandInLookup:
         return None if before is None else before.next
 
     def _before(self, position: Position) -> WalHeader | None:
-        """The header of the object before, though it be lost as well, and the one before that."""
+        """The header of the object before, even if that is lost as well, and so on."""
         earlier = [info.position for info in self._pieces if info.position < position]
         known = len(earlier)
         while known and not self._is_known(earlier[known - 1]):
@@ -171,7 +171,7 @@ class StandInLookup:
             return False
 
     def _name(self, index: int) -> str | None:
-        """The name of the log segment of that index: from any of its headers, or from its neighbours'."""
+        """The name of the log segment of that index, from any of its headers, or from its neighbours'."""
         first = self._pieces[0].position.index
         last = self._pieces[-1].position.index
         for distance in range(max(index - first, last - index) + 1):

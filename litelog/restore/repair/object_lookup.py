@@ -1,4 +1,4 @@
-"""What a plan must know of single objects, and how it is looked up."""
+"""What a plan needs to know of single objects, and the look-up of it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8
-"""Header requests at a time: they are small, and wait on the store."""
+"""Concurrent requests for headers: they are small, and wait for the store."""
 
 
 class Lookup(Protocol):
-    """What a plan must know of single objects."""
+    """What a plan needs to know of single objects."""
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
         """The headers of the WAL segments at ``positions``."""
@@ -52,17 +52,18 @@ class Lookup(Protocol):
         """The commits in a run of frames of a sealed segment."""
 
     def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
-        """The commits of a log segment whose sealed segment is damaged, as far as others have them; then ``why``."""
+        """Yield the commits of a log segment with a damaged sealed segment that other sources have; then raise
+        ``why``."""
 
     def marks(self, entry: SnapshotEntry) -> Marks:
-        """When a log segment was shipped, by its WAL segments where its sealed segment is damaged."""
+        """When a log segment was shipped, from its WAL segments if its sealed segment is damaged."""
 
 
 class ReplicaLookup:
-    """Looks up in a replica."""
+    """Looks objects up in a replica."""
 
     def __init__(self, client: ReplicaClient, log_format: LogFormat, donors: Donors | None = None) -> None:
-        """``donors``: who else may have what is damaged in sealed segments."""
+        """``donors``: the other sources of damaged sealed segments."""
         self._client = client
         self._format = log_format
         self._substitutes = Substitutes(client, donors)

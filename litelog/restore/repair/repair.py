@@ -1,6 +1,6 @@
-"""Replaces bytes that the chosen replica lost by others, checked by every checksum that is left.
+"""Replaces the bytes that the chosen replica lost, and checks the replacement by every checksum that is left.
 
-They come from its own WAL segments, or from other replicas.
+The bytes come from the replica's own WAL segments, or from other replicas.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
     from litelog.restore.repair.sources import Donors, Substitutes
 
 UNKNOWN = ""
-"""The digest in a Link behind an object that is lost: whatever the next one names is taken at its word."""
+"""The digest in a Link after a lost object: the digest that the next object names is then trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """An object of the chosen replica that was lost, and where its bytes are from."""
+    """An object that the chosen replica lost, and the source of its bytes."""
 
     key: str
-    """The object's; or that of the first one that is missing."""
+    """The object's position; or that of the first missing one."""
     reason: str
     file: str | None = None
-    """The log segment; None where no bytes of the log were in it."""
+    """The log segment; None if the object held no bytes of the log."""
     start: int = 0
     """The bytes [start, end) of the log segment."""
     end: int = 0
     replica: str | None = None
-    """The URL of the replica that had them; None where no bytes were needed."""
+    """The URL of the replica that had them; None if no bytes were needed."""
     generation: str | None = None
-    """The generation there."""
+    """The generation in that replica."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What was restored of a piece, and of what lay missing before it."""
+    """What was restored of a piece, and of the missing part before it."""
 
     parts: list[Part] = field(default_factory=list)
     mended: list[Mended] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Work:
 
 
 class Mender:
-    """Fills what the chosen replica lost. Shared by threads, each with a piece and a Work of its own."""
+    """Restores what the chosen replica lost. Shared by threads, each with its own piece and Work."""
 
     def __init__(
         self, plan: RestorePlan, donors: Donors, log_format: LogFormat, files: SegmentFiles, runs: RunsWriter
@@ -83,9 +83,10 @@ class Mender:
         self._runs = runs
 
     def fill(self, link: Link, upto: Position, own: int, why: Exception, work: Work) -> Link:
-        """Restore all between ``link`` and ``upto``; where the chain stands then. ``own``: the caller's piece's index.
+        """Restore all between ``link`` and ``upto``, and return the link then. ``own``: the index of the caller's
+        piece.
 
-        Raises ``why`` if nobody has it, or what others have does not continue the chain.
+        Raises ``why`` if no replica has the bytes, or if the bytes that others have do not continue the chain.
         """
         try:
             while link.slot < upto:
@@ -100,7 +101,8 @@ class Mender:
         return link
 
     def replace_data(self, link: Link, header: WalHeader, file: int, why: Exception, work: Work) -> None:
-        """Restore a WAL segment's bytes, of which only the header is left, which continues ``link``; raises ``why``."""
+        """Restore the bytes of a WAL segment of which only the header is left, and which continues ``link``. Raises
+        ``why``."""
         key = wal_key(header.position)
         try:
             try:
@@ -124,7 +126,7 @@ class Mender:
     def _fill_file(self, link: Link, name: str, stop: int, final: bool, own: int, why: Exception, work: Work) -> Link:
         key = wal_key(link.slot)
         nothing = stand_in(link.claim, link.slot, name, 0, None, final=True)
-        self._chain(link, nothing)  # refuses a name that is none before a file is made of it
+        self._chain(link, nothing)  # refuses an invalid name before a file gets it
         start = link.slot.offset
         with self._opened(link.slot.index, name, own) as file:
             for chunk in self._donors.chunks(name, start, stop):
@@ -147,17 +149,18 @@ class Mender:
         work.parts.append(part)
         scan = part.scan if part.scan.commits else None
         behind = self._chain(link, _described(header, scan))
-        # Where commits carry no numbers, how many there are depends on how they were shipped: the next header says.
+        # If commits carry no sequences, the number of records depends on how they were shipped: the next header has it.
         return behind if self._format.self_numbered else replace(behind, next=None)
 
     def _chain(self, link: Link, header: WalHeader) -> Link:
-        """Where the chain stands behind bytes that continue it, though no object of it holds them."""
+        """The link after bytes that continue it, although no object of the replica holds them."""
         total = combine(link.crc_total, header.crc, header.length)
         fitting = replace(header, previous=link.digest, shipped=link.shipped, crc_total=total)
         return next_link(link, WalSegment(fitting, UNKNOWN, memoryview(b"")), self._format)
 
     def _check_totals(self, link: Link, chunks: list[Chunk]) -> None:
-        """What the donor says of the log segment from its start on must be true with our bytes before the hole."""
+        """Check what the other replica states of the log segment from its start on against our bytes before the
+        hole."""
         total = link.crc_total
         for chunk in chunks:
             total = combine(total, crc32c(chunk.data), len(chunk.data))
@@ -174,7 +177,7 @@ class Mender:
 
 
 def _check_bytes(header: WalHeader, key: str, chunks: list[Chunk]) -> None:
-    """Whether the bytes are those that the header's writer had: CRC-32C, and SHA-256 of the last commit's."""
+    """Check that the bytes are the header writer's: by CRC-32C, and by SHA-256 of the last commit's."""
     crc, sha = 0, hashlib.sha256()
     start = header.end if header.check_start is None else header.check_start
     for chunk in chunks:
@@ -196,7 +199,7 @@ def _mended(key: str, why: Exception, name: str, chunk: Chunk) -> Mended:
 
 
 class SealedMender:
-    """Fills what sealed segments lost. Shared by threads."""
+    """Restores what sealed segments lost. Shared by threads."""
 
     def __init__(self, substitutes: Substitutes, log_format: LogFormat) -> None:
         self._substitutes = substitutes
@@ -205,7 +208,7 @@ class SealedMender:
     def replace_group(
         self, footer: SealedFooter, piece: SealedPiece, group: Sequence[range], why: LitelogError
     ) -> tuple[bytearray, list[Mended]]:
-        """The bytes of some frames, which their checksums allow, and where they are from; raises ``why``."""
+        """The bytes of some frames, which match their checksums, and their source. Raises ``why``."""
         frames, mended = footer.frames, []
         start, last = frames.offsets[group[0].start], frames[group[-1].stop - 1]
         data = bytearray(last.end - start)
@@ -219,7 +222,7 @@ class SealedMender:
         return data, mended
 
     def replace_all(self, piece: SealedPiece, file: int, why: LitelogError) -> tuple[list[Part], list[Mended]]:
-        """Write a piece from others who have its log segment whole, with the digest that is named; raises ``why``."""
+        """Write a piece from a source that has the whole log segment with the stated digest. Raises ``why``."""
         entry, digest = piece.entry, hashlib.sha256()
         parts, mended, expect = [], [], Expectation(entry.first)
         try:
@@ -247,7 +250,7 @@ class SealedMender:
 
 
 def _cut(chunk: Chunk, piece: SealedPiece) -> Iterator[tuple[int, memoryview]]:
-    """A chunk in parts, none of which reaches over an end of ``piece``: each one's offset and bytes."""
+    """Split a chunk at the ends of ``piece``; yield the offset and bytes of each part."""
     bounds = sorted({chunk.start, chunk.end, *(at for at in (piece.start, piece.stop) if chunk.start < at < chunk.end)})
     for start, end in pairwise(bounds):
         yield start, chunk.data[start - chunk.start : end - chunk.start]

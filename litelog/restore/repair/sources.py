@@ -1,8 +1,8 @@
-"""Where a restore takes bytes from that the chosen replica lost: its own WAL segments, and other replicas.
+"""The sources of bytes that the chosen replica lost: its own WAL segments, and other replicas.
 
-Another replica is used only if it holds the same history: the end of the shorter one is looked for in the longer one.
-A CRC-32C cannot tell: over commits that end with their own it depends on their lengths alone. So bytes are compared,
-or the SHA-256 of the last commit's bytes if a header states it.
+Another replica is used only if it holds the same history: the end of the shorter one is searched for in the longer one.
+A CRC-32C cannot prove that: over commits that end with their own CRC it depends only on their lengths. So bytes are
+compared, or the SHA-256 of the last commit's bytes if a header states it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 MOST_ENDS = 8
-"""How many objects at the end of a history are tried while damage keeps them from being compared."""
+"""How many objects at the end of a history are tried, if damage prevents a comparison."""
 
 
 class Verdict(Enum):
-    """What the comparison of two histories at one place came to."""
+    """The result of comparing two histories at one place."""
 
     SAME = "same"
     OTHER = "other"
     UNKNOWN = "unknown"
-    """One of them does not have the place (any more), or it is damaged there."""
+    """One of them does not have the place, or not any more, or it is damaged there."""
 
 
 def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
-    """Whether two histories are one, and for SAME up to which place that is known."""
+    """Whether two histories are the same and, for SAME, up to which place that is known."""
     ends = _last_place(one), _last_place(two)
     if ends[0] is None or ends[1] is None:
         return Verdict.UNKNOWN, None
@@ -72,7 +72,8 @@ def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
 
 
 def _last_place(history: History) -> Place | None:
-    """Behind the last WAL segment whose header can be read and that holds any bytes, or the last sealed segment."""
+    """The place after the last WAL segment that has a readable header and any bytes, or after the last sealed
+    segment."""
     for number in reversed(range(len(history.pieces))):
         header = history.header(number)
         if header is not None and header.length:
@@ -119,7 +120,7 @@ def _compare_sealed(entry: SnapshotEntry, longer: History) -> Verdict:
 
 
 def _judge_absence(name: str, longer: History) -> Verdict:
-    """What it means that one lacks a log segment of the other: nothing, where it begins behind it or is damaged."""
+    """The verdict if one lacks a log segment of the other: unknown if it begins after it or is damaged there."""
     names = [file.name for file in longer.files()]
     if not names or "" in names:
         return Verdict.UNKNOWN
@@ -149,21 +150,21 @@ _logger = logging.getLogger(__name__)
 
 
 class NoDonorError(LitelogError):
-    """No other replica has the bytes. Never the error that a restore ends with."""
+    """No other replica has the bytes. A restore never ends with this error."""
 
 
 class Donors:
-    """The histories of other replicas, as far as they are the chosen one's. Shared by threads.
+    """The histories of other replicas that agree with the chosen replica's. Shared by threads.
 
-    Nothing is asked of a replica before something is missing. One whose history is another one, or that cannot be
-    compared, gives nothing, however alike its bytes look.
+    Makes no request to a replica before something is missing. A replica whose history differs, or cannot be compared,
+    supplies nothing, no matter how similar its bytes look.
     """
 
     def __init__(
         self, chosen: History, others: Sequence[ReplicaClient], agreed: Sequence[tuple[History, Place]] = ()
     ) -> None:
-        """``agreed``: histories of ``others`` that are known to agree, and up to where: the chosen replica need not be
-        there any more to use them."""
+        """``agreed``: histories of ``others`` that are known to agree, and up to where. They can be used even if the
+        chosen replica is gone."""
         self._chosen = chosen
         self._others = others
         self._format: LogFormat = chosen.format
@@ -173,10 +174,10 @@ class Donors:
         self._lock = threading.Lock()
 
     def chunks(self, name: str, start: int, stop: int, *, proven: bool = True) -> Iterator[Chunk]:
-        """Bytes [start, stop) of a log segment, without a hole. NoDonorError where nobody has them (any more).
+        """Yield bytes [start, stop) of a log segment, without a hole. Raises NoDonorError if no replica has them.
 
-        ``proven``: only from where the histories are known to be one up to ``stop``. Else they may part before: for
-        callers who have a digest of what they look for.
+        ``proven``: only from histories that are known to be the same up to ``stop``. Otherwise they may fork before:
+        for callers that have a digest of the bytes.
         """
         order = self._format.segment_order(name)
         wanted = None if order is None else Place(order, name, stop)
@@ -196,7 +197,7 @@ class Donors:
             raise NoDonorError(f"{name}: no other replica has bytes {start} to {stop}")
 
     def finished_size(self, name: str) -> int | None:
-        """The size of a log segment that is finished; None if nobody knows."""
+        """The size of a finished log segment, in bytes; None if no replica knows it."""
         order = self._format.segment_order(name)
         for history, agreed in self._each():
             file = history.find(name)
@@ -206,7 +207,7 @@ class Donors:
         return None
 
     def name_beside(self, name: str, distance: int) -> str | None:
-        """The log segment so many after ``name`` (before it, if negative); None if nobody knows."""
+        """The log segment ``distance`` after ``name`` (before it, if negative); None if no replica knows it."""
         for history, _ in self._each():
             names = [file.name for file in history.files()]
             at = names.index(name) + distance if name in names else -1
@@ -215,7 +216,7 @@ class Donors:
         return None
 
     def _each(self) -> Iterator[tuple[History, Place]]:
-        """All that agree, each up to where; looked for as far as the caller goes."""
+        """Yield all histories that agree, and up to where. Searches no further than the caller iterates."""
         at = 0
         while True:
             with self._lock:
@@ -237,7 +238,7 @@ class Donors:
                 _logger.warning("%s: cannot help out: %s", client.url, error, extra=extra)
 
     def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, Place]]:
-        """The generations of a replica that hold the chosen history, newest first."""
+        """Yield the generations of a replica that hold the chosen history, newest first."""
         for claim in readable_claims(client):
             known = (id(client), claim.generation) in self._known
             if not known and same_log(claim, self._chosen.claim, self._format):
@@ -248,7 +249,7 @@ class Donors:
 
 
 def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
-    """The claims that are whole, newest first; a GET for each, as they are taken."""
+    """Yield the intact claims, newest first; a GET for each, when it is taken."""
     for name in reversed(client.claims()):
         try:
             yield read_claim(client, name)
@@ -258,22 +259,23 @@ def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
 
 
 def same_log(one: Claim, two: Claim, log_format: LogFormat) -> bool:
-    """Whether two claims can be of one log. Where the format gives logs no id, each replica has made one up."""
+    """Whether two claims can be of one log. If the format has no log ids, each replica has made one up."""
     return one.format == two.format and (one.log == two.log or not log_format.has_log_id)
 
 
 class Substitutes:
-    """What else has a log segment's bytes. Nothing is asked for before it is needed. Shared by threads."""
+    """The other sources of a log segment's bytes. Makes no request before it is needed. Shared by threads."""
 
     def __init__(self, client: ReplicaClient, donors: Donors | None) -> None:
         self._client = client
         self._donors = donors
 
     def chunks(self, entry: SnapshotEntry, start: int, stop: int, *, proven: bool) -> Iterator[Chunk]:
-        """Bytes [start, stop) of the log segment that ``entry`` describes; NoDonorError where nobody has them.
+        """Yield bytes [start, stop) of the log segment that ``entry`` describes. Raises NoDonorError if no source has
+        them.
 
-        They are what their own object says; whether they are the ones that were sealed is the caller's to check.
-        ``proven``: as in ``Donors.chunks``.
+        They match their own object. The caller checks that they are the ones that were sealed. ``proven``: as in
+        ``Donors.chunks``.
         """
         try:
             for chunk in self._wal_chunks(entry, start, stop):
@@ -287,7 +289,7 @@ class Substitutes:
             yield from self._donors.chunks(entry.file, start, stop, proven=proven)
 
     def wal_headers(self, entry: SnapshotEntry) -> Iterator[WalHeader]:
-        """The headers of its WAL segments that are still there and whole, in order."""
+        """Yield the headers of its WAL segments that still exist and are whole, in order."""
         try:
             for position in self._positions(entry):
                 yield self._read(position).header
