@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PRUNE_SECONDS = 3600.0
-"""How often it is looked what may go."""
+"""How often retention is applied, in seconds."""
 
 MICROSECONDS = 1_000_000
 
 
 class CautiousTime:
-    """The time that ages are told by: the wall clock's, but never ahead of where the steady clock says that it must be.
+    """The time from which ages are computed: the wall clock's, but never ahead of the steady clock.
 
-    A clock that is set forward makes nothing older; one that is set back makes what is there younger.
+    A clock that is set forward makes nothing older. One that is set back makes objects younger.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class CautiousTime:
 
 
 class Pruner:
-    """Prunes one replica, for one generation's owner. Used by one thread at a time, but for ``due``."""
+    """Prunes one replica, for one generation's owner. One thread at a time uses it, except for ``due``."""
 
     def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock, claim: Claim) -> None:
         self._client = client
@@ -77,24 +77,25 @@ class Pruner:
 
     @property
     def now(self) -> int:
-        """The time that ages are told by, microseconds since 1970."""
+        """The time from which ages are computed, in microseconds since 1970."""
         return self._time.now()
 
     @property
     def due(self) -> float | None:
-        """When to ``run`` next, in monotonic seconds; None where nothing limits what is kept."""
+        """When to ``run`` next, in monotonic seconds; None if the policy has no limits."""
         return self._due if self._policy.limits else None
 
     def hasten(self) -> None:
-        """A snapshot was written: something may go by it."""
+        """Apply retention soon: a new snapshot may free objects."""
         self._due = self._clock.monotonic()
 
     def run(self, upto: int, drops: Sequence[Drop], may_go_on: Callable[[], bool]) -> bool:
-        """Delete what may go now, judged by snapshots up to index ``upto`` of the newest generation: they were durable
-        before the last WAL segment was put. Whether that was all; ends early once ``may_go_on()`` is false.
+        """Delete the objects that retention frees now, judged by snapshots up to index ``upto`` of the newest
+        generation: these were durable before the last WAL segment was put.
 
-        What only somebody's help can mend (a permission that is missing, a snapshot of a newer litelog) is reported
-        once, and tried again in an hour. StoreError for what may pass: run it again.
+        Returns whether all were deleted; stops early once ``may_go_on()`` is false. An error that only a person can
+        mend (a missing permission, a snapshot of a newer litelog) is logged once, and retried in an hour. StoreError
+        for one that may pass: run it again.
         """
         try:
             if not self._left:
@@ -134,11 +135,11 @@ class Pruner:
 
 
 PROOF_SECONDS = 30.0
-"""How long a proof of ownership is relied on."""
+"""How long a proof of ownership stays valid, in seconds."""
 
 
 class NotOwnerError(FencedError):
-    """There is no owner's state here to prune with."""
+    """No owner's state is kept here with which to prune."""
 
     def __init__(self, replica: str, reason: str) -> None:
         super().__init__(f"{replica}: {reason}; only its owner deletes: run this where its daemon keeps its state")
@@ -146,7 +147,7 @@ class NotOwnerError(FencedError):
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was planned, and how much of it was done."""
+    """The retention plan, and how much of it was carried out."""
 
     plan: RetentionPlan
     deleted: int = 0
@@ -154,17 +155,17 @@ class Pruned:
 
 
 class PruningSession:
-    """Plans what retention lets go of one replica, and deletes it if asked to."""
+    """Plans what retention deletes in one replica, and deletes it on request."""
 
     def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock, folder: str | None) -> None:
-        """``folder``: the state folder of the replica's owner, if it is known; without it there is only a plan."""
+        """``folder``: the state folder of the replica's owner, if it is known; without it, only planning works."""
         self._client = client
         self._policy = policy
         self._clock = clock
         self._folder = folder
 
     def plan(self) -> RetentionPlan | None:
-        """What would go; None where there is nothing to restore. Changes nothing."""
+        """Return what would be deleted; None if there is nothing to restore. Changes nothing."""
         return self._plan(read_state(self._folder) if self._folder is not None else None)
 
     def prune(
@@ -172,10 +173,11 @@ class PruningSession:
         told: Callable[[RetentionPlan], None] = lambda _: None,
         progress: Callable[[int, int], None] = lambda _done, _whole: None,
     ) -> Pruned | None:
-        """Delete what may go, after ``told`` has seen it; None where there is nothing to restore. ``progress`` is told
-        of the bytes that are gone, and of those that go.
+        """Delete planned objects. None if there is nothing to restore.
 
-        LockedError while a daemon has the replica, FencedError where this is not its owner (any more).
+        ``told`` is called first, with the plan. ``progress(freed, total)`` is called after each step, in bytes.
+
+        LockedError while a daemon has the replica, FencedError if this is not its owner (any more).
         """
         if self._folder is None or not os.path.isdir(self._folder):
             raise NotOwnerError(self._client.url, "no owner's state for it is kept here")
@@ -199,7 +201,7 @@ class PruningSession:
         return None if facts is None else plan_retention(facts, self._policy, self._clock.now())
 
     def _prove(self, state: ReplicaState | None) -> Callable[[], bool]:
-        """Prove ownership now, and again from time to time when what this returns is called."""
+        """Prove ownership now. Return a function that proves it again when the proof has become too old."""
         claim = _claim_of(state)
         if state is None or claim is None or not state.closed:
             raise NotOwnerError(self._client.url, "the state kept here is of no generation that was begun")

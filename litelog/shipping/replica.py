@@ -1,4 +1,4 @@
-"""One log to one replica: what is shipped next, and where it stands. When it is done is the replicator's matter."""
+"""Ships one log to one replica: what is shipped next, and its status. The replicator decides when."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _logger = logging.getLogger(__name__)
 class Replica:
     """Ships one log to one replica. Used by one thread at a time.
 
-    After any error it is in order: the next ``sync`` goes on. FencedError and CorruptionError are for good.
+    It can be used after any error: the next ``sync`` continues. FencedError and CorruptionError are final.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class Replica:
         self._notes = ReplicatedNotes(folder.path, source.folder)
         self._first_noted = False
         self._first_snapped: Snapped | None = None
-        """What the generation begins with, until that is told: who settles it may have to try more than once."""
+        """The generation's first snapshot, until the listener gets it. Settling the generation may take several
+        tries."""
         owner.on_snapshot = self._note_first
         self._archive: Archive | None = None
         self._claim: Claim | None = None
@@ -88,27 +89,27 @@ class Replica:
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
         self._damage: tuple[str, Sequence[str]] | None = None
-        """The generation that a check found something lost or damaged of, and what."""
+        """A generation of which a check found something lost or damaged, and the keys."""
         self._suspected = False
         self._began_sealing = False
         self._gap = ""
-        """What was missing from the replica at the last try, and has not been looked for again."""
+        """The position that was missing from the replica at the last try."""
         self.on_change: Callable[[], None] = _do_nothing
-        """Called, from any thread, when the archive's ``due`` may have changed."""
+        """Called when the archive's ``due`` may have changed, from any thread."""
         self.on_replicated: Callable[[], None] = _do_nothing
-        """Called, in the background, when more log segments are sealed and in a durable snapshot, and noted so."""
+        """Called when more log segments are recorded as sealed and in a durable snapshot, in the background."""
         self.on_finished: Callable[[], None] = _do_nothing
-        """Called after a sync that has finished a log segment: a newer one is there."""
+        """Called after a sync that has finished a log segment: a newer one exists."""
         self.on_sealed: Callable[[], None] = _do_nothing
-        """Called, from any thread, when what the last sync ended for (``waiting``) is sealed, or has failed to be."""
+        """Called when the sealing for which the last sync ended (``waiting``) is done or failed, from any thread."""
         if owner.contact is not None:
             owner.contact.on_done = self._tell_sealed
 
-    # --- what the replicator asks
+    # --- requests of the replicator
 
     @property
     def archive(self) -> Archive | None:
-        """Its sealed segments and snapshots; None before the first sync."""
+        """The archive of its sealed segments and snapshots; None before the first sync."""
         return self._archive
 
     @property
@@ -118,7 +119,7 @@ class Replica:
 
     @property
     def acknowledged(self) -> tuple[Position, str] | None:
-        """The last WAL segment that is durable, and its SHA-256; None where there is none in this generation."""
+        """The last durable WAL segment, and its SHA-256; None if this generation has none."""
         state = self._state
         return None if state is None or state.last is None else (Position.parse(state.last), state.digest)
 
@@ -132,15 +133,22 @@ class Replica:
 
     @property
     def sequence(self) -> int | None:
-        """The sequence behind the last acknowledged record."""
+        """The sequence after the last acknowledged record."""
         return self._state.place.sequence if self._state is not None else None
 
     def subscribe(self, start: Position | None = None) -> SegmentIterator:
-        """The WAL segments of the generation at hand, from the slot ``start`` (its first) on, and then each as it is
-        acknowledged. From any thread.
+        """Iterate over the WAL segments of the current generation. Any thread may call it.
 
-        A new generation ends it with GenerationMismatchError. NotYetAvailableError before the first sync; PrunedError
-        where a snapshot covers ``start`` and it was removed (``SegmentFeed.subscribe``).
+        Args:
+            start: the slot of the first one; None: the generation's first slot.
+
+        Returns:
+            An iterator that yields existing WAL segments, and then each one as it is acknowledged. A new generation
+            ends it with GenerationMismatchError.
+
+        Raises:
+            NotYetAvailableError: there was no sync yet.
+            PrunedError: a snapshot covers ``start``, and it was deleted (``SegmentFeed.subscribe``).
         """
         feed = self._feed
         if feed is None:
@@ -149,37 +157,37 @@ class Replica:
 
     @property
     def place(self) -> Place | None:
-        """Where the log is read on, all before it being acknowledged; None before the first sync. From any thread."""
+        """The position up to which the log is acknowledged; None before the first sync. Any thread may read it."""
         state = self._state
         return state.place if state is not None else None
 
     @property
     def queued(self) -> int:
-        """WAL segments that are made, and not acknowledged."""
+        """How many WAL segments are encoded but not acknowledged."""
         return self._writer.queued if self._writer is not None else 0
 
     @property
     def waiting(self) -> bool:
-        """Whether the last sync ended because log segments go up sealed in the background, which come first."""
+        """Whether the last sync ended because log segments must be sealed in the background first."""
         return self._began_sealing or (self._writer is not None and self._writer.waiting)
 
     @property
     def sealing(self) -> bool:
-        """Whether they are still on their way. Until then a sync does nothing."""
+        """Whether they are still being sealed. Until then a sync does nothing."""
         return self._owner.contact is not None and self._owner.contact.busy
 
     def notice(self) -> None:
-        """Something happened in the log's folder: what is shipped next has waited since now. From any thread."""
+        """Record that the log's folder changed: the wait of what is shipped next begins now. Any thread may call it."""
         if self._writer is not None:
             self._writer.notice(self._clock.monotonic())
 
     @property
     def settled(self) -> bool:
-        """Whether ``changed`` can be relied on."""
+        """Whether ``changed`` is reliable."""
         return self._writer is not None and self._writer.follower.settled
 
     def changed(self) -> bool:
-        """Whether there may be something to ship: cheap, and no request."""
+        """Whether there may be something to ship. Cheap; makes no request."""
         if self.waiting and self.sealing:
             return False
         blocked = self._fork is not None or self._damage is not None or self._suspected
@@ -187,14 +195,15 @@ class Replica:
         return self._writer is None or blocked or self._writer.changed()
 
     def pending_bytes(self) -> int:
-        """Bytes of the log at hand that are not acknowledged, as far as one look at it tells."""
+        """Return about how many bytes of the current log segment are not acknowledged."""
         return self._writer.pending_bytes if self._writer is not None else 0
 
     def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
-        """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false.
+        """Ship everything that is there now. Return whether there was anything.
 
-        What is appended meanwhile may be left to the next sync; ``changed`` tells. Where log segments go up sealed
-        first, it ends with ``waiting``, to be called again once these are there. Once fenced, always fenced.
+        Stops early once ``going_on()`` is false. Bytes appended meanwhile may be left to the next sync; ``changed``
+        reports them. If log segments must be sealed first, it ends with ``waiting`` set: call it again once they are
+        sealed. Once it has raised FencedError, it always does.
         """
         if self._fenced is None and self._archive is not None:
             self._fenced = self._archive.fenced
@@ -224,26 +233,26 @@ class Replica:
         return shipped
 
     def _believe(self, gap: ReplicaGapError) -> None:
-        """Raise StoreError for a gap that was not there at the last try: a replica that goes away between a listing and
-        a read looks like one that lost an object. A gap that is found again is one."""
+        """Raise StoreError for a gap that the last try did not find: a replica that goes away between a listing and a
+        read looks like one that lost an object. A gap that is found again is real."""
         if gap.position != self._gap:
             self._gap = gap.position
             self.doubt()
             raise StoreError("read", gap.position, "is missing from the replica, or the replica is away") from gap
 
     def doubt(self) -> None:
-        """Have it proved before the next put that the replica holds what was acknowledged. From any thread."""
+        """Before the next put, prove that the replica holds all acknowledged objects. Any thread may call it."""
         if self._checks is not None:
             self._checks.doubt()
 
     def suspect(self) -> None:
-        """Have it proved by the next sync, whether there is anything to ship or not: a check did not find our claim, so
-        that the replica counts as unavailable until the proof succeeds. From any thread."""
+        """Make the next sync prove ownership even if there is nothing to ship. A check did not find our claim, so the
+        replica counts as unavailable until the proof succeeds. Any thread may call it."""
         self._suspected = True
 
     @property
     def known(self) -> Expected | None:
-        """What its owner knows to be in the replica; None before the first sync. From any thread."""
+        """What the owner knows to be in the replica; None before the first sync. Any thread may read it."""
         state, claim, archive = self._state, self._claim, self._archive
         if state is None or claim is None or archive is None or state.claim is None:
             return None
@@ -255,7 +264,7 @@ class Replica:
 
     @property
     def lost(self) -> str:
-        """What the replica lost for good in this owner's time; empty where it lost nothing."""
+        """What the replica lost for good since this owner began; empty if it lost nothing."""
         return self._state.lost if self._state is not None else ""
 
     def repair(self, keys: Sequence[str]) -> None:
@@ -268,19 +277,19 @@ class Replica:
             self._damage = (known.claim.generation, tuple(needed))
 
     def stop(self) -> None:
-        """Begin nothing more in the background."""
+        """Start nothing more in the background."""
         if self._archive is not None:
             self._archive.stop()
         if self._owner.contact is not None:
             self._owner.contact.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Until nothing is being done in the background; whether that came in time."""
+        """Wait at most about ``seconds`` until no background work runs; whether that is so."""
         sealed = self._owner.contact is None or self._owner.contact.wait(seconds)
         return (self._archive is None or self._archive.wait(seconds)) and sealed
 
     def close(self) -> None:
-        """Save the position and let go of everything but the client."""
+        """Save the position and release everything except the client."""
         self.stop()
         try:
             self._keeper.save()
@@ -300,7 +309,7 @@ class Replica:
         self._take(state, was_away=self._owner.went_on)
 
     def _begin_anew(self, fork: DivergedError) -> None:
-        """The fork is kept in mind until the new generation has begun: the old one may be closed by then."""
+        """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before."""
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, LostSegmentError | FolderReplacedError)
         if self._archive is not None:
@@ -391,8 +400,9 @@ class Replica:
             raise
 
     def _catch_up(self, fork: DivergedError) -> bool:
-        """Whether it is the state that lacks something: an older one, whose log has been truncated since, names a place
-        that the log does not hold any more, and the replica holds what comes after it. Then that is adopted."""
+        """Adopt what the replica holds after the state's position, if the state is too old; whether it was.
+
+        An old state names a position that the log does not hold any more if the log was truncated since."""
         state = self._state
         if isinstance(fork, LostSegmentError | FolderReplacedError) or state is None:
             return False
@@ -406,7 +416,7 @@ class Replica:
         return True
 
     def _note_fork(self, fork: DivergedError) -> None:
-        """Keep a fork in mind, and say so once, however often beginning anew is tried."""
+        """Keep a fork, and log it once, no matter how often beginning a new generation is tried."""
         self._fork = fork
         lost = isinstance(fork, LostObjectsError)
         log, replica = self._source.folder, self._client.url

@@ -48,8 +48,8 @@ _logger = logging.getLogger(__name__)
 
 
 class TakenError(DivergedError):
-    """The generation has a sealed segment of that index already, and it is of other bytes: the log was rewritten before
-    anything else said that they belong to its history."""
+    """The generation already has a sealed segment of that index with other bytes: the log was rewritten before a
+    snapshot or ``final`` made those bytes part of its history."""
 
 
 class Sealer:
@@ -64,9 +64,10 @@ class Sealer:
         self._names = SegmentNames(folder, log_format, clock, reports=False)
 
     def seal_shipped(self, segment: ShippedSegment, marks: Marks = NO_MARKS) -> SnapshotEntry:
-        """Seal what was shipped as WAL segments, by its CRC-32C; the entry of what is durable then.
+        """Seal a log segment that was shipped as WAL segments, and check its CRC-32C. Return its entry once it is
+        durable.
 
-        Raises CorruptionError where neither the file nor the WAL segments hold those bytes, TakenError, StoreError.
+        Raises CorruptionError if neither the file nor the WAL segments hold those bytes, TakenError, StoreError.
         """
         described = self._describe(segment, marks)
         try:
@@ -111,12 +112,12 @@ class Sealer:
         )
 
     def _adopt(self, sealing: Sealing) -> SnapshotEntry:
-        """The entry of the sealed segment that is there. TakenError if it is our own and of other bytes; else
-        CorruptObjectError if it is another one, or damaged."""
+        """Return the entry of the existing sealed segment. TakenError if it is ours but has other bytes;
+        CorruptObjectError if it is another owner's, or damaged."""
         key = sealed_key(self._name, sealing.segment.index)
         try:
             made = sealing.footer
-        except ValueError:  # the store refused it before it was made
+        except ValueError:  # the store refused it before it was encoded
             deque(sealing, maxlen=0)
             made = sealing.footer
         footer, size = read_sealed_footer(self._client, self._name, sealing.segment.index)
@@ -132,7 +133,7 @@ class Sealer:
 
 
 def read_sealed_footer(client: ReplicaClient, name: Generation, index: int) -> tuple[SealedFooter, int]:
-    """The footer of a sealed segment that is there, and the object's size: a listing and a ranged GET.
+    """Return the footer of an existing sealed segment, and the object's size. A listing and a ranged GET.
 
     NotFoundError, CorruptObjectError.
     """
@@ -148,7 +149,7 @@ def read_sealed_footer(client: ReplicaClient, name: Generation, index: int) -> t
 
 
 class WalBytes:
-    """Reads forward: ``read`` may go back only as far as the last ``read`` began."""
+    """Reads the bytes of WAL segments forward: ``read`` may go back only to where the last ``read`` began."""
 
     def __init__(self, client: ReplicaClient, name: Generation, index: int) -> None:
         self._client = client
@@ -156,7 +157,7 @@ class WalBytes:
         self._held: list[tuple[int, bytes]] = []
 
     def read(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset`` on; fewer at the end. CorruptObjectError, ReplicaGapError."""
+        """Return ``length`` bytes from ``offset`` on; fewer at the end. CorruptObjectError, ReplicaGapError."""
         self._held = [(start, data) for start, data in self._held if start + len(data) > offset]
         while not self._held or self._end < offset + length:
             position = next(self._left, None)
@@ -178,13 +179,13 @@ class WalBytes:
 
 
 def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Position]:
-    """Where the WAL segments of one index lie."""
+    """Return the positions of the WAL segments of one index. One listing."""
     listed = (info.position for info in client.wal_segments(name, Position(name, index, 0)))
     return list(takewhile(lambda position: position.index == index, listed))
 
 
 def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
-    """The WAL segment there, its bytes checked. CorruptObjectError, ReplicaGapError."""
+    """Return the WAL segment at a position, with its bytes checked. CorruptObjectError, ReplicaGapError."""
     try:
         return read_checked(
             lambda: client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
@@ -194,10 +195,10 @@ def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
 
 
 def find_finished(client: ReplicaClient, name: Generation, index: int) -> ShippedSegment:
-    """What a finished index's WAL segments say of its log segment: a listing, a ranged GET, a GET; and
-    the footer of the sealed segment that the last one stands for, if it does.
+    """Return what a finished index's WAL segments state of its log segment. A listing, a ranged GET and a GET; and the
+    footer of a sealed segment, if the last one stands for it.
 
-    ReplicaGapError where the first or the last one is missing.
+    ReplicaGapError if the first or the last one is missing.
     """
     positions = list_index(client, name, index)
     start = Position(name, index, 0)

@@ -1,4 +1,4 @@
-"""A generation's snapshots: the newest one that can be read, and the next one.
+"""A generation's snapshots: finds the newest readable one, and writes the next one.
 
 Specified in litelog/shipping/README.md#snapshots.
 """
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 NEWEST = 16
-"""How many snapshots are looked at for one that is not damaged."""
+"""How many snapshots are tried until one is not damaged."""
 
 
 def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
-    """The newest snapshot of a generation that can be read; None if there is none: a listing and a GET.
+    """Return the newest readable snapshot of a generation; None if there is none. A listing and a GET.
 
-    Damaged ones are told and passed over. UnknownVersionError for one of a newer litelog.
+    Damaged ones are logged and skipped. UnknownVersionError for a snapshot of a newer litelog.
     """
     for info in client.newest_snapshots(name, NEWEST):
         try:
@@ -52,12 +52,12 @@ def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
 
 
 def read_snapshot(client: ReplicaClient, name: Generation, index: int) -> Snapshot:
-    """The snapshot at ``index``. NotFoundError, CorruptObjectError."""
+    """Return the snapshot at ``index``. NotFoundError, CorruptObjectError."""
     return read_checked(lambda: client.read_snapshot(name, index), partial(snapshots.decode, snapshot_key(name, index)))
 
 
 class LostSnapshotError(DivergedError):
-    """A snapshot that was durable is gone, and what it names with it: another generation has to describe the log."""
+    """A durable snapshot is gone, and its entries with it: another generation must describe the log."""
 
 
 class Snapshots:
@@ -86,12 +86,12 @@ class Snapshots:
         sealed: Sequence[ShippedSegment],
         first_kept: Callable[[Snapshot], int] = lambda made: made.first,
     ) -> Snapshot:
-        """The snapshot of ``newest`` and all that was sealed behind it, once it is durable.
+        """Write the snapshot of ``newest`` and all that was sealed after it. Return it once it is durable.
 
-        What ``first_kept`` says is what policy ``keep`` still archives. Only what a snapshot named is ever dropped: no
-        other one holds it.
+        With policy ``keep``, the snapshot begins at index ``first_kept(snapshot)``. It drops only entries that an older
+        snapshot names, since no other snapshot has the new ones.
 
-        One that is there and names the same is adopted; CorruptObjectError, by its key, if it names something else.
+        Adopts an existing snapshot that names the same; CorruptObjectError, with its key, if it names something else.
         """
         entries = [segment.sealed for segment in sealed if segment.sealed is not None]
         made = snapshots.extend(newest, entries, created=self._clock.now(), chain=sealed[-1].chain)
@@ -105,7 +105,7 @@ class Snapshots:
         return made
 
     def is_own(self, there: Snapshot, sealed: Sequence[ShippedSegment]) -> bool:
-        """Whether a snapshot that is there is an earlier try's, of what was ``sealed`` then: its answer was lost."""
+        """Whether an existing snapshot is from an earlier try with the ``sealed`` of then, whose answer was lost."""
         last = next((segment for segment in sealed if segment.index == there.next - 1), None)
         if last is None or (there.owner, there.chain) != (self._claim.owner, last.chain):
             return False
@@ -121,7 +121,7 @@ class Snapshots:
         return there
 
     def first_at_source(self, made: Snapshot) -> int:
-        """The first index whose log segment, or an older one, the source still has. SourceMissingError."""
+        """Return the first index whose log segment, or an older one, the source still has. SourceMissingError."""
         self._names.require_log()
         names = self._names.all()
         oldest = self._format.segment_order(names[0])

@@ -1,4 +1,4 @@
-"""What lets a source be truncated: each replica notes what it holds, and the log goes by the lowest of all notes.
+"""Truncates a source when its replicas allow it: each replica notes what it holds, and the least note decides.
 
 Specified in litelog/shipping/README.md#truncation-of-the-source.
 """
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LOCKED_SECONDS = 10.0
-"""How soon a log is looked at again that somebody else truncates."""
+"""How soon a log is tried again while another process or thread truncates it."""
 
 RETRY_SECONDS = 600.0
-"""How soon a log is looked at again that could not be truncated."""
+"""How soon a log is tried again that could not be truncated."""
 
 PATIENCE_SECONDS = 4 * 3600.0
-"""How long a replica that is replicated to may lack what others hold, before that is told: it holds something more with
-each of its snapshots only."""
+"""How long an active replica may lack what others hold before that is logged. It holds more only with each of its
+snapshots."""
 
 
 class ReplicatedNotes:
-    """The notes of one replica, in its state folder. From any thread."""
+    """The notes of one replica, in its state folder. Any thread may use it."""
 
     def __init__(self, folder: str, log: str) -> None:
         self._folder = folder
@@ -51,24 +51,24 @@ class ReplicatedNotes:
         self._lock = threading.Lock()
 
     def lower(self) -> None:
-        """Note that the replica holds nothing: before a generation begins that does not go on with the last one."""
+        """Note that the replica holds nothing, before a generation begins that does not continue the last one."""
         with self._lock:
             self._generation = ""
             save_replicated(self._folder, "", ())
 
     def begin(self, generation: str) -> None:
-        """Go on with what was noted of ``generation``: with nothing, if that is another one's."""
+        """Continue the notes of ``generation``. Empty them if they are of another one."""
         with self._lock:
             self._generation = generation
             if read_generation(self._folder) != generation:
                 save_replicated(self._folder, generation, ())
 
     def note(self, snapshot: Snapshot) -> bool:
-        """Note what a durable snapshot names, as far as the source still holds it. Whether it is the generation's."""
+        """Note the entries of a durable snapshot that the source still holds. Whether it is of the generation."""
         return self.note_segments(snapshot.generation, snapshot.segments)
 
     def note_segments(self, generation: str, segments: Sequence[SnapshotEntry]) -> bool:
-        """The same, by what the snapshot names."""
+        """As ``note``, for the snapshot's entries."""
         with self._lock:
             if generation != self._generation:
                 return False
@@ -84,7 +84,7 @@ class ReplicatedNotes:
 
 
 class LogTruncator:
-    """Truncates one log by its policy, whenever one of its replicas has come further."""
+    """Truncates one log by its policy, whenever one of its replicas holds more."""
 
     def __init__(self, source: Source, replicas: ReplicaSet, policy: TruncationPolicy | None, clock: Clock) -> None:
         self._folder = source.folder
@@ -100,31 +100,31 @@ class LogTruncator:
         self._waits = 0
         self._due = clock.monotonic() if self.has_age else None
         self.on_due: Callable[[], None] = _do_nothing
-        """Called, from any thread, when ``due`` may have changed."""
+        """Called when ``due`` may have changed, from any thread."""
 
     @property
     def has_age(self) -> bool:
-        """Whether time alone lets something go."""
+        """Whether time alone makes log segments removable."""
         return self._policy is not None and self._policy.max_age is not None
 
     @property
     def due(self) -> float | None:
-        """When to ``run`` next though no replica has come further, in monotonic seconds; None for not at all."""
+        """When to ``run`` next even if no replica holds more, in monotonic seconds; None: do not."""
         return self._due
 
     def attend(self, name: str) -> None:
-        """That replica of the set is replicated to here, so what it lacks is on its way."""
+        """Record that this process ships to that replica of the set, so what it lacks will arrive."""
         self._attended.add(name)
 
     def note_newer(self) -> None:
-        """A newer log segment is there, so that another one may go that is old enough: it is looked at soon."""
+        """Record that a newer log segment exists, so that an old one may become removable: ``run`` is due soon."""
         if self.has_age:
             self._due = self._clock.monotonic()
             self.on_due()
 
     def run(self) -> None:
-        """Truncate the log as far as its policy and its replicas let it; without a policy, not at all. What goes wrong
-        is told: it stops nothing else."""
+        """Truncate the log as far as its policy and its replicas permit; without a policy, do nothing. Errors are
+        logged, and stop nothing else."""
         if self._policy is None:
             return
         self._due = None
@@ -154,7 +154,7 @@ class LogTruncator:
         self._tell_waiting(done.waiting, names)
 
     def _tell_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
-        """A log that waits for a replica which is gone grows without limit."""
+        """Warn of replicas for which truncation waits: a log that waits for a lost replica grows without limit."""
         if waiting is None:
             self._waited = ()
             return
