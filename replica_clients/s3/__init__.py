@@ -1,4 +1,4 @@
-"""S3, and what speaks it."""
+"""S3, and stores that speak its protocol."""
 
 from replica_clients.s3.store import S3Store, open_store
 

@@ -1,4 +1,4 @@
-"""boto3's clients of S3 replicas: how they are made, shared and replaced, and how their requests are sent."""
+"""Creates, shares and replaces boto3 clients for S3 replicas, and sends their requests."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from replica_clients.s3.settings import S3Settings
 
 EXPRESS_SUFFIX = "--x-s3"
-"""How the names of S3's directory buckets end, which take no MD5."""
+"""Suffix of the names of S3's directory buckets, which do not accept MD5."""
 
 DEFAULT_REGION = "us-east-1"
-"""What stores that are not Amazon's are signed for where nobody says a region: they take any."""
+"""Region for signatures to stores other than Amazon's if none is set: they accept any."""
 
 CONTINUE_BYTES = 2 << 20
-"""Larger bodies wait for the store's ``100 Continue``, so that one which is refused is not sent; for smaller ones that
-round trip costs more than it saves."""
+"""Larger bodies wait for the store's ``100 Continue``, so that a refused one is not sent. For smaller ones that round
+trip costs more than it saves."""
 
 MAX_TOKENS = 4
-"""Session tokens that are remembered: the last ones, as one that was replaced may still be in an answer under way."""
+"""How many session tokens to remember, since an answer that is still under way may contain a replaced one."""
 
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """How HTML and XHTML begin."""
@@ -48,19 +48,21 @@ _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?h
 _logger = logging.getLogger(__name__)
 
 Like = tuple["S3Settings", frozenset[tuple[str, str]]]
-"""What makes two clients the same: all settings but the place in the bucket, and the environment that they read."""
+"""Clients are interchangeable if these are equal: all settings except the prefix, and the environment they read."""
 
 
 class SharedClient:
-    """One boto3 client for all replicas in a bucket that are spoken to alike, from any thread: each would take 13 MB
-    and a tenth of a second of its own."""
+    """A boto3 client shared by all replicas in a bucket with the same settings, for use from any thread.
+
+    Separate clients would take 13 MB and a tenth of a second each.
+    """
 
     def __init__(self, settings: S3Settings) -> None:
-        """ConfigError."""
+        """Create a client. Raises ConfigError."""
         silence_secrets()
         _silence_refusals()
         self.tokens: deque[str] = deque(maxlen=MAX_TOKENS)
-        """Session tokens that were sent, and that no message may show."""
+        """Session tokens that were sent. No message may show them."""
         self.client = _make_client(settings, self.tokens)
         self._settings = settings
         self._renewing = threading.Lock()
@@ -68,7 +70,7 @@ class SharedClient:
 
     @classmethod
     def of(cls, settings: S3Settings) -> SharedClient:
-        """The one for these settings; made if nobody has it. ``release`` gives it back. ConfigError."""
+        """The client for these settings, created if needed. ``release`` gives it back. Raises ConfigError."""
         environment = frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
         like = (replace(settings, prefix=""), environment)
         with _sharing:
@@ -79,16 +81,16 @@ class SharedClient:
             return shared
 
     def release(self) -> None:
-        """Give it back, once for each ``of``: idle connections are closed behind the last one."""
+        """Give the client back, once for each ``of``. The last release closes idle connections."""
         with _sharing:
             self._users -= 1
             if not self._users:
                 self.client.close()
 
     def renew(self, stale: Any) -> bool:
-        """Ask the credential chain anew, whether it has others: a client keeps what it found in a file for ever.
+        """Ask the credential chain again, since a client never re-reads credentials from a file.
 
-        The old client is not closed: other threads may be in a request with it.
+        Returns whether there are others. The old client is not closed: other threads may be using it.
         """
         with self._renewing:
             if self.client is not stale:
@@ -96,7 +98,7 @@ class SharedClient:
             try:
                 self.client = _make_client(self._settings, self.tokens)
             except ConfigError as error:
-                said = "%s: the credentials cannot be looked up again: %s"
+                said = "%s: cannot look up the credentials again: %s"
                 extra = fields("credentials-failed", replica=self._settings.url)
                 _logger.warning(said, self._settings.url, error, extra=extra)
             return _access_key(self.client) != _access_key(stale)
@@ -107,7 +109,7 @@ _shared: WeakValueDictionary[Like, SharedClient] = WeakValueDictionary()
 
 
 def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
-    """A boto3 client with a session of its own: sessions are not for several threads, clients are. ConfigError."""
+    """Create a boto3 client with its own session: sessions are not thread-safe, clients are. Raises ConfigError."""
     own = settings.endpoint is not None
     path_style = own if settings.path_style is None else settings.path_style
     config = Config(
@@ -119,7 +121,7 @@ def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
         response_checksum_validation="when_required",
         s3={
             "addressing_style": "path" if path_style else "auto" if settings.path_style is None else "virtual",
-            "payload_signing_enabled": True,  # over TLS, too: every store that checks signatures checks this SHA-256
+            "payload_signing_enabled": True,  # also over TLS: stores that check signatures check this SHA-256
         },
         signature_version=UNSIGNED if settings.anonymous else None,
         tcp_keepalive=True,
@@ -142,7 +144,7 @@ def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
         )
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  what a source of credentials says may be of any kind
+    except Exception as error:  # noqa: BLE001  sources of credentials raise errors of any kind
         failures = S3Failures(settings)
         raise ConfigError(f"{settings.url}: {failures.shown(str(error))}") from failures.cause(error)
     _register(client, settings, tokens)
@@ -150,15 +152,15 @@ def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
 
 
 def _register(client: Any, settings: S3Settings, tokens: deque[str]) -> None:
-    """Have the client change requests before it signs them, and note the session ``tokens`` that it sends."""
+    """Make the client modify requests before it signs them, and record in ``tokens`` the session tokens it sends."""
 
     def unwrap_body(params: dict[str, Any], **_: object) -> None:
-        """Bytes as bytes: botocore wraps them into a file, hashes and sends that in small pieces, and always waits.
+        """Send bytes as bytes. botocore would wrap them in a file, hash and send it in small pieces, and always wait.
 
-        It asks the store to be told to go on behind this, for files alone.
+        It then asks for ``100 Continue``, which it does for files only.
         """
         if isinstance(params["body"], io.BytesIO):
-            params["body"] = params["body"].getvalue()  # no copy: it shares what it was made of
+            params["body"] = params["body"].getvalue()  # no copy: it shares the original buffer
         if len(params["body"]) > CONTINUE_BYTES:
             params["headers"]["Expect"] = "100-continue"
 
@@ -166,19 +168,17 @@ def _register(client: Any, settings: S3Settings, tokens: deque[str]) -> None:
         params["headers"].update(settings.headers)
 
     def add_digest(params: dict[str, Any], **_: object) -> None:
-        """Content-MD5 in the place of botocore's CRC-32, which many stores do not count as the digest they require."""
+        """Send Content-MD5 instead of botocore's CRC-32, which many stores do not accept as the required digest."""
         params["headers"]["Content-MD5"] = base64.b64encode(_md5(params["body"])).decode()
         params["context"].pop("checksum", None)
 
     def refuse_page(response_dict: dict[str, Any], **_: object) -> None:
-        """A page for people: botocore takes it for an error inside S3, or, well-formed, for an empty answer."""
+        """Refuse a web page, which botocore takes for an error inside S3 or, if well-formed, for an empty answer."""
         if response_dict["status_code"] == 200 and _PAGE.match(response_dict["body"]):
             raise NotS3Error
 
     for operation in ("PutObject", "UploadPart", "CompleteMultipartUpload", "ListObjectsV2", "DeleteObjects"):
-        client.meta.events.register_first(
-            f"before-parse.*.{operation}", refuse_page
-        )  # ``*`` comes before botocore's s3
+        client.meta.events.register_first(f"before-parse.*.{operation}", refuse_page)  # ``*`` runs before botocore's s3
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-call.s3.{operation}", unwrap_body)
     client.meta.events.register("before-send.s3", partial(_note_token, tokens))
@@ -189,7 +189,7 @@ def _register(client: Any, settings: S3Settings, tokens: deque[str]) -> None:
 
 
 def _note_token(tokens: deque[str], request: Any, **_: object) -> None:
-    """The credential chain's, which changes: a server, or a proxy, that shows requests in its errors repeats it."""
+    """Record the credential chain's token, which changes. Servers and proxies may repeat it in error messages."""
     token = request.headers.get("X-Amz-Security-Token")
     token = token.decode() if isinstance(token, bytes) else token
     if token and token not in tokens.copy():
@@ -197,20 +197,20 @@ def _note_token(tokens: deque[str], request: Any, **_: object) -> None:
 
 
 def _silence_refusals() -> None:
-    """botocore shows a traceback for each time that credentials cannot be had: the request's error says it."""
+    """Silence botocore's tracebacks about missing credentials: the request's error reports them."""
     logger = logging.getLogger("botocore.credentials")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)
 
 
 def _access_key(client: Any) -> str | None:
-    """The id of the key that a client signs with; None where there is none, or it cannot be looked up now."""
+    """The id of the key that a client signs with; None if there is none, or it cannot be looked up now."""
     try:
-        found = client._request_signer._credentials  # noqa: SLF001  there is no other name for it
+        found = client._request_signer._credentials  # noqa: SLF001  no public name
         return found.get_frozen_credentials().access_key if found is not None else None
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001  a source of credentials may fail in any way, and the next request tells
+    except Exception:  # noqa: BLE001  sources of credentials raise anything; the next request reports it
         return None
 
 
@@ -226,7 +226,7 @@ def _version() -> str:
 
 
 class S3Connection:
-    """Sends requests to one bucket, from any thread. One attempt each: retries are a wrapper's."""
+    """Sends requests to one bucket, from any thread. One attempt each: a wrapper retries."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
@@ -236,10 +236,10 @@ class S3Connection:
         self._closed = False
 
     def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
-        """The answer to one request of the client's ``method``. StoreError, NotFoundError, ExistsError.
+        """Send a request with the client's ``method``. Raises StoreError, NotFoundError and ExistsError.
 
-        Whatever else fails in it is a StoreError, too: where credentials come from, and what an answer holds, is not
-        ours, and no replica's failure is the others'.
+        Any other failure becomes a StoreError, too: sources of credentials and answers may raise anything, and one
+        replica's failure must not affect others.
         """
         client = self._shared.client
         send = getattr(client, method)
@@ -247,7 +247,7 @@ class S3Connection:
             answer: dict[str, Any] = send(Bucket=self.settings.bucket, **parameters)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001  botocore lets through what its sources and parsers raise
+        except Exception as error:  # noqa: BLE001  botocore passes on errors of its sources and parsers
             explained = self.failures.explain(operation, key, error)
             if isinstance(error, ClientError) and error_code(error) in STALE_CREDENTIALS:
                 explained.retryable = self._shared.renew(client) or explained.retryable
@@ -255,7 +255,7 @@ class S3Connection:
         return answer
 
     def close(self) -> None:
-        """Give the client back: idle connections are closed behind the last one who has it. Idempotent."""
+        """Give the client back; the last user's release closes idle connections. Idempotent."""
         with self._closing:
             closed, self._closed = self._closed, True
         if not closed:

@@ -1,7 +1,7 @@
-"""What S3 and boto3 say when a request fails, as litelog's errors: what happened, what to do, and whether it may pass.
+"""Turns failures of S3 and boto3 into litelog's errors: what happened, what to do, and whether a retry may succeed.
 
-The sources are S3's list of error codes and botocore's exceptions. A code that is not known is judged by its status:
-5xx, 408, 409 and 429 may pass, other 4xx will not.
+The sources are S3's list of error codes and botocore's exceptions. Unknown codes are judged by their status: 5xx, 408,
+409 and 429 may be temporary, other 4xx are not.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from replica_clients.s3.settings import S3Settings
 
 MAX_SAID_CHARACTERS = 200
-"""Of what a store says: a proxy's error page may be long. Its error code comes behind."""
+"""Longest quote of a store's message, since a proxy's error page may be long. The error code follows it."""
 
 MAX_REASON_CHARACTERS = 600
-"""Of all that an error says."""
+"""Longest error message."""
 
 MIN_SECRET_CHARACTERS = 8
-"""Shorter values are no secrets, and masking them would garble messages."""
+"""Shorter values are not secrets, and masking them would garble messages."""
 
 MIN_NAME_CHARACTERS = 40
-"""Shorter names of objects are no part of what looks like a token, and might be a part of one."""
+"""Shorter object names are not exempt from masking: they might be part of a token."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
-"""Matches a token whose value is not known here, made by the store or by the issuer of credentials. A long object's key
-matches, too: what the request names is not masked."""
+"""Matches a token of unknown value, made by the store or by the issuer of credentials. It also matches a long object
+key, so the names in the request are not masked."""
 
 _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
-"""What makes one request valid for some minutes."""
+"""Signatures, which make one request valid for some minutes."""
 
 _OPERATIONS = frozenset(
     {
@@ -48,23 +48,23 @@ _OPERATIONS = frozenset(
         *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
     }
 )
-"""S3's, as botocore names them. All others are of who gives credentials: AssumeRole, GetRoleCredentials, ..."""
+"""S3's operations, as botocore names them. All others obtain credentials: AssumeRole, GetRoleCredentials, ..."""
 
 _SAY_ALL = (exceptions.ParamValidationError, exceptions.UnsupportedTLSVersionWarning)
-"""What is wrong on this side, and will stay so."""
+"""Errors on this side that a retry does not fix."""
 
 _INCOMPLETE = (exceptions.PartialCredentialsError, exceptions.UnauthorizedSSOTokenError)
 
 _CREDENTIAL_MODULES = frozenset({"botocore.credentials", "botocore.tokens"})
 
 _NO_SUCH_KEY_ID = frozenset({"InvalidAccessKeyId", "XAdminUserNotFound", "NotSignedUp"})
-"""S3, versitygw and s3s-fs, of an access key that they do not know."""
+"""How S3, versitygw and s3s-fs report an unknown access key."""
 
 STALE_CREDENTIALS = _NO_SUCH_KEY_ID | {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
-"""The keys were replaced or ran out: the credential chain is asked anew."""
+"""The keys were replaced or have expired: the credential chain is asked again."""
 
 NO_BATCHES = frozenset({"NotImplemented", "XNotImplemented", "MalformedXML", "MethodNotAllowed"})
-"""How stores refuse to delete several objects at once."""
+"""How stores refuse to delete several objects in one request."""
 
 _MAY_PASS = frozenset(
     {
@@ -79,7 +79,7 @@ _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 
 _ACTIONS = {
     "put": "s3:PutObject on {objects}",
-    "open": "s3:GetObject on {objects} (and s3:ListBucket on {bucket}, or an object that is missing looks forbidden)",
+    "open": "s3:GetObject on {objects} (and s3:ListBucket on {bucket}, or a missing object looks forbidden)",
     "read": "s3:GetObject on {objects}",
     "list": "s3:ListBucket on {bucket}",
     "delete": "s3:DeleteObject on {objects}",
@@ -93,16 +93,16 @@ _WHAT_TO_DO = {
     **dict.fromkeys(_NO_SUCH_KEY_ID, _CHECK_THE_KEY_ID),
     "SignatureDoesNotMatch": "the secret key does not belong to the access key, or a proxy changes requests",
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it (NTP)",
-    "ExpiredToken": "the credentials ran out; they are looked up again",
-    "ExpiredTokenException": "the credentials ran out; they are looked up again",
+    "ExpiredToken": "the credentials have expired; they are looked up again",
+    "ExpiredTokenException": "the credentials have expired; they are looked up again",
     "InvalidToken": "the session token is wrong; the credentials are looked up again",
     "InvalidObjectState": "it was moved to an archive storage class: restore it, and end that lifecycle rule",
     "AllAccessDisabled": "the bucket is disabled by its provider",
     "InvalidBucketName": "check the bucket in the replica's URL",
-    "ConditionalRequestConflict": "another request writes the same key",
-    "TemporaryRedirect": "the bucket's name is not known everywhere yet, as it is new: it will be",
-    "BadDigest": "the bytes changed on their way",
-    "XAmzContentSHA256Mismatch": "the bytes changed on their way",
+    "ConditionalRequestConflict": "another request is writing the same key",
+    "TemporaryRedirect": "the bucket is new, and its name is not known everywhere yet",
+    "BadDigest": "the bytes changed in transit",
+    "XAmzContentSHA256Mismatch": "the bytes changed in transit",
     "InvalidStorageClass": "check storage-class",
     "KMS.NotFoundException": "check sse-kms-key-id",
     "KMS.DisabledException": "the KMS key is disabled",
@@ -110,34 +110,34 @@ _WHAT_TO_DO = {
 
 
 _TAKEN = frozenset({"PreconditionFailed", "412", "NotModified", "304"})
-"""What a create-only put of a key that is taken is answered with; the latter two by S3Mock, of an upload in parts."""
+"""Answers to a create-only put of an existing key; the latter two by S3Mock, for an upload in parts."""
 
 _SPEAK_TLS = "if the endpoint speaks TLS, write https:// in its URL"
-"""To a request without TLS most such servers say nothing; Go's and nginx answer 400, with words of their own."""
+"""Most such servers do not answer a request without TLS; Go's and nginx answer 400, with their own message."""
 
 
 class NotS3Error(Exception):
-    """An answer is of something else than a store: a console, a portal, a web server."""
+    """The answer does not come from a store, but from a console, a portal or a web server."""
 
 
 class S3Error(StoreError):
-    """A StoreError with what S3 answered: its error code (empty where there was no answer) and the HTTP status."""
+    """A StoreError with S3's answer: its error code (empty if there was no answer) and the HTTP status."""
 
     code: str = ""
     status: int = 0
 
 
 class S3Failures:
-    """Makes litelog's errors of a store's failures. ``operation`` is put, open, read, list, delete or abort."""
+    """Creates litelog's errors from a store's failures. ``operation``: put, open, read, list, delete or abort."""
 
     def __init__(self, settings: S3Settings, tokens: Collection[str] = ()) -> None:
-        """``tokens``: the session tokens of requests that are known by now."""
+        """``tokens``: session tokens of requests so far."""
         self._settings = settings
         self._tokens = tokens
         self._secrets = sorted((text for text in settings.secrets if len(text) >= MIN_SECRET_CHARACTERS), key=len)
 
     def explain(self, operation: str, key: str, error: BaseException) -> StoreError:
-        """The StoreError (NotFoundError, ExistsError) that a failure is."""
+        """The StoreError (NotFoundError, ExistsError) for a failure."""
         if isinstance(error, ClientError) and error.operation_name in _OPERATIONS:
             return self._from_answer(operation, key, error)
         if isinstance(error, NotS3Error):
@@ -151,7 +151,7 @@ class S3Failures:
 
     @contextmanager
     def reading(self, operation: str, key: str) -> Iterator[None]:
-        """What an answer lacks, or holds in another form than S3's, becomes a StoreError that may pass."""
+        """Turn missing or malformed parts of an answer into a StoreError that a retry may fix."""
         try:
             yield
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -159,16 +159,16 @@ class S3Failures:
             raise StoreError(operation, key, reason) from self.cause(error, key)
 
     def refused(self, operation: str, key: str, code: str, message: str) -> StoreError:
-        """The StoreError for one key that a batch answered with an error."""
+        """The StoreError for one key of a batch."""
         reason = self._reason(operation, key, code, message)
         return StoreError(operation, key, reason, retryable=code in _MAY_PASS)
 
     def shown(self, reason: str, key: str = "") -> str:
-        """``reason`` as one line of bounded length without secrets. ``key``: of the object that the request names."""
+        """``reason`` as a single line of bounded length, without secrets. ``key``: the key in the request."""
         return _shorten(self._masked(" ".join(reason.split()), key), MAX_REASON_CHARACTERS)
 
     def cause(self, error: BaseException, key: str = "") -> BaseException | None:
-        """What a traceback may show as the reason of our error: None where the store's words hold a secret."""
+        """The cause to show in a traceback; None if the store's message contains a secret."""
         said = " ".join(str(error).split())
         return error if self._masked(said, key) == said else None
 
@@ -189,7 +189,7 @@ class S3Failures:
         return answered
 
     def _region(self, code: str, said: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
-        """What to do where the bucket is in another region; None if that is not the matter."""
+        """Advice if the bucket is in another region; None if it is not."""
         if code not in {
             "PermanentRedirect",
             "301",
@@ -204,14 +204,14 @@ class S3Failures:
     def _reason(self, operation: str, key: str, code: str, message: str) -> str:
         bucket, endpoint = self._settings.bucket, self._settings.endpoint
         at = f" at {endpoint}" if endpoint else ""
-        whole = self._masked(message.strip().rstrip("."), key)  # before it is cut: half a secret is one, too
+        whole = self._masked(message.strip().rstrip("."), key)  # before it is cut: half a secret is still a secret
         short = _shorten(whole, MAX_SAID_CHARACTERS)
         said = f"{short} ({code})" if short else code
         if code == "NoSuchBucket":
             advice = f"bucket {bucket} does not exist{at}: create it, or correct the replica's URL"
         elif code in {"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "KMS.AccessDeniedException"}:
             advice = f"no permission on bucket {bucket}{at}: grant {self._actions(operation, code, message)}"
-        elif code == "400" and (endpoint or "").startswith("http://"):  # no error of S3's has only that name
+        elif code == "400" and (endpoint or "").startswith("http://"):  # S3 has no error named only 400
             advice = _SPEAK_TLS
         elif "x-amz-checksum" in message.lower():
             advice = "the store does not know that checksum: set checksum: md5"
@@ -228,7 +228,7 @@ class S3Failures:
         return _ACTIONS[operation].format(bucket=bucket, objects=f"{bucket}/{self._settings.prefix}*") + also
 
     def _without_credentials(self, error: BaseException) -> str | None:
-        """What whoever gives credentials says, or does; None if they are not the matter, or a person has to act."""
+        """What a source of credentials reports; None for other failures, and if a person has to act."""
         if isinstance(error, ClientError):
             message = str(error.response.get("Error", {}).get("Message", ""))
             said = (
@@ -238,10 +238,10 @@ class S3Failures:
             said = f"{type(error).__name__}: {error}"
         else:
             return None
-        return f"the credentials cannot be had: {said}"
+        return f"cannot get credentials: {said}"
 
     def _from_client(self, error: BaseException) -> tuple[str, bool]:
-        """What happened on this side, and whether it may pass."""
+        """What happened on this side, and whether a retry may succeed."""
         where = self._settings.endpoint or "S3"
         detail = str(error)
         if isinstance(error, exceptions.NoCredentialsError):
@@ -250,7 +250,7 @@ class S3Failures:
                 False,
             )
         if isinstance(error, _INCOMPLETE):
-            return f"credentials are not complete: {detail}", False
+            return f"the credentials are incomplete: {detail}", False
         if isinstance(error, exceptions.SSLError):
             trusted = "certificate verify failed" not in detail.lower()
             return (
@@ -260,7 +260,7 @@ class S3Failures:
         if isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectionError):
             cause = str(error.kwargs.get("error", ""))
             unknown = any(word in cause for word in ("NameResolution", "resolve", "Name or service", "nodename"))
-            advice = "its name is not known: check endpoint, region and DNS" if unknown else "is it up, and reachable?"
+            advice = "cannot resolve its name: check endpoint, region and DNS" if unknown else "is it up and reachable?"
             return f"cannot reach {where}: {advice}: {detail}", True
         if isinstance(error, exceptions.ConnectionClosedError) and where.startswith("http://"):
             return f"{where} ended the connection without an answer: is it up? {_SPEAK_TLS}: {detail}", True
@@ -280,13 +280,13 @@ class S3Failures:
 
 
 def _asked_for_credentials(error: BaseException) -> bool:
-    """Whether it was raised where botocore asks a program, a service or a file for them."""
+    """Whether botocore raised it when it asked a program, a service or a file for credentials."""
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__") in _CREDENTIAL_MODULES for frame in frames)
 
 
 def error_code(error: ClientError) -> str:
-    """What an answer calls its error; empty where it has no name for it."""
+    """The error code of an answer; empty if it has none."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
@@ -295,7 +295,7 @@ def _shorten(text: str, limit: int) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the store asks to wait: given as such, or as a date, counted from the store's own clock."""
+    """Seconds that the store asks to wait: given directly, or as a date, compared with the store's own clock."""
     value = headers.get("retry-after")
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""What an S3 replica is asked for: its URL and options as one checked value, with secrets kept out of sight."""
+"""The URL and options of an S3 replica, as one checked value. Its repr shows no secrets."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_CONNECTIONS = 256
-"""More than the threads that a daemon has for requests, and fewer than a usual limit of open files."""
+"""More than the threads that a daemon uses for requests, and fewer than the usual limit of open files."""
 
 MAX_TIMEOUT_SECONDS = 3600.0
 
 CHECKSUMS = ("crc32c", "sha256", "md5")
 SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
-"""Storage classes that answer a GET with an error: a claim in one could not be read back."""
+"""Storage classes that answer a GET with an error, so a claim stored there could not be read back."""
 
 CUSTOMER_KEY_BYTES = 32
 
@@ -53,28 +53,28 @@ _ADVICE = "put it into the environment, a profile, or the configuration file as 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """A replica's place in S3 and how it is spoken to. Times in seconds; secrets are not in its repr."""
+    """A replica's location in S3, and how to access it. Times are in seconds. The repr shows no secrets."""
 
     bucket: str
     prefix: str
-    """Empty, or with its slash."""
+    """Empty, or ending in a slash."""
     profile: str | None = None
     region: str | None = None
     endpoint: str | None = None
     anonymous: bool = False
-    """Whether requests are not signed: for public buckets, which can be read and not written."""
+    """Send unsigned requests, for public buckets that are only read."""
     path_style: bool | None = None
-    """None: as S3 itself has it, and path style for an endpoint of one's own."""
+    """None: S3's own default, and path style for a custom endpoint."""
     storage_class: str | None = None
     checksum: str = "crc32c"
-    """The digest beside the SHA-256 that the signature carries, which some stores take on trust."""
+    """The digest sent in addition to the signature's SHA-256, which some stores do not check."""
     ca_bundle: str | None = None
     sse: str | None = None
     sse_kms_key_id: str | None = None
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
     connections: int = 64
-    """Idle connections that are kept: more than a daemon's threads of all kinds for one destination."""
+    """Idle connections to keep: more than all threads that a daemon uses for one destination."""
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
@@ -83,22 +83,22 @@ class S3Settings:
 
     @property
     def url(self) -> str:
-        """The place, fit for logs; another endpoint than Amazon's is part of it."""
+        """The location, safe to log. Includes an endpoint other than Amazon's."""
         place = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
         return f"{place}?endpoint={self.endpoint}" if self.endpoint else place
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may show."""
+        """Texts that no message may show."""
         key = base64.b64encode(self.sse_customer_key).decode() if self.sse_customer_key else None
         shown = [value for _, value in self.headers]
         return tuple(text for text in (self.secret_access_key, self.session_token, key, *shown) if text)
 
 
 def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
-    """The settings that a URL (``s3://bucket/prefix?region=...``) and options say; an option wins over the URL.
+    """Read the settings from a URL (``s3://bucket/prefix?region=...``) and options, which take precedence.
 
-    ConfigError for what is unknown, does not fit, or is a secret in the URL, where logs and process lists show it.
+    Raises ConfigError for unknown or unfit options, and for a secret in the URL, where logs and process lists show it.
     """
     parts = urlsplit(url)
     if "@" in parts.netloc or ":" in parts.netloc:  # a password may hold a slash that nobody escaped
@@ -157,7 +157,7 @@ def _from_query(query: str) -> dict[str, object]:
 
 
 def _known(name: str) -> str:
-    """The option's name as it is spelled here; ConfigError with the nearest one if there is none."""
+    """The option's canonical name. Raises a ConfigError with the nearest name if there is none."""
     spelled = str(name).lower().replace("_", "-")
     if spelled in _OPTIONS:
         return spelled
@@ -254,13 +254,13 @@ def _file(name: str, value: str | None) -> str | None:
         raise ConfigError(f"{name}: {value} does not exist") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {value}: {error}") from error
-    if kind not in (None, "a folder"):  # a folder of certificates will do
-        raise ConfigError(f"{name}: {value} is {kind}, and not a regular file")
+    if kind not in (None, "a folder"):  # a folder of certificates is fine
+        raise ConfigError(f"{name}: {value} is {kind}, not a regular file")
     return value
 
 
 def _customer_key(path: str | None) -> bytes | None:
-    """The key in a file: 32 bytes, or their base64."""
+    """Read the key from a file: 32 bytes, or their base64."""
     if path is None:
         return None
     try:
@@ -278,7 +278,7 @@ def _customer_key(path: str | None) -> bytes | None:
 
 
 def _headers(value: object) -> tuple[tuple[str, str], ...]:
-    """Headers from a mapping, or from ``name:value,name:value`` as a URL has them."""
+    """Headers from a mapping, or from ``name:value,name:value`` as in a URL."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -289,7 +289,7 @@ def _headers(value: object) -> tuple[tuple[str, str], ...]:
         raise ConfigError("headers must be a mapping of names to values")
     for name, text in pairs:
         if not _HEADER.fullmatch(name.strip()) or not text.isprintable() or not text.isascii():
-            raise ConfigError(f"headers: {name!r} is no header's name, or its value is not plain text")
+            raise ConfigError(f"headers: {name!r} is not a header's name, or its value is not plain text")
         if name.strip().lower() in _OURS:
             raise ConfigError(f"headers: {name} is set by litelog itself")
     return tuple((name.strip(), text.strip()) for name, text in pairs)

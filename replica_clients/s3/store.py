@@ -1,12 +1,12 @@
-"""The S3 store: objects in a bucket, under a prefix, on Amazon S3 or what speaks its protocol.
+"""The S3 store: objects in a bucket, under a prefix, on Amazon S3 or a store that speaks its protocol.
 
-What it relies on: ``If-None-Match: *`` on PUT (and on the completion of an upload in parts), listings in the order of
-keys that show what was put, and digests of each body that the store compares: SHA-256 in the signature, and one of its
-own (``checksum``: crc32c by default, which costs next to nothing; md5 for stores that know no other). A store that
-ignores ``If-None-Match`` cannot keep writers apart; a claim's second put finds that out. One that answers it with 501
-says so at once. Either can be used with ``fencing: isolated``.
+It relies on ``If-None-Match: *`` for PUT and for the completion of an upload in parts, on listings that are ordered by
+key and show earlier puts, and on digests that the store checks for each body: the signature's SHA-256, and the one
+chosen with ``checksum`` (crc32c by default, which costs next to nothing; md5 for stores that support no other). A store
+that ignores ``If-None-Match`` cannot keep writers apart, which a claim's second put detects. A store that answers it
+with 501 reports that at once. Both work with ``fencing: isolated``.
 
-Which options there are: ``settings``. Credentials are found as every AWS program finds them, unless given.
+``settings`` has the options. Credentials come from the usual AWS provider chain, unless they are given.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAX_BATCH_KEYS = 1000
 RANGE_BEHIND_THE_END = 416
 PRECONDITION_FAILED = 412
 NOT_IMPLEMENTED = 501
-"""What stores answer to a header that asks for what they have not. Others ignore it."""
+"""How stores answer a header that asks for an unsupported feature. Others ignore the header."""
 
 _OF_EVERY_LISTING = {"Name", "IsTruncated", "KeyCount"}
-"""Of which every store that speaks S3 says some, even of no objects: without any it is no listing."""
+"""Elements of a listing. Every store that speaks S3 sends some of them, even without objects."""
 
 UNTOLD_LENGTH = (
     "the answer does not say how long it is (Content-Length): let no proxy pass it on in chunks, or compressed"
@@ -51,7 +51,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})$")
 
 
 def open_store(url: str, options: Mapping[str, object]) -> S3Store:
-    """The store at ``s3://bucket/prefix``. No request is sent. ConfigError for what does not fit."""
+    """Create the store at ``s3://bucket/prefix``. Sends no request. Raises ConfigError."""
     return S3Store(read_settings(url, options))
 
 
@@ -87,7 +87,7 @@ class S3Store:
         if length is None:
             answer["Body"].close()
             untold = "ContentLength" not in answer
-            reason = UNTOLD_LENGTH if untold else "the store answers another range than was asked for"
+            reason = UNTOLD_LENGTH if untold else "the store answers with another range than requested"
             raise StoreError("open", key, reason, retryable=False)
         return cast("BinaryIO", S3Reader(key, answer["Body"], length, self._connection.failures))
 
@@ -145,7 +145,7 @@ class S3Store:
             page = self._connection.request("list", prefix, "list_objects_v2", **asked)
             if not page.keys() & _OF_EVERY_LISTING:
                 raise self._connection.failures.explain("list", prefix, NotS3Error())
-            with self._connection.failures.reading("list", prefix):  # not around yield: what a caller raises is its own
+            with self._connection.failures.reading("list", prefix):  # not around yield: callers raise their own errors
                 listed = [self._listed(entry) for entry in page.get("Contents", ())]
             for info in listed:
                 key = info.key
@@ -155,14 +155,14 @@ class S3Store:
                 return
             token = page.get("NextContinuationToken")
             if not token or token == asked.get("ContinuationToken"):
-                raise StoreError("list", prefix, "the store's listing ends without its end, or turns in a circle")
+                raise StoreError("list", prefix, "the store's listing is cut off, or repeats itself")
             asked["ContinuationToken"] = token
 
     def _listed(self, entry: Mapping[str, Any]) -> ObjectInfo:
         return ObjectInfo(str(entry["Key"])[len(self._prefix) :], int(entry["Size"]))
 
     def _delete_batch(self, keys: Sequence[str]) -> bool:
-        """Delete up to 1000 objects in one request; False where the store has none for that."""
+        """Delete up to 1000 objects in one request. Returns False if the store has no such request."""
         objects = [{"Key": self._prefix + key} for key in keys]
         try:
             answer = self._connection.request(
@@ -186,7 +186,7 @@ class S3Store:
 
 @contextmanager
 def _conditional(operation: str, key: str, lacks: str) -> Iterator[None]:
-    """A request with a condition: NotOfferedError, which says what the store ``lacks``, where it has none."""
+    """Run a conditional request. Raises NotOfferedError, with what the store ``lacks``, if it has no such condition."""
     try:
         yield
     except S3Error as error:
@@ -196,20 +196,20 @@ def _conditional(operation: str, key: str, lacks: str) -> Iterator[None]:
 
 
 def _range_header(byte_range: ByteRange) -> str:
-    """HTTP has no range of no bytes: one is asked for in its place, so that a missing object is missing."""
+    """The header for a range. HTTP has no empty range: one byte is requested instead, to detect a missing object."""
     if byte_range.length is None:
         return f"bytes={byte_range.start}-"
     return f"bytes={byte_range.start}-{byte_range.start + max(byte_range.length, 1) - 1}"
 
 
 def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int | None:
-    """How many bytes of the body are what was asked for, from its start; None where it is something else, or untold."""
+    """How many leading bytes of the body are the requested ones; None if it holds others, or if that is unknown."""
     sent: int | None = answer.get("ContentLength")
     if sent is None or byte_range is None:
         return sent
     start, length = byte_range.start, byte_range.length
     match = _CONTENT_RANGE.match(answer.get("ContentRange") or "")
-    if match is None:  # the whole object, as some stores answer a range that is all of it
+    if match is None:  # the whole object, as some stores answer a range that covers it
         return sent if start == 0 and (length is None or sent <= length) else None
     first, last, total = (int(text) for text in match.groups())
     end = total if length is None else min(total, start + max(length, 1))
@@ -219,7 +219,7 @@ def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int
 
 
 class S3Reader(ByteStream):
-    """``length`` bytes of a response's body, which it closes. A body that ends early raises a StoreError that may pass.
+    """Reads ``length`` bytes of a response's body, and closes it. Raises a StoreError worth a retry if it ends early.
 
     ``body`` is botocore's StreamingBody.
     """
@@ -231,7 +231,7 @@ class S3Reader(ByteStream):
         self._failures = failures
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """``size`` bytes, or all that are left where they are fewer or ``size`` is negative."""
+        """Read ``size`` bytes, or all that are left if there are fewer or ``size`` is negative."""
         want = self._left if size is None or size < 0 else min(size, self._left)
         pieces: list[bytes] = []
         while want:
@@ -239,7 +239,7 @@ class S3Reader(ByteStream):
                 piece: bytes = self._body.read(want)
             except MemoryError:
                 raise
-            except Exception as error:  # noqa: BLE001  of botocore, urllib3, http.client and ssl
+            except Exception as error:  # noqa: BLE001  errors of botocore, urllib3, http.client and ssl
                 failure = self._failures.explain("read", self._key, error)
                 raise failure from self._failures.cause(error, self._key)
             if not piece:

@@ -1,4 +1,4 @@
-"""How an object's bytes go up to S3: as one request with a digest, or in parts, in parallel, with bounded memory."""
+"""Uploads objects to S3: in a single request with a digest, or in parallel parts, with bounded memory."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from replica_clients.s3.upload_parts import Part, PartBudget
 
 SINGLE_BYTES = 64 << 20
-"""Up to here one request is cheaper; above, a failure in one costs too much of what was sent already."""
+"""Up to this size one request is cheaper; above it, a failure wastes too much of what was sent."""
 
 PART_BYTES = 8 << 20
-"""More would take more memory, and less more requests."""
+"""Larger parts would need more memory, and smaller ones more requests."""
 
 MAX_PARTS = 10_000
-"""S3's limit, at 78 GiB."""
+"""S3's limit, reached at 78 GiB."""
 
 PARTS_AT_ONCE = 4
-"""Parts of one upload that are under way. How many there are in memory is ``upload_parts``' matter."""
+"""Concurrent parts of one upload. ``upload_parts`` limits how many are in memory."""
 
 PART_RETRIES = RetryPolicy(attempts=6, total_seconds=30.0, longest_seconds=1.0)
-"""For each part by itself: where one request in three fails, an upload of a hundred would hardly ever go up as a whole.
-No attempt starts later than half of what a hanging one takes, so that whoever stops waits little longer."""
+"""For each part separately: if one request in three fails, an upload of a hundred parts would almost never succeed as a
+whole. No attempt starts later than half the time that a hanging one takes, so stopping does not take much longer."""
 
 ABORT_RETRIES = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
-"""Somebody waits for the error behind which it is."""
+"""Short, since a caller waits for the error that led to the abort."""
 
 NO_SUCH_UPLOAD = "NoSuchUpload"
 
@@ -71,9 +71,9 @@ class S3Upload:
         self._under_way: set[threading.Event] = set()
 
     def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
-        """Store the buffers as ``key``, within the prefix. ExistsError, StoreError.
+        """Store the buffers as ``key``, below the prefix. Raises ExistsError and StoreError.
 
-        A body that is no sequence is not held: it goes up part by part, and in one request where it has but one.
+        A body that is not a sequence is not held in memory: it is sent part by part, or in one request if it fits.
         """
         condition = {"IfNoneMatch": "*"} if create_only else {}
         if not isinstance(body, Sequence):
@@ -84,16 +84,16 @@ class S3Upload:
             self._put_single(key, _join(body), condition)
 
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
-        """As a create-only ``put``, in parts whatever its size: a store may keep writers apart in the one alone."""
+        """As a create-only ``put``, but always in parts: a store may keep writers apart in one of the two ways only."""
         self._put_parts(key, Parts(body, self._part_bytes, self._budget), {"IfNoneMatch": "*"})
 
     def close(self) -> None:
-        """Have nothing tried anew that is under way: what is waiting for that ends with its last error."""
+        """Stop retrying requests that are under way. Uploads that wait for a retry end with its last error."""
         for ended in self._under_way.copy():
             ended.set()
 
     def _put_made(self, key: str, parts: Parts, condition: dict[str, str]) -> None:
-        """Put what is made as it goes: of what length shows only when the first part is full."""
+        """Put a streamed body, whose length is known only once the first part is full or the body ends."""
         with parts.take() as first:
             if parts.has_more():
                 self._put_parts(key, parts, condition, first)
@@ -114,7 +114,7 @@ class S3Upload:
             upload = _Upload(self._connection, key, str(begun["UploadId"]))
         try:
             self._send_parts(key, upload, parts, first)
-            self._request(  # once: only who compares what is there tells a lost answer from another writer
+            self._request(  # no retry: a lost answer would look like another writer
                 "put",
                 key,
                 "complete_multipart_upload",
@@ -128,7 +128,7 @@ class S3Upload:
             raise
 
     def _send_parts(self, key: str, upload: _Upload, parts: Parts, first: Part | None) -> None:
-        """Send them all, each tried anew by itself. The first that fails for good ends the others."""
+        """Send all parts, each with its own retries. The first one that fails for good stops the others."""
         ended = threading.Event()
         self._under_way.add(ended)
         patient = RetryingStore(cast("ObjectStore", upload), ended, PART_RETRIES)
@@ -161,11 +161,11 @@ class S3Upload:
                 self._under_way.discard(ended)
 
     def _abort(self, key: str, upload: _Upload) -> None:
-        """Have the store forget the parts: it asks money for them. Its failure hides not what went wrong before."""
+        """Make the store delete the parts, which cost storage. A failure here does not hide the original error."""
         try:
             RetryingStore(cast("ObjectStore", upload), threading.Event(), ABORT_RETRIES).delete([key])
         except StoreError as error:
-            said = "%s: parts may be left, for a lifecycle rule to remove: %s"
+            said = "%s: parts may be left; a lifecycle rule can remove them: %s"
             extra = fields("upload-not-aborted", replica=self._settings.url, key=key)
             _logger.warning(said, self._settings.url, error, extra=extra)
 
@@ -174,8 +174,10 @@ class S3Upload:
 
 
 class _Upload:
-    """One upload in parts, as so much of an ObjectStore as its retries take: the parts are put, by their numbers, and
-    to delete it is to abort it. Both can be said twice."""
+    """One upload in parts, with the part of ObjectStore's interface that retries need.
+
+    ``put`` sends a part by its number, and ``delete`` aborts the upload. Both may be repeated.
+    """
 
     fences = True
 
@@ -188,7 +190,7 @@ class _Upload:
         self._sent: dict[int, dict[str, Any]] = {}
 
     def put(self, number: str, body: Sequence[bytes], *, create_only: bool = True) -> None:  # noqa: ARG002  a store's
-        """Send a part, of one buffer."""
+        """Send a part, which consists of one buffer."""
         (content,) = body
         checked = digest(content, self._settings.checksum)
         sent: dict[str, Any] = {"Body": content, **checked, **_customer_key(self._settings)}
@@ -198,7 +200,7 @@ class _Upload:
             self._sent[int(number)] = {"PartNumber": int(number), "ETag": str(answer["ETag"]), **kept}
 
     def delete(self, keys: Iterable[str]) -> None:  # noqa: ARG002  a store's
-        """Have the store forget the parts, where it has not done so: by a request before, or by a completion."""
+        """Make the store delete the parts, unless an earlier request or a completion has done so."""
         try:
             self._request("abort", "abort_multipart_upload")
         except S3Error as error:
@@ -206,7 +208,7 @@ class _Upload:
                 raise
 
     def parts(self) -> list[dict[str, Any]]:
-        """What completes the upload: an entry for each part, in order."""
+        """The list that completes the upload: an entry for each part, in order."""
         return [self._sent[number] for number in sorted(self._sent)]
 
     def _request(self, operation: str, method: str, **parameters: object) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class _Upload:
 
 
 def _wait_for(running: set[Future[None]], left: int) -> set[Future[None]]:
-    """Wait until no more than ``left`` are running: those. The error of one that failed."""
+    """Wait until at most ``left`` are running. Returns those. Raises the error of one that failed."""
     while len(running) > left:
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
@@ -224,7 +226,7 @@ def _wait_for(running: set[Future[None]], left: int) -> set[Future[None]]:
 
 
 def digest(content: bytes, checksum: str) -> dict[str, str]:
-    """The request parameter that carries the digest of ``content``."""
+    """The request parameter with the digest of ``content``."""
     if checksum == "sha256":
         value = hashlib.sha256(content).digest()
     elif checksum == "crc32c":
@@ -235,7 +237,7 @@ def digest(content: bytes, checksum: str) -> dict[str, str]:
 
 
 def _join(body: Sequence[Buffer]) -> bytes:
-    """One bytes object. botocore sends a file-like body in 16 KiB pieces and waits for ``100 Continue`` before it."""
+    """Join into one bytes object: botocore sends file-like bodies in 16 KiB pieces, after a ``100 Continue``."""
     if len(body) == 1 and isinstance(body[0], bytes):
         return body[0]
     return b"".join(body)
@@ -246,7 +248,7 @@ def _placement(settings: S3Settings) -> dict[str, str]:
 
 
 def _encryption(settings: S3Settings) -> dict[str, object]:
-    """What a new object is encrypted with."""
+    """Parameters for the encryption of a new object."""
     asked: dict[str, object] = dict(_customer_key(settings))
     if settings.sse:
         asked["ServerSideEncryption"] = settings.sse
@@ -256,7 +258,7 @@ def _encryption(settings: S3Settings) -> dict[str, object]:
 
 
 def _customer_key(settings: S3Settings) -> dict[str, object]:
-    """What every request for an object's bytes has where the customer keeps the key."""
+    """Parameters with the customer's key, which every request for an object's bytes needs if there is one."""
     if settings.sse_customer_key is None:
         return {}
     return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": settings.sse_customer_key}

@@ -1,8 +1,8 @@
-"""The parts of bodies that are on their way to a store: a process holds a few at a time, whatever they belong to.
+"""Limits the parts of bodies that a process holds in memory at a time, across all uploads.
 
-Many uploads run at once where a daemon meets its logs for the first time: several of each destination, and there may be
-many destinations. A part is made when there is room for it, and gives the room back when it was sent. An upload waits
-for room only while all that it holds is being sent, so uploads that wait for each other always come to an end.
+When a daemon meets its logs for the first time, many uploads run at once: several per destination, and there may be
+many destinations. A part is created once there is room for it, and returns the room after it was sent. An upload waits
+for room only while all that it holds is being sent, so uploads that wait for each other always finish.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PARTS_IN_PROCESS = 4
-"""Parts that a process makes or sends at a time: of S3's 8 MiB each, 32 MiB."""
+"""Parts that a process creates or sends at a time: of S3's 8 MiB each, 32 MiB."""
 
 
 class PartBudget:
-    """Room for some parts. From any thread."""
+    """Room for a number of parts. For use from any thread."""
 
     def __init__(self, parts: int = PARTS_IN_PROCESS) -> None:
         self._room = threading.Semaphore(parts)
@@ -31,20 +31,20 @@ class PartBudget:
         self._room.acquire()
 
     def give_back(self) -> None:
-        """The part is gone."""
+        """Return the room of one part."""
         self._room.release()
 
 
 OF_PROCESS = PartBudget()
-"""The one for all uploads of this process: a limit of memory is the process's."""
+"""The budget of all uploads in this process: the limit of memory is per process."""
 
 
 class Part:
-    """One part's bytes, which are held until it is dropped, or its context ends; that gives its room back."""
+    """The bytes of one part. Dropping it, or leaving its context, releases them and returns their room."""
 
     def __init__(self, content: bytes, budget: PartBudget) -> None:
         self.content = [content]
-        """No other object keeps the bytes: they are gone when this is empty."""
+        """The only reference to the bytes: clearing it frees them."""
         self._budget = budget
 
     def __enter__(self) -> Part:
@@ -61,7 +61,7 @@ class Part:
 
 
 class Parts:
-    """The bytes of a body's buffers, put together, in parts of ``part_bytes`` and a shorter last one."""
+    """A body's buffers, joined into parts of ``part_bytes`` each and a shorter last one."""
 
     def __init__(self, body: Iterable[Buffer], part_bytes: int, budget: PartBudget) -> None:
         self._buffers = iter(body)
@@ -70,7 +70,7 @@ class Parts:
         self._rest = memoryview(b"")
 
     def has_more(self) -> bool:
-        """Whether there is another part. Holds one buffer of the body, and not a part, to know it."""
+        """Whether there is another part. Reads ahead only one buffer of the body, not a whole part."""
         while not len(self._rest):
             buffer = next(self._buffers, None)
             if buffer is None:
@@ -79,18 +79,18 @@ class Parts:
         return True
 
     def take(self) -> Part:
-        """The next part, made as soon as there is room for it; empty after the end. Drop it, whatever happens."""
+        """The next part, created once there is room for it; empty after the end. The caller must always drop it."""
         self._budget.take()
         try:
             made = BytesIO()
-            made.seek(self._part_bytes - 1)  # in its full size at once: growing would leave holes in memory
+            made.seek(self._part_bytes - 1)  # at full size at once: growing would fragment memory
             made.write(b"\0")
             made.seek(0)
             while (room := self._part_bytes - made.tell()) and self.has_more():
                 made.write(self._rest[:room])
                 self._rest = self._rest[room:]
             made.truncate()
-            return Part(made.getvalue(), self._budget)  # no copy: it is the buffer that was written
+            return Part(made.getvalue(), self._budget)  # no copy: this is the buffer that was written
         except BaseException:
             self._budget.give_back()
             raise

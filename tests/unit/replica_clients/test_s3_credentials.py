@@ -143,7 +143,7 @@ def test_a_role_that_may_not_be_taken_is_no_lacking_permission_on_a_bucket(
         store = open_store("s3://bucket", {"endpoint": server.endpoint, "profile": "role"})
         with pytest.raises(StoreError) as caught:
             store.put("key", [b"x"])
-        said = "put key: the credentials cannot be had: AssumeRole: User: base is not authorized to perform"
+        said = "put key: cannot get credentials: AssumeRole: User: base is not authorized to perform"
         assert str(caught.value).startswith(said)
         assert "s3:" not in str(caught.value)
         assert caught.value.retryable
@@ -158,6 +158,6 @@ def test_credentials_that_ran_out_at_their_source_are_not_taken_for_the_stores_f
     source.print_key(timedelta(seconds=-1))
     with ScriptedServer(lambda _: Answer()) as server:
         store = open_store("s3://bucket", {"endpoint": server.endpoint, "profile": "role"})
-        with pytest.raises(StoreError, match=r"put key: the credentials cannot be had: RuntimeError: .*still expired"):
+        with pytest.raises(StoreError, match=r"put key: cannot get credentials: RuntimeError: .*still expired"):
             store.put("key", [b"x"])
         store.close()

@@ -57,7 +57,7 @@ def test_an_option_wins_over_the_url() -> None:
         ({"region": ["x"]}, "region must be text"),
         ({"region": "a\nb"}, "cannot be printed"),
         ({"headers": {"Authorization": CANARY}}, "set by litelog itself"),
-        ({"headers": {"a b": CANARY}}, "no header's name"),
+        ({"headers": {"a b": CANARY}}, "not a header's name"),
         ({"headers": {"x-a": f"{CANARY}\r\nx-b: c"}}, "cannot be printed"),
         ({"headers": 5}, "a mapping"),
     ],
