@@ -1,5 +1,5 @@
-"""The standing check of a replica: one listing a day, compared with what its owner knows to be there, and a share of
-the contents. It costs little, so it is on unless it is switched off; ``litelog verify`` reads all, and judges more.
+"""The standing check of a replica: a daily listing, compared with what its owner knows to be there, and a share of the
+contents. It costs little, so it is on unless it is switched off. ``litelog verify`` reads everything, and checks more.
 
 Specified in litelog/shipping/README.md#objects-that-a-store-loses.
 """
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from litelog.verify.findings import Anomaly
 
 ROUNDS = 30
-"""A check reads one object in thirty, other ones each time: all within a month of daily checks."""
+"""A check reads one object in thirty, other ones each time, so daily checks read all within a month."""
 
 MAX_LOST = 1000
-"""How many lost objects are named."""
+"""How many lost objects are reported."""
 
 INTERVAL_SECONDS = 86400.0
-"""From the end of one check to the start of the next."""
+"""Seconds from the end of one check to the start of the next."""
 
 FIRST_SECONDS = 600.0
-"""No check is made sooner after a start, which has enough to do."""
+"""The least time from the start of the daemon to the first check, in seconds: a start has enough other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Expected:
     claim: Claim
     state: ReplicaState
     snapshot: int | None
-    """The newest one's index."""
+    """The index of the newest snapshot; None if it is not known."""
     sealed: Mapping[str, int]
     """Keys and sizes of the sealed segments that the next snapshot will name."""
 
@@ -71,11 +71,11 @@ def check_replica(
     formats: Callable[[str], LogFormat],
     may_go_on: Callable[[], bool],
 ) -> Found | None:
-    """List the replica, and read the share of its contents that is the turn of check ``number``. None where the owner
-    has no generation yet; VerifyStoppedError once ``may_go_on()`` is false.
+    """List the replica, and read the share of its contents that check ``number`` covers.
 
-    Memory grows with the log segments that the newest snapshot names, not with other objects. Raises what requests
-    raise; ReplicaUnavailableError where the owner's claim is not there.
+    None if the owner has no generation yet. VerifyStoppedError once ``may_go_on()`` is false. Memory grows with the log
+    segments that the newest snapshot names, not with other objects. Raises the errors of its requests, and
+    ReplicaUnavailableError if the owner's claim is not there.
     """
     known = expected()
     if known is None:
@@ -90,8 +90,8 @@ def check_replica(
 
 
 def find_needed(client: ReplicaClient, known: Expected, keys: Sequence[str]) -> Sequence[str]:
-    """Those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, what that names or the
-    next one will, and the WAL segments since. A listing and a GET."""
+    """Return those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, sealed segments
+    that this or the next one names, and the WAL segments since. A listing and a GET."""
     name = generation(known.claim.generation)
     named = {**known.sealed, **_named(client, name)}
     first = known.snapshot or 0
@@ -125,7 +125,7 @@ class _Check:
         self._objects = self._bytes = self._failed = 0
 
     def take(self, info: ObjectInfo) -> None:
-        """Compare one object's name and size, and read it if it is its turn."""
+        """Compare one object's name and size, and read it if this check covers it."""
         self._objects += 1
         self._bytes += info.size
         size = self._named.pop(info.key, info.size)
@@ -170,13 +170,13 @@ class _Check:
         try:
             read_checked(partial(read_whole, self._store, info.key, info.size), check)
         except NotFoundError:
-            return ()  # retention took it
+            return ()  # retention deleted it
         except CorruptionError as error:
             return (anomaly_of(info.key, error),)
         return ()
 
     def finish(self, expected: Callable[[], Expected | None]) -> Found:
-        """Say what is missing, once it is seen that retention did not take it meanwhile."""
+        """Return the findings. Reports an object as missing only if retention did not delete it meanwhile."""
         after = expected()
         if self._named:
             now = {**(after.sealed if after is not None else {}), **_named(self._client, self._name)}
@@ -191,7 +191,7 @@ class _Check:
         return Found(self._objects, self._bytes, self._failed, kept, self._anomalies.harmful)
 
     def _compare_wal(self, snapshot: int | None) -> None:
-        """``snapshot``: the newest one now. What it covers may have been deleted."""
+        """``snapshot``: the index of the newest one now. What it covers may have been deleted."""
         known = self._known.snapshot
         if known is not None and not any(index >= known for index in self._snapshots):
             key = layout.snapshot_key(self._name, known)
@@ -212,6 +212,6 @@ class _Check:
 
 
 def _named(client: ReplicaClient, name: Generation) -> dict[str, int]:
-    """The keys and sizes of the sealed segments that a generation's newest snapshot names."""
+    """Return the keys and sizes of the sealed segments that a generation's newest snapshot names."""
     found = find_snapshot(client, name)
     return {} if found is None else {entry.key: entry.size for entry in found.segments}

@@ -1,4 +1,4 @@
-"""What a daemon keeps of one log and replica between runs: identity, claim, position. And the lock on it.
+"""What a daemon keeps of one log and replica between runs: identity, claim, position; and the lock on it.
 
 Specified in litelog/shipping/README.md#lost-state.
 """
@@ -39,7 +39,7 @@ class StateError(LitelogError):
 
 
 class LostStateError(StateError):
-    """What was saved is there, and is not what a daemon saves."""
+    """A state file exists, but a daemon cannot have saved it like that."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -48,66 +48,66 @@ class LostStateError(StateError):
 
 @dataclass(frozen=True, slots=True)
 class OwnEnd:
-    """Where an owner's generation ended whose newest WAL segment cannot be read (``own_end``)."""
+    """The end of an owner's generation whose newest WAL segment cannot be read (``own_end``)."""
 
     slot: str
-    """Its next slot, a position: the terminal goes there."""
+    """Its next slot, a position. The terminal is put there."""
     digest: str
     """SHA-256, hex, of the object before the slot."""
     shipped: int
-    """When something was shipped last, microseconds since 1970."""
+    """When its last object was shipped, in microseconds since 1970."""
     sequence: int | None
     """The sequence that follows."""
     end: ShippedEnd | None
-    """What was acknowledged last; None where that is nothing."""
+    """The end of the last acknowledged bytes; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One owner's memory. It may be older than the replica: what it lags behind is adopted from there."""
+    """One owner's state. It may be older than the replica: the owner adopts what is missing from there."""
 
     owner: str
-    """Random, hex: who writes."""
+    """The owner's random id, hex."""
     log: str
     """The log's id, 32 hex digits; empty while unknown."""
     claim: str | None = None
-    """The claim as it was or is to be put, byte for byte."""
+    """The claim that was or will be put, byte for byte."""
     closed: bool = False
-    """Everything below is closed, and the generation's first snapshot is there."""
+    """Whether all generations below are closed, and the generation's first snapshot exists."""
     digest: str = ""
     """SHA-256 of the generation's last object."""
     last: str | None = None
-    """The last WAL segment's position; None where the snapshot is the last object."""
+    """The last WAL segment's position; None if the snapshot is the last object."""
     shipped: int = 0
     """When it was shipped, microseconds since 1970."""
     folder_inode: int = 0
-    """Which folder the log was in: one that was restored or replaced is another."""
+    """The inode of the log's folder. A folder that was restored or replaced has another one."""
     oldest: str = ""
-    """The log's oldest log segment when something was shipped last: an older one in the same folder came back since."""
+    """The log's oldest log segment when bytes were last shipped. An older one in the same folder came back since."""
     promised: ShippedEnd | None = None
-    """In a generation that continues another, until it has come that far: where that one ended."""
+    """In a generation that continues another, until it has come that far: where the other one ended."""
     place: Place = Place(0, "")  # noqa: RUF009 - frozen
-    """Where the log is read on."""
+    """The position at which reading of the log continues."""
     base: int = 0
     """The index that the log's first log segment had at the claim."""
     tried: str = ""
-    """With which fencing the store was tried before the claim; empty where it was not."""
+    """The fencing with which the store was tried before the claim; empty if it was not."""
     archive: str | None = None
-    """What is sealed and what is not (``archive_state``), as text; None while nothing is known."""
+    """What is sealed and what is not (``archive_state``), as text; None while it is not known."""
     epoch: int = 0
-    """An epoch that the replica has a claim of, the newest that is known: claims are never deleted."""
+    """The newest epoch of which the replica is known to have a claim. Claims are never deleted."""
     tallies: tuple[IndexTally, ...] = ()
-    """The WAL segments that were acknowledged since the newest snapshot, counted."""
+    """Counts of the WAL segments that were acknowledged since the newest snapshot."""
     ended: OwnEnd | None = None
-    """While a generation begins: where the one before it ended, if its newest WAL segment cannot be read."""
+    """While a generation begins: where the one before ended, if its newest WAL segment cannot be read."""
     salvaged: int | None = None
-    """In a generation that diverged as the replica had lost something that the log does not hold: the index in the
-    predecessor of the first log segment that is still whole there."""
+    """In a generation that diverged because the replica had lost something that the log does not hold: the index, in
+    the predecessor, of the first log segment that is still whole there."""
     lost: str = ""
-    """What the replica lost for good in this owner's time."""
+    """What the replica lost for good since this owner began."""
 
     def forgotten(self) -> ReplicaState:
-        """That of the same owner and log, which has shipped nothing: its replica may be an empty one."""
+        """Return the state of the same owner and log with nothing shipped: its replica may be empty."""
         return ReplicaState(self.owner, self.log)
 
 
@@ -118,7 +118,7 @@ class StateFolder:
         self._path = self.path = path
         self.file = os.path.join(path, FILE)
         self.boot = read_boot_id()
-        """Which run of the machine's steady clock it is, whose times may be kept here."""
+        """The boot id of the machine's steady clock. Times of that clock may be kept here."""
         try:
             make_private(path)
             self._lock = open_lock(os.path.join(path, "lock"))
@@ -133,7 +133,7 @@ class StateFolder:
             raise LockedError(os.path.join(path, "lock"), what) from None
 
     def load(self) -> ReplicaState | None:
-        """What was saved last; None if there is nothing, or nothing that can be read: then a new claim is due."""
+        """Return the saved state. None if there is none, or it cannot be read: then a new claim is due."""
         try:
             return _read(self._path)
         except LostStateError as error:
@@ -142,7 +142,7 @@ class StateFolder:
             return None
 
     def save(self, state: ReplicaState) -> None:
-        """Keep ``state``: durable, and whole whatever happens meanwhile."""
+        """Save ``state``, durably and atomically. StateError."""
         text = _text(_fields_of(state))
         body = f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}'
         try:
@@ -169,7 +169,7 @@ class StateFolder:
 
 
 def read_state(path: str) -> ReplicaState | None:
-    """What was saved last in a state folder, which its owner may have open; None as ``StateFolder.load``."""
+    """Return the state that was saved in a folder, which its owner may have open; None as ``StateFolder.load``."""
     try:
         return _read(path)
     except LostStateError:
@@ -177,7 +177,7 @@ def read_state(path: str) -> ReplicaState | None:
 
 
 def _read(folder: str) -> ReplicaState | None:
-    """The state in a state folder; None where there is none. LostStateError."""
+    """Return the state in a state folder; None if there is none. LostStateError."""
     path = os.path.join(folder, FILE)
     try:
         fields = read_checked(path)
@@ -193,7 +193,7 @@ def _read(folder: str) -> ReplicaState | None:
 
 
 def _check(state: ReplicaState) -> None:
-    """That all that is written as text can be read, and that no place is before the beginning. ValueError."""
+    """Check that all values saved as text can be parsed, and that positions are possible. ValueError."""
     if state.claim is not None:
         claims.parse(state.claim)
     if state.last is not None:
@@ -212,7 +212,7 @@ def _check(state: ReplicaState) -> None:
 
 
 def _fields_of(state: ReplicaState) -> dict[str, Any]:
-    """All fields, without a copy of what they hold: it is written at once, once a second."""
+    """Return all fields, without a copy of their values: they are written at once, once a second."""
     promised = None if state.promised is None else asdict(state.promised)
     ended = None if state.ended is None else asdict(state.ended)
     place = {name: getattr(state.place, name) for name in Place.__slots__}

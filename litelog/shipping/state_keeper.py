@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 SAVE_SECONDS = 1.0
-"""How often positions are saved at most: what a crash forgets is adopted from the replica, a put and a GET each."""
+"""How often positions are saved at most, in seconds. After a crash, positions that were not saved are adopted from the
+replica: a put and a GET each."""
 
 _NOTHING = (None, None)
 
 
 class StateKeeper:
-    """What is kept of one log and replica: its ``state``, as it is set, with its archive's."""
+    """Keeps the state of one log and replica, together with its archive's state."""
 
     def __init__(self, folder: StateFolder, clock: Clock) -> None:
         self._folder = folder
@@ -35,7 +36,7 @@ class StateKeeper:
 
     @property
     def state(self) -> ReplicaState | None:
-        """The state, its archive's left as it was read."""
+        """The state, with its archive's part as it was read."""
         return self._state
 
     @state.setter
@@ -48,21 +49,21 @@ class StateKeeper:
             self._archive = archive
 
     def release(self) -> None:
-        """Save nothing until ``take``: somebody else writes the state."""
+        """Save nothing until ``take``: the owner writes the state meanwhile."""
         with self._lock:
             self._archive = None
 
     def save_if_due(self) -> None:
-        """Save, if the last time is long enough ago."""
+        """Save, if the last save is long enough ago."""
         if self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
             self.save()
 
     def save(self) -> None:
-        """Save what is not saved; StateError."""
+        """Save what changed since the last save. StateError."""
         with self._lock:
             if self._archive is None or self._state is None:
                 return
-            state = self._state  # first: an archive may know of more than the position, and not of less
+            state = self._state  # read first: an archive may know more than the position, but never less
             archive = self._archive.state
             if (state, archive) == self._saved:
                 return

@@ -26,23 +26,23 @@ class Takeover:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was asked for and is not spent."""
+        """Whether a takeover was requested and is not spent."""
         return self._open
 
     @property
     def needs_look(self) -> bool:
-        """Whether the first look is still to be made."""
+        """Whether the first look has not been made yet."""
         return self._open and self._met is None
 
     def look(self, names: Sequence[ClaimName]) -> None:
-        """Note what a listing of claims shows as the newest ones. The first look counts."""
+        """Record the newest claims of a listing. Only the first look counts."""
         if self._met is None:
             self._met = frozenset(name for name in names if name.epoch == names[-1].epoch)
 
     def allows(self, name: ClaimName) -> bool:
-        """Whether it lets its daemon end another owner's claim of that name."""
+        """Whether the daemon may end another owner's claim of that name."""
         return self._open and self._met is not None and name in self._met
 
     def spend(self) -> None:
-        """The process owns the replica: from now on it is fenced like any other."""
+        """Spend the flag: the process owns the replica, and from now on it is fenced like any other."""
         self._open = False

@@ -1,4 +1,4 @@
-"""Tallies: an owner remembers acknowledged WAL segments as a few numbers for each index."""
+"""Tallies: an owner records acknowledged WAL segments as a few numbers for each index."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
 
 MAX_TALLIES = 256
-"""How many log segments' WAL segments are counted. A snapshot, which ends their counting, is due after a hundred."""
+"""How many log segments have their WAL segments counted. A snapshot, which ends the count, is due after a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTally:
-    """The WAL segments of one index that are durable: what one line of state knows of thousands of names."""
+    """The durable WAL segments of one index: a few numbers stand for thousands of names."""
 
     index: int
     count: int
@@ -24,16 +24,16 @@ class IndexTally:
     """CRC-32C of their offsets and sizes, in order."""
 
     def add(self, offset: int, size: int) -> IndexTally:
-        """With one more, of ``size`` bytes as an object."""
+        """Return the tally with one more WAL segment, whose object has ``size`` bytes."""
         return IndexTally(self.index, self.count + 1, crc32c(b"%x %d\n" % (offset, size), self.crc))
 
 
 def add_to_tallies(
     tallies: tuple[IndexTally, ...], position: Position, size: int, snapshot: int | None
 ) -> tuple[IndexTally, ...]:
-    """``tallies`` with a WAL segment that was acknowledged, without those below index ``snapshot``.
+    """Return ``tallies`` with an acknowledged WAL segment, without those below index ``snapshot``.
 
-    An index whose first WAL segments were not counted, by an earlier release, has no tally.
+    An index whose first WAL segments an earlier release did not count has no tally.
     """
     kept = tallies if snapshot is None else tuple(tally for tally in tallies if tally.index >= snapshot)
     if position.offset == 0:

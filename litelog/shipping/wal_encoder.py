@@ -1,4 +1,4 @@
-"""WAL segments in the making: runs of a log are read and compressed, one ahead of the one that is asked for."""
+"""Encodes WAL segments: reads runs of a log and compresses them, one ahead of the one that is requested."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 SIDE_BY_SIDE_BYTES = 4 << 20
-"""Shorter runs are compressed where they are: on a busy machine other threads may start later than we are done."""
+"""Shorter runs are compressed in the calling thread: on a busy machine other threads may start later than it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A WAL segment ready to be put: a retry sends these very bytes. The log's own are let go."""
+    """A WAL segment that is ready to be put. A retry sends the same bytes. The log's own bytes are released."""
 
     start: Place
     after: Place
-    """Where the run behind it starts."""
+    """The position at which the next run starts."""
     header: WalHeader
     body: list[bytes]
     digest: str
     more: bool
-    """Whether something lay behind it already when it was read."""
+    """Whether bytes followed it when it was read."""
     sealed: SnapshotEntry | None = None
-    """The sealed segment that it stands for, if it does."""
+    """The sealed segment that it stands for, if any."""
 
     @property
     def end(self) -> int:
-        """The offset in its log segment before which the replica holds every byte, once it is durable."""
+        """The offset in its log segment before which the replica holds every byte once it is durable."""
         return self.header.end if self.sealed is None else self.sealed.length
 
     @property
     def size(self) -> int:
-        """The object's bytes."""
+        """The size of the object in bytes."""
         return sum(map(len, self.body))
 
 
@@ -63,11 +63,11 @@ class _Read:
 class Preparation:
     """Makes a generation's WAL segments from the runs of a log. Used by one thread at a time.
 
-    Where runs are large, the one behind is read while threads compress: two are in memory, and never more.
+    If runs are large, the next one is read while threads compress. At most two are in memory.
     """
 
     def __init__(self, follower: Follower, claim: Claim, compressing: Executor, clock: Clock, limit: int) -> None:
-        """``limit``: the bytes of the log that one WAL segment carries, but for a single commit that is larger."""
+        """``limit``: the most bytes of the log in one WAL segment, unless a single commit is larger."""
         self._follower = follower
         self._claim = claim
         self._compressing = compressing
@@ -78,13 +78,14 @@ class Preparation:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the log that were read ahead."""
+        """How many bytes of the log were read ahead."""
         return len(self._ahead.run.data) if self._ahead is not None else 0
 
     def next(self, previous: str, shipped: int) -> Prepared | None:
-        """The next WAL segment; None if there is nothing new in the log. Raises what the follower raises.
+        """Return the next WAL segment; None if the log has nothing new. Raises what the follower raises.
 
-        ``previous``: the digest of the object before it; ``shipped``: when that was shipped.
+        ``previous``: the digest of the object before it; ``shipped``: when that one was shipped, in microseconds since
+        1970.
         """
         read = self._ahead or self._read()
         self._ahead = None
@@ -98,20 +99,20 @@ class Preparation:
 
     @property
     def failed(self) -> bool:
-        """Whether the next call of ``next``, once what was read ahead is taken, will raise."""
+        """Whether ``next`` will raise once the run that was read ahead is taken."""
         return self._failure is not None and self._ahead is None
 
     def postpone(self, error: LitelogError) -> None:
-        """Have the next call of ``next`` raise ``error``."""
+        """Make the next call of ``next`` raise ``error``."""
         self._failure = error
 
     def is_bulk(self, length: int, *, final: bool) -> bool:
-        """Whether there is probably so much behind a run that to make it meanwhile saves time: it is long, or the last
-        of its log segment, which is long or short by chance."""
+        """Whether so much probably follows a run that it saves time to encode that meanwhile: the run is long, or the
+        last of its log segment (whose length is chance)."""
         return final or length >= self._limit // 2
 
     def rewind(self, place: Place) -> None:
-        """Go on at ``place``; what was read ahead is read again. A failed fsync is told, as it is told once."""
+        """Continue at ``place``. Reads again what was read ahead. Raises a failed fsync, which is raised only once."""
         failure, self._ahead, self._failure = self._failure, None, None
         self._follower.rewind(place)
         if isinstance(failure, SourceSyncError):
@@ -129,7 +130,7 @@ class Preparation:
         return _Read(run, [self._compressing.submit(compress_frame, piece) for piece in cut_frames(run.data)])
 
     def _read_ahead(self) -> None:
-        """Errors are kept until it is their turn: a failed fsync is told once."""
+        """Read the next run. Keep an error until ``next`` gets there: a failed fsync is raised only once."""
         try:
             self._ahead = self._read()
         except LitelogError as error:

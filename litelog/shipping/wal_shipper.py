@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 _AHEAD = 3
-"""Large WAL segments in memory at a time, compressed: one on its way, two for when the store is faster again."""
+"""How many large WAL segments are in memory, compressed: one being put, two for when the store is faster again."""
 
 
 class WalWriter:
-    """The WAL segments of one generation. Used by one thread at a time; after any error it is in order."""
+    """Ships the WAL segments of one generation. Used by one thread at a time. It can be used after any error."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class WalWriter:
         checks: PutChecks,
         away: FirstContact | None = None,
     ) -> None:
-        """``away`` seals what was finished while the daemon was away; None: it was not."""
+        """``away`` seals what was finished while the daemon was down; None: it was not down."""
         state = keeper.state
         assert state is not None
         self._pair = pair
@@ -92,36 +92,36 @@ class WalWriter:
 
     @property
     def queued(self) -> int:
-        """WAL segments that are made, and not acknowledged."""
+        """How many WAL segments are encoded but not acknowledged."""
         return len(self._queue)
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the log at hand that are not acknowledged, as far as one look at it tells."""
+        """About how many bytes of the current log segment are not acknowledged."""
         queued = sum(prepared.header.length for prepared in self._queue)
         return queued + self._preparation.pending_bytes + self.follower.pending_bytes()
 
     def notice(self, at: float) -> None:
-        """What is shipped next has waited since ``at``, monotonic seconds. From any thread."""
+        """Record that what is shipped next has waited since ``at``, in monotonic seconds. Any thread may call it."""
         if self._noticed is None:
             self._noticed = at
 
     @property
     def index(self) -> int:
-        """Of the log segment that is shipped next."""
+        """The index of the log segment that is shipped next."""
         return self._keeper.state.place.index if self._keeper.state is not None else 0
 
     def changed(self) -> bool:
-        """Whether there may be something to ship: cheap, and no request."""
+        """Whether there may be something to ship. Cheap; makes no request."""
         return not self._drained or self.follower.changed()
 
     def close(self) -> None:
-        """Let go of all but the feed."""
+        """Release everything except the feed."""
         self._queue.clear()
         self.follower.close()
 
     def ship(self, going_on: Callable[[], bool]) -> bool:
-        """Ship all that is there now; whether there was anything. Ends early once ``going_on()`` is false."""
+        """Ship everything that is there now; whether there was anything. Stops early once ``going_on()`` is false."""
         self._drained = self.waiting = False
         shipped, more = False, True
         stale = bool(self._queue) or self._preparation.pending_bytes > 0
@@ -129,14 +129,14 @@ class WalWriter:
             more = bool(self._queue) or self._prepare()
             if more:
                 self._checks.check(self._queue[0])
-                more = self._put_first()  # what comes meanwhile waits, or a busy log would be put without a pause
+                more = self._put_first()  # what arrives meanwhile waits, or a busy log would be put without a pause
                 shipped = True
             if stale and not (more or self._queue):
-                more, stale = True, False  # that was made in a sync that failed: there may be more by now
+                more, stale = True, False  # a sync that failed had encoded these: there may be more by now
         self._drained = not (more or self._queue or self.waiting)
         return shipped
 
-    # --- making them
+    # --- encoding
 
     def _prepare(self) -> bool:
         """Add the next WAL segment to the queue; whether there was one."""
@@ -150,7 +150,7 @@ class WalWriter:
         previous = state.digest if before is None else before.digest
         shipped = state.shipped if before is None else before.header.shipped
         if before is not None and self._absence.open and not place.offset:
-            return False  # what is sealed comes behind what is acknowledged
+            return False  # sealed log segments follow what is acknowledged
         try:
             prepared = self._absence.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
         except UnderWayError:
@@ -169,13 +169,13 @@ class WalWriter:
         return self._preparation.next(previous, shipped)
 
     def _may_prepare(self) -> bool:
-        """Whether there is room, and something that was there already, behind what is queued."""
+        """Whether the queue has room, and bytes followed its last run."""
         return len(self._queue) < _AHEAD and self._queue[-1].more and not self._preparation.failed
 
-    # --- putting them
+    # --- putting
 
     def _put_first(self) -> bool:
-        """Put the first of the queue; while a large one is on its way, make those behind it. Whether more is there."""
+        """Put the first of the queue. While a large one is being put, encode the next ones. Whether there is more."""
         prepared = self._queue[0]
         header = prepared.header
         is_large = prepared.sealed is None and self._preparation.is_bulk(header.length, final=header.final)
@@ -186,11 +186,11 @@ class WalWriter:
             while self._may_prepare() and self._prepare() and not put.done():
                 pass
         except LitelogError as error:
-            self._preparation.postpone(error)  # it comes behind what is queued
+            self._preparation.postpone(error)  # it is raised after the queue is put
         finally:
             wait([put])
         if _was_refused(put):
-            self._resolve_refusal(prepared)  # what was made meanwhile is made again, behind what is there
+            self._resolve_refusal(prepared)  # what was encoded meanwhile is encoded again, after the object there
             return True
         self._acknowledge(prepared)
         return prepared.more
@@ -213,7 +213,7 @@ class WalWriter:
         self._tell(prepared.header, prepared.size)
 
     def _resolve_refusal(self, prepared: Prepared) -> None:
-        """The slot is taken: by a successor or another owner (then we are fenced), or by what we put ourselves."""
+        """The slot is taken: by a successor or another owner (then we are fenced), or by our own earlier put."""
         try:
             own = adopt_own(self._pair.client, self.follower, self._files, prepared)
         except CorruptObjectError as error:
@@ -230,7 +230,7 @@ class WalWriter:
     ) -> None:
         state = self._keeper.state
         assert state is not None
-        # before the state: it may know of more, and not of less
+        # before the state: the archive may know more than the state, but never less
         self._archive.shipped(start, header, digest, sealed)
         self._checks.succeeded()
         self._keeper.state = replace(
@@ -244,7 +244,7 @@ class WalWriter:
         )
 
     def _tell(self, header: WalHeader, size: int) -> None:
-        """Say that a WAL segment is durable: before the next one is put, as iterators need it."""
+        """Report that a WAL segment is durable, before the next one is put: iterators rely on that order."""
         self.feed.publish(WalSegmentInfo(header.position, size))
         pair = self._pair
         waited = pair.clock.monotonic() - self._waiting_since
@@ -260,19 +260,20 @@ def _was_refused(put: Future[None]) -> bool:
 
 
 LOOK_SECONDS = 60.0
-"""How often an isolated owner that ships looks for a newer claim: one listing. No put of its own is refused."""
+"""How often an isolated owner that ships looks for a newer claim, in seconds. One listing. (The store refuses none of
+its puts.)"""
 
 
 class LostSegmentError(DivergedError):
-    """It is the replica that lacks something, and not the log: a new generation may continue this one."""
+    """The replica lacks something, and not the log: a new generation may continue this one."""
 
 
 class LostObjectsError(LostSegmentError):
-    """The replica lost what was acknowledged."""
+    """The replica lost acknowledged objects."""
 
 
 class PutChecks:
-    """One generation's. Used by one thread at a time."""
+    """The checks before each put in one generation. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -284,8 +285,8 @@ class PutChecks:
         client: ReplicaClient,
         newest_snapshot: Callable[[], int | None],
     ) -> None:
-        """``folder``: the log's; the generation has just been begun or proved to be ours. ``newest_snapshot``: its
-        index, None where it is not known."""
+        """``folder``: the log's. The generation was just begun, or proved to be ours. ``newest_snapshot`` returns its
+        index; None if it is not known."""
         self._folder = folder
         self._claim = claim
         self._owner = owner
@@ -297,28 +298,28 @@ class PutChecks:
         self._in_doubt = False
 
     def check(self, prepared: Prepared) -> None:
-        """Before ``prepared`` is put. FencedError, DivergedError, StoreError."""
+        """Check ownership before ``prepared`` is put. FencedError, DivergedError, StoreError."""
         self._prove_if_due()
         self._look_if_due()
         self._keep_promise(prepared)
 
     def doubt(self) -> None:
-        """A request failed, or the process stood still: have what was acknowledged proved before the next put. From any
-        thread."""
+        """A request failed, or the process stood still: before the next put, prove that acknowledged objects are there.
+        Any thread may call it."""
         self._in_doubt = True
 
     def succeeded(self) -> None:
-        """A put has succeeded, which proves whose generation it is."""
+        """A put succeeded, which proves that the generation is ours."""
         self._proved_at = self._clock.monotonic()
 
     def prove(self) -> None:
-        """Prove at once that the replica holds what was acknowledged. FencedError, DivergedError, StoreError."""
+        """Prove now that the replica holds all acknowledged objects. FencedError, DivergedError, StoreError."""
         self._in_doubt = True
         self._prove_if_due()
 
     def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
-        """The next slot holds an object that cannot be read, which this owner put before its state was saved, or a
-        successor. FencedError for a newer claim, else LostObjectsError: nobody can continue this generation."""
+        """The next slot holds an object that cannot be read. This owner put it before its state was saved, or a
+        successor did. FencedError for a newer claim, else LostObjectsError: no owner can continue this generation."""
         state = self._keeper.state
         assert state is not None
         self._owner.look_for_newer(state)
@@ -330,7 +331,7 @@ class PutChecks:
             return
         state = self._keeper.state
         assert state is not None
-        self._in_doubt = False  # a failure meanwhile raises a new one
+        self._in_doubt = False  # a failure meanwhile sets it again
         try:
             lost = self._owner.prove(state, self._newest_snapshot(), self._client)
         except LitelogError:
@@ -348,9 +349,9 @@ class PutChecks:
             self._looked_at = self._clock.monotonic()
 
     def _keep_promise(self, prepared: Prepared) -> None:
-        """Before a generation comes to where its predecessor ended, see that the log still holds that.
+        """Before a generation reaches the end of its predecessor, check that the log still holds that end.
 
-        It may have been rewound since the claim. Until then readers stay with the predecessor.
+        The log may have been rewound since the claim. Until then readers stay with the predecessor.
         """
         state = self._keeper.state
         assert state is not None
@@ -369,21 +370,21 @@ class PutChecks:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A WAL segment of our own that is in its slot already."""
+    """A WAL segment of our own that is already in its slot."""
 
     there: WalSegment
     after: Place
-    """Where the log is read on behind it."""
+    """The position at which reading of the log continues after it."""
     sealed: SnapshotEntry | None
-    """The sealed segment that it stands for, if it does."""
+    """The sealed segment that it stands for, if any."""
 
 
 def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, prepared: Prepared) -> Adopted:
-    """What is in the slot of ``prepared``, if it is our own and the log still holds it. It may stand for a sealed
-    segment where ``prepared`` does not, and the other way round: an earlier run put it.
+    """Return the object in the slot of ``prepared``, if it is our own and the log still holds it. An earlier run put
+    it, so it may stand for a sealed segment even if ``prepared`` does not, and the other way round.
 
-    FencedError for a terminal or another owner's; DivergedError where the log holds other bytes; SourceMissingError
-    where there is no log any more.
+    FencedError for a terminal or another owner's; DivergedError if the log holds other bytes; SourceMissingError if
+    there is no log any more.
     """
     key = wal_key(prepared.header.position)
     there = read_checked(
@@ -407,7 +408,7 @@ def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, p
 
 
 def _place_behind(files: FinishedFiles, follower: Follower, entry: SnapshotEntry, key: str) -> Place:
-    """Where a log is read on behind a log segment whose sealed segment is there. Errors as ``adopt_own`` has them."""
+    """Return where reading of the log continues after a sealed log segment. Raises as ``adopt_own``."""
     try:
         with files.open(entry.file) as opened:
             if holds(opened, entry.length, entry.digest):
