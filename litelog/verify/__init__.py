@@ -1,1 +1,1 @@
-"""Verifying a replica: every promise of its writers checked, every anomaly named, nothing changed."""
+"""Verifies a replica: checks every promise of its writers, reports every anomaly, and changes nothing."""

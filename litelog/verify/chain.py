@@ -1,6 +1,6 @@
-"""The WAL segments of one generation, judged in order: each against the one before it, and against what is sealed.
+"""Judges the WAL segments of one generation in order: each against the one before it, and against the sealed segments.
 
-After an anomaly the next WAL segment is taken at its word, and what follows is judged by that.
+After an anomaly, the next WAL segment's statements are trusted, and later ones are judged by them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Extent:
     """How far a generation has come."""
 
     slot: Position | None
-    """Its next slot, or the terminal's place; None where that is not known, as what lies there is damaged or unread."""
+    """Its next slot, or the terminal's position; None if it is unknown because an object is damaged or unread."""
     ended: bool
     next: int | None
     shipped: int
     read: bool = True
-    """Whether all its WAL segments could be read: else an end may be among those."""
+    """Whether all its WAL segments could be read. If not, one of the others may end it."""
     began: bool = True
-    """False where it was ended before it began: then no reader takes the snapshot that may be there."""
+    """False if it was ended before it began. Then no reader uses its snapshot, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedSegment:
-    """A log segment as WAL segments hold it, as far as they do."""
+    """A log segment as WAL segments hold it, as far as they hold it."""
 
     index: int
     file: str
@@ -52,7 +52,7 @@ class ShippedSegment:
 
 
 class Chain:
-    """Judges one generation: ``take`` for each WAL segment, in the order of their positions, then ``finish``."""
+    """Judges one generation. Call ``take`` for each WAL segment, in the order of their positions, then ``finish``."""
 
     def __init__(self, subject: Subject, tools: Tools) -> None:
         self._subject = subject
@@ -65,7 +65,7 @@ class Chain:
         self._read = self._began = True
         self._state = State(Position(subject.name, subject.first, 0))
         self.segments: dict[int, ShippedSegment] = {}
-        """The log segments behind the newest snapshot, by index."""
+        """The log segments after the newest snapshot, by index."""
         self._begin()
 
     @property
@@ -76,7 +76,7 @@ class Chain:
     def take(self, read: WalRead) -> None:
         """Judge the next WAL segment."""
         if read.gone:
-            return  # the one behind it tells whether it is missed
+            return  # the next one shows whether it is missing
         if read.failure is not None:
             self._tools.findings.fail(read.failure)
             self._read = False
@@ -91,7 +91,7 @@ class Chain:
         self._advance(read, read.header)
 
     def finish(self, required: Iterable[tuple[Position, str]]) -> Extent:
-        """What lacks at the end; ``required``: positions that the generation had come to, and who says so."""
+        """Judge the end. ``required``: positions that the generation had reached, and the keys that say so."""
         state = self._state
         required = list(required)
         newest = self._base.newest
@@ -118,7 +118,7 @@ class Chain:
         self._take_base_facts(self._subject.first)
 
     def _take_base_facts(self, index: int) -> None:
-        """What the newest snapshot says of the log segment before ``index``, which is the next one to come."""
+        """Take over the newest snapshot's facts about the log segment before ``index``, which comes next."""
         entry = self._base.entry(index - 1)
         if entry is not None:
             state = self._state
@@ -127,7 +127,7 @@ class Chain:
     def _is_in_place(self, read: WalRead) -> bool:
         state, position = self._state, read.position
         if state.ended:
-            self._anomalies.add(Kind.ORDER, read.key, "lies behind the end of its generation")
+            self._anomalies.add(Kind.ORDER, read.key, "lies after the end of its generation")
             return False
         if position.index < self._subject.first:
             self._anomalies.add(
@@ -142,7 +142,7 @@ class Chain:
         return True
 
     def _fill_gap(self, read: WalRead) -> bool:
-        """What lies between is pruned, or listed late, or missing. Whether ``read`` can be judged then."""
+        """Judge a gap before ``read``: pruned, listed late, or missing. Return whether ``read`` can be judged now."""
         position = read.position
         assert self._state.slot is not None
         if not self._is_pruned(position):
@@ -173,7 +173,8 @@ class Chain:
         return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:
-        """Take what is listed now, and not before: a store may list a moment behind. Whether it tells."""
+        """Take the WAL segments that are listed only now, as a store's listing may lag. Return whether that closed the
+        gap."""
         try:
             self._take_listed_again(start, stop)
             self._subject.refresh()
@@ -184,8 +185,8 @@ class Chain:
         return True
 
     def _look_behind(self, start: Position) -> tuple[bool, Snapshot | None]:
-        """Take what is listed now from ``start`` on. Whether that tells, and the newest snapshot of before: its owner
-        may have written a newer one since, and what it is of."""
+        """Take the WAL segments that are listed now from ``start`` on. Return whether that closed the gap, and the
+        newest snapshot from before: the owner may have written a newer one since."""
         try:
             self._subject.refresh()
             newest = self._base.newest
@@ -208,7 +209,7 @@ class Chain:
             self._again = False
 
     def _lose(self, slot: Position | None) -> None:
-        """Take what comes at its word, at ``slot`` if that is known."""
+        """Trust the statements of the next WAL segment, at ``slot`` if that is known."""
         state = self._state
         self._state = State(
             slot,
@@ -249,8 +250,8 @@ class Chain:
     # --- the end
 
     def _lacks(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
-        """(key, why) of what is missing after the last WAL segment; None if nothing is known to be. ``newest``: the
-        newest snapshot that was there before the WAL segments were listed."""
+        """(key, reason) of an object that is missing after the last WAL segment; None if none is known to be.
+        ``newest``: the newest snapshot that existed before the WAL segments were listed."""
         slot = self._state.slot
         if slot is None:
             return None

@@ -1,4 +1,4 @@
-"""The claims of a replica: read, and judged by themselves and by each other."""
+"""The claims of a replica: reads them, and judges them by themselves and by each other."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from litelog.verify.findings import Findings
 
 FIRST_EPOCH = 1
-"""The epoch of a replica's first claim: claims are never deleted, so there are no holes behind it."""
+"""The epoch of a replica's first claim. Claims are never deleted, so the epochs after it have no holes."""
 
 
 @dataclass(slots=True)
 class Claims:
-    """All claims that can be read, and the keys of those that are there."""
+    """All claims that can be read, and the keys of all that exist."""
 
     by_generation: dict[Generation, Claim] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
     isolated: set[Generation] = field(default_factory=set)
-    """Generations whose claim has its name in its key: nobody closes them, and nothing fences them."""
+    """Generations whose claims have their names in their keys: no other owner closes them, and nothing fences them."""
 
     def ends(self) -> Iterator[tuple[Position, str]]:
-        """(how far a generation had come, the key of the claim that says so), for each claim with a predecessor."""
+        """(end of a generation, key of the claim that states it), for each claim with a predecessor."""
         for claim in self.by_generation.values():
             if claim.predecessor_end is not None:
                 yield Position.parse(claim.predecessor_end), claim.key
 
 
 class ClaimReader:
-    """Reads claims, and lists again before it calls one missing."""
+    """Reads claims, and lists again before it reports one as missing."""
 
     def __init__(self, store: ObjectStore, findings: Findings) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class ClaimReader:
         self.claims = Claims()
 
     def read(self, keys: Iterable[str]) -> Claims:
-        """All claims of these keys, and whichever the listing lacked. Findings tell what is wrong with them."""
+        """Read all claims of these keys, and those that the listing lacked. Findings get the anomalies."""
         for key in keys:
             self._read(key)
         self._fill_holes()
@@ -59,15 +59,15 @@ class ClaimReader:
         return self.claims
 
     def require(self, key: str, why: str) -> None:
-        """A claim that is named must be there: read it if no listing has shown it, or it is missing."""
+        """Require a claim that another object names: read it if no listing showed it, or report it as missing."""
         if key in self.claims.keys:
             return
         if not self._read(key):
             self._findings.anomalies.add(Kind.MISSING, key, why)
-            self.claims.keys.add(key)  # once is enough
+            self.claims.keys.add(key)  # reported only once
 
     def require_of(self, name: Generation) -> None:
-        """A generation that holds objects was claimed, and claims are never deleted."""
+        """Check that a generation with objects was claimed: claims are never deleted."""
         epoch = epoch_of(name)
         rivals = [other for other in self.claims.by_generation if epoch_of(other) == epoch]
         if any(other not in self.claims.isolated for other in rivals):
@@ -78,7 +78,7 @@ class ClaimReader:
             self.require(key, f"is missing; generation {name} is there")
 
     def _read(self, key: str) -> bool:
-        """Whether a claim is there, whatever it says."""
+        """Whether a claim exists, no matter what it says."""
         findings = self._findings
         try:
             for number in range(READS):
@@ -102,7 +102,7 @@ class ClaimReader:
         return True
 
     def _enter(self, key: str, claim: Claim) -> None:
-        """Take a claim that says what its key says; ValueError if it does not."""
+        """Take a claim that matches its key. Raises ValueError if it does not."""
         name = generation(claim.generation)
         if claim.key != key:
             raise _OtherKeyError(f"is that of generation {name}, and belongs to {claim.key}")
@@ -111,12 +111,12 @@ class ClaimReader:
         self.claims.by_generation[name] = claim
 
     def _fill_holes(self) -> None:
-        """Claims are never deleted and epochs have no holes: what lies between two that are there must be there."""
+        """Report holes in the epochs: claims are never deleted, so each epoch between two existing ones has one."""
         found = {parsed[0] for key in self.claims.keys if (parsed := parse_claim(key)) is not None}
         for before, epoch in pairwise(sorted({FIRST_EPOCH - 1, *found})):
             for hole in range(before + 1, min(epoch, before + 1 + _MAX_HOLES)):
-                more = f" (and {epoch - hole - 1} more behind it)" if hole - before == _MAX_HOLES else ""
-                self.require(claim_key(hole), f"is missing; {claim_key(epoch)} was created behind it{more}")
+                more = f" (and {epoch - hole - 1} more after it)" if hole - before == _MAX_HOLES else ""
+                self.require(claim_key(hole), f"is missing; {claim_key(epoch)} was created after it{more}")
 
     def _check(self, claim: Claim) -> None:
         if claim.predecessor is None:
@@ -137,7 +137,7 @@ class ClaimReader:
 
 
 _MAX_HOLES = 100
-"""How many claims in a row are named one by one where they are missing."""
+"""How many missing claims in a row are reported one by one."""
 
 
 class _OtherKeyError(ValueError):

@@ -1,7 +1,7 @@
-"""Verifies a replica: all of it, in an order that needs little memory, and goes on whatever it finds.
+"""Verifies all of a replica, in an order that needs little memory, and continues no matter what it finds.
 
-Claims and snapshots come first, as they say what must be there. Then the sealed segments, then the WAL segments of each
-generation, oldest first: read side by side, judged in order.
+Claims and snapshots come first, as they say what must exist. Then come the sealed segments, then the WAL segments of
+each generation, oldest first. Objects are read concurrently and judged in order.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from litelog.verify.snapshots import Base
 
 PARALLELISM = 4
-"""Threads: on two cores, some wait for the store while others decompress."""
+"""Threads: even on two cores, some wait for the store while others decompress."""
 
 MAX_PARALLELISM = 64
-"""Each holds one object, or one run of a sealed segment's frames: at most 112 MiB, if it is one commit of the largest
-size."""
+"""Each thread holds one object, or one run of a sealed segment's frames: at most 112 MiB, if it is one commit of the
+largest size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What an owner knows to be in its replica: the last WAL segment that it was told is durable."""
+    """The last WAL segment that an owner knows to be durable in its replica."""
 
     position: Position
     digest: str
@@ -72,12 +72,28 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
     clock: Clock | None = None,
     known: Mapping[tuple[Generation, int, int], SealedRead] | None = None,
 ) -> Report:
-    """Check all that the replica in ``store`` holds. Changes nothing, and raises nothing for what is wrong with it.
+    """Check all objects of the replica in ``store``. Changes nothing, and raises no error for damage to the replica.
 
-    ``formats`` opens a log format by its name. ``against``: the folder of the local log, to compare the latest
-    generation with. ``acknowledged``: what its owner knows to be there. ``known``: what was read elsewhere, in the same
-    scope, by (generation, index, bytes): those sealed segments are not read again. StoreError if the store cannot even
-    be listed; VerifyStoppedError where ``watch`` says so; SourceError, SourceMissingError for the local log.
+    Args:
+        store: The replica's object store.
+        formats: Returns a log format by its name.
+        scope: Which contents to read; by default all.
+        parallelism: The number of objects read at a time, 1 to MAX_PARALLELISM.
+        acknowledged: What the replica's owner knows to be durable.
+        against: The folder of the local log, to compare the latest generation with.
+        watch: Is informed of progress and anomalies, and may stop the verification.
+        clock: For times in the report.
+        known: Sealed segments that were read elsewhere with the same scope, by (generation, index, size in bytes).
+            They are not read again.
+
+    Returns:
+        The report, with all anomalies.
+
+    Raises:
+        StoreError: The store cannot even be listed.
+        VerifyStoppedError: ``watch`` stopped the verification.
+        SourceError, SourceMissingError: The local log cannot be read, or is missing.
+        ValueError: ``parallelism`` is out of range.
     """
     if not 1 <= parallelism <= MAX_PARALLELISM:
         raise ValueError(f"parallelism is 1 to {MAX_PARALLELISM}, not {parallelism}")
@@ -120,7 +136,7 @@ class _Verification:
         self._extents: dict[Generation, Extent] = {}
 
     def run(self, acknowledged: Acknowledged | None) -> list[GenerationReport]:
-        """Judge everything; what became of each generation, oldest first."""
+        """Judge everything. Return the result for each generation, oldest first."""
         seen = survey(self._store, self._anomalies)
         self._findings.total, self._findings.total_bytes = seen.objects, seen.bytes
         claims = self._claims.read(seen.claims)
@@ -146,7 +162,7 @@ class _Verification:
         return reports
 
     def _judge(self, held: Held, claims: Claims, sealed: SealedJudge, started: int) -> GenerationReport:
-        """One generation: its snapshots' log segments, its WAL segments, and how it ends."""
+        """Judge one generation: the log segments in its snapshots, its WAL segments, and its end."""
         name, base = held.name, self._bases[held.name]
         claim = claims.by_generation.get(name)
         if base.newest is not None:
@@ -189,22 +205,22 @@ class _Verification:
         return GenerationReport.of(held, claim, base, extent)
 
     def _look_again(self, subject: Subject, claims: Claims, started: int) -> None:
-        """Survey a generation again, whose owner or retention may be at work. StoreError."""
+        """List a generation again: its owner or retention may be at work. Raises StoreError."""
         self._snapshots.refresh(subject.base, subject.name)
         if not (subject.base.any_left or subject.let_go):
             held = survey_generation(self._store, subject.name)
             subject.let_go = subject.let_go_meanwhile = self._was_let_go(held, claims, started)
 
     def _check_vanished(self, subject: Subject) -> None:
-        """Retention removes snapshots that are not the newest one, or with all of their generation."""
+        """Report lost snapshots. Retention removes older snapshots only, or the newest with all of its generation."""
         if subject.base.vanished and subject.base.covered is None:
             subject.refresh()
             for key in subject.base.vanished if subject.base.covered is None and not subject.let_go else ():
                 self._anomalies.add(Kind.MISSING, key, "was listed and is gone, and no newer one is there")
 
     def _was_let_go(self, held: Held, claims: Claims, started: int) -> bool:
-        """Whether a generation looks as one that retention took, or is taking: before all that is restorable, without a
-        snapshot."""
+        """Whether a generation looks like one that retention has pruned, or is pruning: it has no snapshot, and
+        precedes all that can be restored."""
         if held.snapshots or epoch_of(held.name) >= started:
             return False
         claim = claims.by_generation.get(held.name)
@@ -216,8 +232,8 @@ class _Verification:
         return held.name < min(older, default=held.name) or held.name in claims.isolated
 
     def _note_half_gone(self, held: Held) -> None:
-        """What an interrupted prune leaves lying, the next one takes: nobody reads it. It is told all the same, as it
-        looks no other where the last snapshot was lost."""
+        """Report the leftovers of an interrupted prune. The next prune deletes them, and no reader uses them, but they
+        look the same as a generation that lost its last snapshot."""
         if held.wal_segments > LASTING_SEGMENTS:
             what = f"none is there, and {held.wal_segments} WAL segments are: so a prune leaves it that was interrupted"
             self._anomalies.add(Kind.MISSING, snapshot_prefix(held.name), what, harmful=False)
@@ -226,20 +242,21 @@ class _Verification:
         return wal_between(self._store, Position(held.name, 0, 0), None)
 
     def _check_end(self, name: Generation, extent: Extent, claims: Claims, started: int) -> None:
-        """A generation is ended before one above it begins."""
+        """Check that a generation was ended before one above it began."""
         if extent.ended or epoch_of(name) >= started or name in claims.isolated:
             return
         key = wal_prefix(name) if extent.slot is None else wal_key(extent.slot)
-        self._anomalies.add(Kind.MISSING, key, f"is not ended, and a generation of epoch {started} began behind it")
+        self._anomalies.add(Kind.MISSING, key, f"is not ended, and a generation of epoch {started} began after it")
 
     def _check_beginning(self, base: Base, extent: Extent) -> None:
-        """Report a first snapshot that came after its generation had been closed: it harms no reader."""
+        """Report a first snapshot that came after its generation had been closed. It harms no reader."""
         if base.newest is not None and not extent.began and extent.slot is not None:
             what = f"came after {wal_key(extent.slot)}: its generation never began, and no reader takes it"
             self._anomalies.add(Kind.ORPHAN, base.newest.key, what, harmful=False)
 
     def _check_predecessor_end(self, base: Base, claims: Claims) -> None:
-        """Where a snapshot says that its predecessor ended, its terminal lies; an isolated one need not have ended."""
+        """Check that the end that a snapshot states for its predecessor is its terminal's place. An isolated generation
+        does not have to have ended."""
         for facts in base.facts.values():
             end = facts.predecessor_end
             is_fixed = end is not None and end.generation not in claims.isolated
@@ -249,7 +266,7 @@ class _Verification:
                 self._anomalies.add(Kind.CONFLICT, facts.key, what)
 
     def _check_mapping(self, claim: Claim) -> None:
-        """A claim maps the log segment with which its predecessor ended to the index that it has in its generation."""
+        """Check that a claim maps the log segment with which its predecessor ended to that segment's own index."""
         if claim.relation is not Relation.CONTINUES or claim.predecessor is None:
             return
         newer, older = generation(claim.generation), generation(claim.predecessor)
@@ -270,7 +287,8 @@ class _Verification:
         return {held.place.index: held.file for held in self._held(name)}
 
     def _check_acknowledged(self, acknowledged: Acknowledged) -> None:
-        """What the owner was told is durable must be there: no object behind the newest one could tell."""
+        """Check that what the owner knows to be durable exists. No other object could show that the newest one is
+        missing."""
         key = wal_key(acknowledged.position)
 
         def check(body: bytes) -> None:
@@ -283,10 +301,10 @@ class _Verification:
             self._anomalies.take(anomaly_of(key, error))
         except NotFoundError:
             if not self._was_deleted(acknowledged.position):
-                self._anomalies.add(Kind.MISSING, key, "is missing: its owner was told that it is durable")
+                self._anomalies.add(Kind.MISSING, key, "is missing: its owner got the answer that it is durable")
 
     def _was_deleted(self, position: Position) -> bool:
-        """Whether a WAL segment that is not there was deleted behind a snapshot: what its owner knew is old."""
+        """Whether a missing WAL segment was deleted because a snapshot covers it: the owner's knowledge is old."""
         subject = self._subjects.get(position.generation)
         if subject is None:
             return False
@@ -298,8 +316,8 @@ class _Verification:
     # --- the local log
 
     def compare(self, folder: str) -> Comparison | None:
-        """Compare the latest generation with the log in ``folder``; None where that is another log, where the replica
-        holds no generation, or where the store does not give out all that tells what it holds."""
+        """Compare the latest generation with the log in ``folder``. None if that is another log, if the replica holds
+        no generation, or if the store fails to return what the comparison needs."""
         if self._snapshots.unread or not all(extent.read for extent in self._extents.values()):
             return None
         claim = self._latest()
@@ -324,15 +342,15 @@ class _Verification:
         newest = self._bases[name].newest if self._extents[name].began else None
         for entry in newest.segments if newest is not None else ():
             yield HeldSegment.of_entry(entry, name)
-        covered = newest.next if newest is not None else 0  # a newer one may have been written since they were read
+        covered = newest.next if newest is not None else 0  # a newer one may exist by now
         for shipped in self._shipped[name]:
             if shipped.index < covered:
                 continue
             yield HeldSegment.of_wal(wal_key(Position(name, shipped.index, 0)), shipped, name)
 
     def _latest(self) -> Claim | None:
-        """The claim of the generation that readers read; where damage hides which one that is, of the newest one that
-        holds anything."""
+        """The claim of the generation that readers use. If damage hides which one that is: of the newest generation
+        that holds anything."""
         claims = self._claims.claims.by_generation
         known: dict[str, Claim] = {str(name): claim for name, claim in claims.items() if name in self._extents}
         held = [name for name in known if any(True for _ in self._held(Generation(name)))]

@@ -1,4 +1,4 @@
-"""What a verification finds: the kinds of anomaly, failures of the store, counts, and how much of a replica is read."""
+"""The findings of a verification: kinds of anomaly, failures of the store, counts, and how much was read."""
 
 from __future__ import annotations
 
@@ -26,77 +26,78 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
 
 MAX_KEPT = 10_000
-"""How many anomalies are kept to be listed; more are counted. A root full of foreign objects has millions."""
+"""How many anomalies are kept for the list; the others are only counted. A root of foreign objects has millions."""
 
 
 class Kind(StrEnum):
-    """What is wrong. Each anomaly is of one kind, and has the key that it was found at."""
+    """The kinds of anomaly. Each anomaly has one kind, and the key at which it was found."""
 
     GAP = "gap"
-    """Bytes of the log, or records, are not there between others that are. The key is the first that is missing: a WAL
-    segment's (then no snapshot covers it), or the object's in which a sequence was left out."""
+    """Bytes of the log, or records, are missing between others. The key is that of the first missing object (a WAL
+    segment that no snapshot covers), or that of the object in which a sequence was left out."""
     OVERLAP = "overlap"
-    """A WAL segment lies inside what the one before it holds."""
+    """A WAL segment overlaps the one before it."""
     CHECKSUM = "checksum"
     """An object's bytes are not those that were written: its frames, a CRC-32C or SHA-256 in it, or its fields."""
     LENGTH = "length"
-    """An object, or what it holds, is shorter or longer than was said."""
+    """An object, or its content, is shorter or longer than stated."""
     ORDER = "order"
-    """Something goes back that may only rise (sequences, epochs of commits, times shipped, file names), or lies before
-    the start or behind the end of its generation."""
+    """A value goes back that may only rise (sequences, epochs of commits, times shipped, file names), or an object lies
+    before the start or after the end of its generation."""
     CHAIN = "chain"
-    """An object does not name the digest of the one before it: it, or that one, is not the one that was written."""
+    """An object does not name the digest of the one before it: one of the two is not the one that was written."""
     COMMIT = "commit"
-    """The commits in an object do not hold, though the object is as it was written: its writer shipped damage."""
+    """The commits in an intact object are bad: its writer shipped damage."""
     CONFLICT = "conflict"
-    """Two objects that are whole say different things of the same: the key's one and the one that is named."""
+    """Two intact objects contradict each other: the one at the key, and the one that is named."""
     MISSING = "missing"
-    """An object is not there though another one tells that it was: it names it, or was only written behind it."""
+    """An object is missing although another one shows that it existed: by naming it, or by being written only after
+    it."""
     FOREIGN = "foreign"
-    """A name that is not the layout's (which harms nobody), or an object that belongs to another key, log, generation
-    or owner (which does); or a local log that is not the replica's (``against``)."""
+    """A name outside the layout (harmless), or an object of another key, log, generation or owner (harmful); or a local
+    log that is not the replica's (``against``)."""
     ORPHAN = "orphan"
-    """An object that nothing names or needs any more: it costs its storage, and nothing else."""
+    """No object names or needs this object any more. It only costs storage."""
     VERSION = "version"
-    """An object was written by a newer litelog: nothing is known to be wrong with it, and it was not judged."""
+    """A newer litelog wrote the object. It was not judged; no damage is known."""
     DIFFERS = "differs"
     """The local log holds other bytes than the replica (``against``)."""
     AHEAD = "ahead"
-    """The replica holds what the local log does not, or not any more, at its end (``against``)."""
+    """The replica holds bytes at its end that the local log lacks, or lacks by now (``against``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that is wrong with a replica."""
+    """One anomaly in a replica."""
 
     kind: Kind
     key: str
-    """The object's; of one that is missing, the key that it would have."""
+    """The object's key; for a missing object, the key that it would have."""
     what: str
-    """For people: what was found, and what was expected."""
+    """A text for people: what was found, and what was expected."""
     harmful: bool = True
-    """Whether a reader may meet it. What only lies about is reported, and is no error."""
+    """Whether a reader may meet it. Other anomalies are reported, but are not errors."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.key}: {self.what}"
 
 
 class Anomalies:
-    """All anomalies of one run, in the order in which they were found, which is the same in each run."""
+    """All anomalies of one run, in the order in which they were found. The order is the same in each run."""
 
     def __init__(self, tell: Callable[[Anomaly], None] | None = None) -> None:
-        """``tell`` is called with each, when it is found."""
+        """``tell`` is called with each anomaly, when it is found."""
         self._tell = tell
         self.kept: list[Anomaly] = []
         self.counts: Counter[Kind] = Counter()
         self.harmful = 0
 
     def add(self, kind: Kind, key: str, what: str, *, harmful: bool = True) -> None:
-        """Take note of one."""
+        """Add an anomaly."""
         self.take(Anomaly(kind, key, what, harmful))
 
     def take(self, anomaly: Anomaly) -> None:
-        """Take note of one that was found elsewhere."""
+        """Add an anomaly that was found elsewhere."""
         self.counts[anomaly.kind] += 1
         self.harmful += anomaly.harmful
         if len(self.kept) < MAX_KEPT:
@@ -130,11 +131,11 @@ _KINDS = (
     (("end of the last whole commit",), Kind.COMMIT),
     (("records", "first", "next", "lowest", "highest", "sequence behind"), Kind.CONFLICT),
 )
-"""What CorruptObjectError names as its ``what``, and the kind of that."""
+"""Beginnings of a CorruptObjectError's ``what``, and the kind of anomaly for each."""
 
 
 MAX_FAILURES = 1000
-"""How many failures of the store are kept to be listed."""
+"""How many failures of the store are kept for the list."""
 
 
 class VerifyStoppedError(LitelogError):
@@ -143,27 +144,27 @@ class VerifyStoppedError(LitelogError):
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """How far a verification is."""
+    """The progress of a verification."""
 
     objects: int
-    """Judged; of ``total``."""
+    """Judged objects, of ``total``."""
     total: int
-    """As the first listing shows them; more may have come since."""
+    """The number of objects in the first listing; more may have come since."""
     bytes: int
-    """Of objects that were judged, of ``total_bytes``."""
+    """Bytes of the judged objects, of ``total_bytes``."""
     total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who looks on: each is called on the caller's thread."""
+    """An observer. Each function is called on the caller's thread."""
 
     progress: Callable[[VerifyProgress], None] | None = None
-    """After each object."""
+    """Called after each object."""
     anomaly: Callable[[Anomaly], None] | None = None
-    """For each, when it is found."""
+    """Called with each anomaly, when it is found."""
     may_go_on: Callable[[], bool] | None = None
-    """After each object; VerifyStoppedError follows a no."""
+    """Called after each object. If it returns False, VerifyStoppedError is raised."""
 
 
 @dataclass(slots=True)
@@ -176,7 +177,7 @@ class Counts:
     sealed_segments: int = 0
     wal_segments: int = 0
     object_bytes: int = 0
-    """Of all these objects."""
+    """The size of all these objects, in bytes."""
     content_bytes: int = 0
     """Bytes of the log that were decompressed and checked."""
     pending: int = 0
@@ -189,22 +190,22 @@ class Counts:
 
 @dataclass(slots=True)
 class Findings:
-    """Filled on the caller's thread, in an order that is the same in each run."""
+    """Collects findings on the caller's thread, in an order that is the same in each run."""
 
     watch: Watch
     anomalies: Anomalies
     counts: Counts = field(default_factory=Counts)
     failures: list[StoreError] = field(default_factory=list)
-    """Objects that could not be read, so that nothing is known of them."""
+    """Objects that could not be read, and were not judged."""
     failed: int = 0
-    """How many these are, and those that were not kept."""
+    """How many these are, including those that were not kept."""
     unknown_formats: set[str] = field(default_factory=set)
-    """Formats that are not installed here: their commits were not judged."""
+    """Formats that are not installed here, whose commits were not judged."""
     total: int = 0
     total_bytes: int = 0
 
     def judged(self, size: int) -> None:
-        """One object more was judged. VerifyStoppedError if it is to be the last."""
+        """Count one judged object. Raises VerifyStoppedError if it was to be the last."""
         counts = self.counts
         counts.object_bytes += size
         if self.watch.progress is not None:
@@ -212,19 +213,19 @@ class Findings:
         self.go_on()
 
     def go_on(self) -> None:
-        """VerifyStoppedError if it is enough."""
+        """Raise VerifyStoppedError if the verification is to stop."""
         if self.watch.may_go_on is not None and not self.watch.may_go_on():
             raise VerifyStoppedError("the verification was stopped")
 
     def fail(self, error: StoreError) -> None:
-        """An object could not be read."""
+        """Note that an object could not be read."""
         self.failed += 1
         if len(self.failures) < MAX_FAILURES:
             self.failures.append(error)
 
 
 class Formats:
-    """The log formats by name, each opened once; None for one that is not known here."""
+    """The log formats by name, each opened once; None for an unknown format."""
 
     def __init__(self, open_format: Callable[[str], LogFormat], unknown: set[str]) -> None:
         self._open = open_format
@@ -243,12 +244,12 @@ class Formats:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which contents are read. Structure (claims, snapshots, headers, footers) always is."""
+    """Which contents are read. Structure (claims, snapshots, headers, footers) is always read."""
 
     share: float = 1.0
-    """Of the contents, 0 to 1."""
+    """The share of the contents, 0 to 1."""
     seed: int = 0
-    """What chooses them: the same seed chooses the same of the same keys, whatever lies beside them."""
+    """Selects the sample: one seed selects the same of the same keys, no matter what other objects exist."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -259,5 +260,5 @@ class Scope:
         return self.share >= 1
 
     def takes(self, key: str, part: int = 0) -> bool:
-        """Whether the contents of ``key`` (of its ``part``, where it is read in parts) are read."""
+        """Whether to read the contents of ``key``, or of its ``part``, if it is read in parts."""
         return self.is_all or Random(f"{self.seed} {key} {part}").random() < self.share  # noqa: S311  no secret

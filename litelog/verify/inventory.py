@@ -1,4 +1,4 @@
-"""What a replica holds, by its listing alone: one pass over all names, and listings of parts of it."""
+"""The inventory of a replica, from listings alone: one pass over all names, and listings of parts."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Held:
-    """What a listing shows of one generation. Sizes in bytes."""
+    """The objects of one generation in a listing. Sizes are in bytes."""
 
     name: Generation
     snapshots: list[tuple[int, int]] = field(default_factory=list)
-    """(index, size) of each."""
+    """(index, size) of each sealed segment."""
     sealed: int = 0
     wal_segments: int = 0
     first_wal: Position | None = None
-    """Where the first WAL segment lies that is there."""
+    """The position of the first existing WAL segment."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a listing shows. Memory grows with the claims, generations and snapshots, not with other objects."""
+    """A listing of a replica. Memory grows with claims, generations and snapshots, not with other objects."""
 
     claims: list[str] = field(default_factory=list)
     """Their keys."""
@@ -44,7 +44,7 @@ class Survey:
 
 
 def survey(store: ObjectStore, anomalies: Anomalies) -> Survey:
-    """List all there is. Names that are not the layout's are anomalies, and harm nobody. StoreError."""
+    """List all objects. Names outside the layout are harmless anomalies. Raises StoreError."""
     found = Survey()
     for info in ordered(store.list("")):
         if not _take(found, info) and not layout.is_trial(info.key):
@@ -53,7 +53,7 @@ def survey(store: ObjectStore, anomalies: Anomalies) -> Survey:
 
 
 def survey_generation(store: ObjectStore, name: Generation) -> Held:
-    """What a listing shows of one generation now. StoreError."""
+    """List one generation again. Raises StoreError."""
     found = Survey()
     for info in ordered(store.list(layout.generation_prefix(name))):
         _take(found, info)
@@ -61,7 +61,7 @@ def survey_generation(store: ObjectStore, name: Generation) -> Held:
 
 
 def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
-    """The same listing, once it is seen to be in order: a jump back would hide what lies between."""
+    """The same listing, checked for order: a jump back would hide the objects between."""
     previous = ""
     for info in infos:
         if info.key <= previous:
@@ -71,7 +71,7 @@ def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
 
 
 def wal_between(store: ObjectStore, start: Position, stop: Position | None) -> Iterator[tuple[Position, int]]:
-    """(position, size) of the WAL segments of one generation in [start, stop), listed anew."""
+    """List the (position, size) of the WAL segments of one generation in [start, stop), again."""
     listing = ordered(store.list(layout.wal_prefix(start.generation), layout.wal_key(start)[:-1]))
     parsed = ((layout.parse_wal(info.key), info.size) for info in listing)
     found = ((position, size) for position, size in parsed if position is not None)
@@ -92,8 +92,8 @@ def snapshots_of(store: ObjectStore, generation: Generation) -> list[tuple[int, 
 
 
 def read_whole(store: ObjectStore, key: str, size: int = READ_BYTES) -> bytes:
-    """An object's bytes; one byte more than MAX_OBJECT_BYTES where it is larger. ``size``: what it has, as far as that
-    is known, so that it is read at once. NotFoundError, StoreError."""
+    """Read an object; at most one byte more than MAX_OBJECT_BYTES. ``size``: its expected size, so that one read is
+    enough. Raises NotFoundError and StoreError."""
     pieces: list[bytes] = []
     room = MAX_OBJECT_BYTES + 1
     with store.open(key) as stream:
@@ -110,7 +110,7 @@ def read_whole(store: ObjectStore, key: str, size: int = READ_BYTES) -> bytes:
 
 
 def _take(found: Survey, info: ObjectInfo) -> bool:
-    """Enter an object; False if its name is not the layout's."""
+    """Count an object. Return False if its name is outside the layout."""
     if layout.parse_claim(info.key) is not None:
         found.claims.append(info.key)
     elif (position := layout.parse_wal(info.key)) is not None:

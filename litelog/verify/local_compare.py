@@ -1,4 +1,4 @@
-"""Compares a replica with the local log, which is only read: its commits, and its bytes log segment by log segment."""
+"""Compares a replica with the local log, which is only read: its commits, and its bytes, log segment by log segment."""
 
 from __future__ import annotations
 
@@ -34,50 +34,50 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 
 HEAD_BYTES = 64 << 10
-"""So much of a log segment tells the log's id."""
+"""How many bytes of a log segment are read for the log's id."""
 
 
 MAX_NOT_COMPARED = 1000
-"""How many log segments that were not compared are named. A replica that was down for a month lacks millions."""
+"""How many log segments that were not compared are listed. A replica that was down for a month lacks millions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """A log segment as a replica holds it."""
+    """A log segment as the replica holds it."""
 
     key: str
-    """Of the sealed segment; of the first WAL segment where there is none."""
+    """The key of the sealed segment, or of the first WAL segment if it is not sealed."""
     file: str
     length: int
     crc: int
     digest: str | None
-    """SHA-256; None where it is not sealed."""
+    """SHA-256; None if it is not sealed."""
     place: Position
-    """Its start in its generation."""
+    """The position of its start in its generation."""
 
     @classmethod
     def of_entry(cls, entry: SnapshotEntry, generation: Generation) -> HeldSegment:
-        """From what a snapshot says."""
+        """From a snapshot's entry."""
         place = Position(generation, entry.index, 0)
         return cls(entry.key, entry.file, entry.length, entry.crc, entry.digest, place)
 
     @classmethod
     def of_wal(cls, key: str, shipped: ShippedSegment, generation: Generation) -> HeldSegment:
-        """From what its last WAL segment says."""
+        """From its last WAL segment's header."""
         return cls(key, shipped.file, shipped.length, shipped.crc, None, Position(generation, shipped.index, 0))
 
 
 class NotComparedReason(StrEnum):
-    """Why a log segment of the local log was not compared though nothing is wrong with that."""
+    """Why a log segment of the local log was not compared although it is in order."""
 
     NEWER = "newer"
-    """It is newer than all that the replica holds: it is still to be shipped."""
+    """It is newer than all that the replica holds, and still to be shipped."""
     EARLIER = "earlier"
-    """It is older than the latest generation, which diverged; an earlier generation holds a log segment of its name."""
+    """It is older than the latest generation, which diverged. An earlier generation holds a log segment of its name."""
     EMPTY = "empty"
     """It holds nothing that could be shipped."""
     SAMPLED = "sampled"
-    """It is not in the sample that was asked for."""
+    """It is not in the requested sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,17 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison with the local log found; its anomalies are among the others."""
+    """The result of a comparison with the local log. Its anomalies are in the findings."""
 
     folder: str
     generation: str
-    """The replica's latest one, which was compared."""
+    """The replica's latest generation, which was compared."""
     files: int
-    """Log segments that were compared."""
+    """The number of compared log segments."""
     bytes: int
     """Their bytes, as far as the replica holds them."""
     gone: int
-    """Older log segments of the replica that the local log has dropped."""
+    """The number of older log segments of the replica that the local log has dropped."""
     behind: int
     """Bytes at the local log's end that the replica does not hold yet."""
     not_compared: tuple[NotCompared, ...]
@@ -109,12 +109,12 @@ class Comparison:
     left_out: int
     """How many these are in all."""
     missing: int
-    """How many log segments of the local log the replica should hold and does not: each is an anomaly."""
+    """How many log segments the replica lacks and should hold: each is an anomaly."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What became of one log segment of the replica."""
+    """The result for one log segment of the replica."""
 
     segment: HeldSegment
     problem: Anomaly | None = None
@@ -127,7 +127,7 @@ class LocalLog:
     """A log's folder, opened for reading."""
 
     def __init__(self, folder: str, log_format: LogFormat) -> None:
-        """SourceMissingError if there is no such folder."""
+        """Raises SourceMissingError if the folder does not exist."""
         self.folder = folder
         self._format = log_format
         self._order = log_format.segment_order
@@ -135,7 +135,7 @@ class LocalLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the folder again: its writer or its daemon may remove the oldest log segments. SourceMissingError."""
+        """List the folder again: a writer or daemon may remove the oldest log segments. Raises SourceMissingError."""
         try:
             names = os.listdir(self.folder)
         except OSError as error:
@@ -144,16 +144,16 @@ class LocalLog:
         self.names = [name for order, name in sorted((order, name) for order, name in ordered if order is not None)]
 
     def log_id(self) -> str | None:
-        """The log's own id, hex, by its first log segment that tells one; None where none does. SourceError."""
+        """The log's id, hex, from its first log segment that states one; None without one. Raises SourceError."""
         for name in self.names if self._format.has_log_id else ():
             head = memoryview(b"".join(self.pieces(name, 0, HEAD_BYTES)))
-            with suppress(CorruptionError):  # where it is damaged, the comparison tells
+            with suppress(CorruptionError):  # the comparison reports damage
                 if (found := self._format.log_id(name, head)) is not None:
                     return found.hex
         return None
 
     def size(self, name: str) -> int:
-        """A log segment's bytes; -1 if it is not there. SourceError where it is not a file."""
+        """The size of a log segment in bytes; -1 if it is missing. Raises SourceError if it is not a file."""
         path = os.path.join(self.folder, name)
         try:
             status = os.stat(path)
@@ -164,22 +164,22 @@ class LocalLog:
         return status.st_size
 
     def is_older(self, name: str) -> bool:
-        """Whether ``name`` sorts before all that are there."""
+        """Whether ``name`` sorts before all existing ones."""
         return bool(self.names) and self._key(name) < self._key(self.names[0])
 
     def is_newer(self, name: str) -> bool:
-        """Whether ``name`` sorts behind all that are there."""
+        """Whether ``name`` sorts after all existing ones."""
         return not self.names or self._key(name) > self._key(self.names[-1])
 
     def is_after(self, name: str, other: str) -> bool:
-        """Whether one name sorts behind another."""
+        """Whether one name sorts after another."""
         return self._key(name) > self._key(other)
 
     def _key(self, name: str) -> tuple[object, ...]:
         return self._order(name) or ()
 
     def sums(self, name: str, length: int) -> tuple[int, str]:
-        """CRC-32C and SHA-256 of a log segment's first ``length`` bytes. SourceError."""
+        """CRC-32C and SHA-256 of a log segment's first ``length`` bytes. Raises SourceError."""
         crc, sha = 0, hashlib.sha256()
         for piece in self.pieces(name, 0, length):
             crc = crc32c(piece, crc)
@@ -200,7 +200,7 @@ class LocalLog:
 
 
 class Comparer:
-    """Compares what a replica holds with a local log, and says where they part."""
+    """Compares a replica with a local log, and reports where they differ."""
 
     def __init__(
         self,
@@ -224,8 +224,8 @@ class Comparer:
         findings: Findings,
         pool: OrderedPool,
     ) -> Comparison:
-        """Compare, oldest first. Findings name what differs. ``earlier``: the names of log segments that only earlier
-        generations need to hold."""
+        """Compare, oldest first. Differences go to the findings. ``earlier``: the names of log segments that only
+        earlier generations have to hold."""
         local, names, files, size, gone = self._local, set[str](), 0, 0, 0
         last: HeldSegment | None = None
         for judged in pool.map(self._judge, held):
@@ -270,14 +270,14 @@ class Comparer:
         except SourceError:
             if local.size(file) >= 0:
                 raise
-            return self._judge_missing(segment)  # it was removed meanwhile
+            return self._judge_missing(segment)  # it was removed in the meantime
         if crc == segment.crc and segment.digest in (None, digest):
             return _Judged(segment, is_compared=True)
         what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
         return _Judged(segment, Anomaly(Kind.DIFFERS, segment.key, what), is_compared=True)
 
     def _judge_missing(self, segment: HeldSegment) -> _Judged:
-        """One that the local log does not hold. Logs drop their oldest log segments first, also while we look."""
+        """Judge a log segment that the local log lacks. Logs drop their oldest log segments first, even during this."""
         local, file = self._local, segment.file
         if not local.is_older(file):
             local.refresh()
@@ -287,7 +287,7 @@ class Comparer:
         return _Judged(segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}"))
 
     def _where(self, segment: HeldSegment) -> str:
-        """Between which offsets the first difference lies, by the CRC-32C of each part, where that can be told."""
+        """The range of offsets in which the first difference lies, from the CRC-32C of each part, if that is known."""
         try:
             for start, stop, crc in self._ranges(segment):
                 here = 0
@@ -314,8 +314,8 @@ class Comparer:
                 yield header.offset, header.end, header.crc
 
     def _find_not_held(self, held: set[str], earlier: frozenset[str]) -> tuple[list[str], list[NotCompared]]:
-        """The local log segments that the replica should hold and does not; and those that were not compared for a good
-        reason."""
+        """Find the local log segments that the replica should hold and does not, and those that were not compared for a
+        good reason."""
         missing: list[str] = []
         left_out: list[NotCompared] = []
         names = self._local.names
@@ -348,9 +348,9 @@ class Comparer:
 
 
 def check_log(folder: str, log_format: LogFormat) -> int:
-    """Check every commit of the log in ``folder``, by its format: how many records there are.
+    """Check every commit of the log in ``folder`` by its format, and return the number of records.
 
-    CorruptCommitError, SequenceGapError, WrongFormatError; SourceError where it cannot be read.
+    Raises CorruptCommitError, SequenceGapError and WrongFormatError; SourceError if the log cannot be read.
     """
     log = LocalLog(folder, log_format)
     records, expect = 0, Expectation()
@@ -362,8 +362,8 @@ def check_log(folder: str, log_format: LogFormat) -> int:
 
 
 def compare_logs(folder: str, source: str, log_format: LogFormat) -> int:
-    """Check that every log segment in ``folder`` is, byte for byte, one in ``source`` or the beginning of one: how many
-    bytes were compared. CorruptCommitError names the first place where they differ."""
+    """Check that every log segment in ``folder`` equals one in ``source``, or the beginning of one, byte for byte.
+    Return the number of compared bytes. A CorruptCommitError names the first difference."""
     restored, original = LocalLog(folder, log_format), LocalLog(source, log_format)
     compared = 0
     for name in restored.names:
@@ -382,7 +382,7 @@ def compare_logs(folder: str, source: str, log_format: LogFormat) -> int:
 
 
 def _padded(log: LocalLog, name: str, size: int) -> Iterator[bytes]:
-    """A log segment's pieces, as many as one of ``size`` bytes has: empty ones where it is shorter."""
+    """A log segment's pieces, as many as one of ``size`` bytes has; some are empty if it is shorter."""
     pieces = log.pieces(name, 0, size) if log.size(name) >= 0 else iter(())
     for _ in range(0, size, READ_BYTES):
         yield next(pieces, b"")

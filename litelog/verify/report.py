@@ -1,4 +1,4 @@
-"""What a verification found, as a value: for people, for programs, for the daemon's status."""
+"""The result of a verification as a value: for people, for programs, and for the daemon's status."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GenerationReport:
-    """What a replica holds of one generation."""
+    """The contents of one generation in a replica."""
 
     generation: str
     relation: str | None
-    """To its predecessor; None where there is no claim that can be read."""
+    """Its relation to its predecessor; None without a readable claim."""
     ended: bool
     end: str | None
-    """Its next slot, or its terminal's place: a position. None where that is damaged."""
+    """The position of its next slot, or of its terminal; None if that is damaged."""
     next: int | None
-    """The sequence behind its last record."""
+    """The sequence after its last record."""
     covered: int | None
-    """The index at which its newest snapshot stands."""
+    """The index of its newest snapshot."""
     snapshots: int
     sealed_segments: int
     wal_segments: int
 
     @classmethod
     def of(cls, held: Held, claim: Claim | None, base: Base, extent: Extent) -> GenerationReport:
-        """From the parts of a verification."""
+        """Make it from the parts of a verification."""
         end = None if extent.slot is None else str(extent.slot)
         relation = None if claim is None else str(claim.relation)
         counts = (len(base.listed), held.sealed, held.wal_segments)
@@ -45,7 +45,7 @@ class GenerationReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found."""
+    """The result of a verification."""
 
     replica: str
     claims: int
@@ -59,26 +59,26 @@ class Report:
     content_bytes: int
     """Bytes of the log that were decompressed and checked."""
     share: float
-    """Of the contents, as asked for; ``seed`` chose them."""
+    """The share of the contents that was requested; ``seed`` selected them."""
     seed: int
     anomalies: tuple[Anomaly, ...]
     """In the order in which they were found. At most MAX_KEPT; ``counts`` counts all."""
     counts: dict[str, int]
     """Anomalies by kind."""
     harmful: int
-    """Anomalies that a reader may meet; the others only lie about."""
+    """The number of anomalies that a reader may meet."""
     failures: tuple[str, ...]
-    """What could not be read, at most MAX_FAILURES; ``failed`` counts all."""
+    """Objects that could not be read, at most MAX_FAILURES; ``failed`` counts all."""
     failed: int
     unknown_formats: tuple[str, ...]
-    """Formats that are not installed here: their commits were not judged."""
+    """Formats that are not installed here, whose commits were not judged."""
     against: Comparison | None
-    """With the local log, if that was asked for."""
+    """The comparison with the local log, if it was requested."""
     seconds: float
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing of a replica."""
+        """Whether the store holds nothing of a replica."""
         return not (self.claims or self.generations or self.failed)
 
     @classmethod
@@ -91,7 +91,7 @@ class Report:
         against: Comparison | None,
         seconds: float,
     ) -> Report:
-        """From the parts of a verification."""
+        """Make it from the parts of a verification."""
         counts, anomalies = findings.counts, findings.anomalies
         return cls(
             replica=url,
@@ -116,5 +116,5 @@ class Report:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values: for programs."""
+        """The report as JSON values, for programs."""
         return asdict(self)

@@ -1,7 +1,7 @@
-"""Scrubbing: a replica is verified again and again, in the background, at a set rate: all of it, or by a cheaper check.
+"""Scrubbing: verifies a replica repeatedly in the background at a set rate, fully or by a cheaper check.
 
-It only reads, and never stops shipping. Each anomaly is said loudly once, however often it is found: what was said is
-kept beside the replica's state, with when it was verified last.
+It only reads, and never stops shipping. It logs each anomaly loudly once, no matter how often it finds it. Reported
+anomalies, and the time of the last verification, are kept next to the replica's state.
 """
 
 from __future__ import annotations
@@ -36,59 +36,59 @@ _logger = logging.getLogger(__name__)
 FILE = "verified.json"
 
 MAX_SAID = 10_000
-"""How many anomalies are remembered as said."""
+"""How many anomalies are remembered as reported."""
 
 FIRST_SHARE = 0.1
-"""A replica that was never verified is within this share of the interval: at a moment of its own, as many may start."""
+"""The first verification of a replica falls at a random time within this share of the interval, as many may start."""
 
 RETRY_SECONDS = 3600.0
-"""When it is tried again, at the latest, where the store could not be read."""
+"""The longest time in seconds before another attempt, if the store could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """How a replica's last verification ended."""
+    """The result of a replica's last verification."""
 
     time: int
     """Microseconds since 1970."""
     objects: int
     bytes: int
-    """Of those objects."""
+    """The bytes of those objects."""
     anomalies: int
-    """Those that a reader may meet."""
+    """Anomalies that a reader may meet."""
     unread: int
     """Objects that could not be read."""
     seconds: float
     error: str | None = None
-    """Why there is no result, where the store could not be listed."""
+    """Why there is no result, if the store could not be listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubSettings:
-    """How often, and how fast."""
+    """How often and how fast to verify."""
 
     interval: float
     """Seconds from the end of one verification to the start of the next."""
     rate: int
     """Bytes of objects a second."""
     first: float = 0.0
-    """Seconds from the start of the daemon to the first one, at least."""
+    """The least number of seconds from the start of the daemon to the first verification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one verification found."""
+    """The findings of one verification."""
 
     objects: int
     bytes: int
     unread: int
     anomalies: tuple[Anomaly, ...]
     harmful: int
-    """How many of them a reader may meet."""
+    """How many anomalies a reader may meet."""
 
 
 class Scrub:
-    """The verifications of one replica. ``run`` is called by one thread at a time, the rest by any."""
+    """The verifications of one replica. One thread at a time calls ``run``; any thread calls the other methods."""
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
@@ -103,9 +103,9 @@ class Scrub:
         check: Callable[[ObjectStore, int, Callable[[], bool]], Found | None] | None = None,
         on_harm: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """``folder``: where what was found is kept. ``check`` takes the store, its own number, and whether it may
-        continue, and runs instead of a whole verification; it returns None while there is nothing to check.
-        ``on_harm`` is called with the keys of what a reader may meet."""
+        """``folder``: where the findings are kept. ``check`` replaces a whole verification. It is called with the
+        store, its own number, and a function that returns whether it may continue; it returns None while there is
+        nothing to check. ``on_harm`` is called with the keys that a reader may meet."""
         self._store = store
         self._settings = settings
         self._path = os.path.join(folder, FILE)
@@ -120,9 +120,10 @@ class Scrub:
         self.running = False
 
     def run(self, stop: threading.Event) -> tuple[Verified, list[Anomaly]] | None:
-        """Verify, unless ``stop`` is set meanwhile: the result, and what was not said before; None if it was stopped.
+        """Verify, unless ``stop`` is set in the meantime. Return the result, and the anomalies that were not reported
+        before; None if it was stopped.
 
-        Raises nothing: what the store raises is in the result.
+        Raises nothing: errors of the store are in the result.
         """
         store = ThrottledStore(self._store, self._settings.rate, self._clock, stop.wait)
         started = self._clock.monotonic()
@@ -168,7 +169,7 @@ class Scrub:
         return self.last, new
 
     def _fail(self, error: LitelogError) -> Verified:
-        """The last result stays, but for its error: the replica was not verified."""
+        """Keep the last result, with the new error: the replica was not verified."""
         last = self.last or Verified(0, 0, 0, 0, 0, 0.0)
         failed = Verified(last.time, last.objects, last.bytes, last.anomalies, last.unread, last.seconds, str(error))
         self.last = failed

@@ -1,6 +1,6 @@
-"""Verifies sealed segments: each one's footer and frames, and then what the snapshots that name them say of them.
+"""Verifies sealed segments: the footer and frames of each, and then the statements of the snapshots that name them.
 
-They are read side by side, run by run in bounded memory, and compared in order.
+They are read concurrently, run by run in bounded memory, and compared in order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIELDS = tuple(name for name in SnapshotEntry.__slots__ if name != "index")
 
 
 class SealedJudge:
-    """Judges sealed segments, and keeps what the WAL segments beside them are compared with."""
+    """Judges sealed segments, and keeps the facts that WAL segments are compared with."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SealedJudge:
         self._refuted: dict[str, str] = {}
 
     def read_all(self, generations: Mapping[Generation, Held], pool: OrderedPool) -> None:
-        """Read the sealed segments of all generations, then say which of those that are named are not there."""
+        """Read the sealed segments of all generations, then report the named ones that are missing."""
         self._first_wal = {name: held.first_wal for name, held in generations.items()}
         wanted = [held for held in generations.values() if held.sealed]
         for read in pool.map(self._reader.read, self._listed(wanted)):
@@ -85,12 +85,12 @@ class SealedJudge:
                 yield held.name, index, size
 
     def known(self, generation: Generation, index: int) -> SnapshotEntry | None:
-        """What the sealed segment of a generation says of a log segment, where WAL segments may lie beside it."""
+        """The facts of a generation's sealed segment about a log segment that may also have WAL segments."""
         return self._entries.get((generation, index))
 
     def find(self, generation: Generation, index: int) -> SnapshotEntry | None:
-        """As ``known``, of a sealed segment that may have been put since the listing: it is looked for by its name,
-        read, and judged. StoreError where it cannot be looked for."""
+        """As ``known``, for a sealed segment that may have been put since the listing: finds it by its name, reads it
+        and judges it. Raises StoreError if it cannot be looked up."""
         key = sealed_key(generation, index)
         size = next((info.size for info in self._store.list(key) if info.key == key), None)
         if size is None:
@@ -102,13 +102,13 @@ class SealedJudge:
         return read.entry
 
     def is_unread(self, generation: Generation, index: int) -> bool:
-        """Whether there is a sealed segment that the store does not give out."""
+        """Whether a sealed segment exists, but the store fails to return it."""
         return (generation, index) in self._unread
 
     def refute(self, entry: SnapshotEntry, what: str) -> bool:
-        """Take note of what speaks against a sealed segment, if no snapshot names it: then it counts for nothing.
+        """Note what contradicts a sealed segment that no snapshot names: it then counts for nothing.
 
-        False where one does.
+        Returns False if a snapshot names it.
         """
         is_unnamed = entry.key not in self._snapshots.named
         if is_unnamed:
@@ -116,7 +116,7 @@ class SealedJudge:
         return is_unnamed
 
     def check_succession(self, snapshot: Snapshot) -> None:
-        """The records of a snapshot's log segments follow each other, as their format has it."""
+        """Check that the records of a snapshot's log segments follow each other, by their format's rules."""
         before: int | None = None
         for entry in snapshot.segments:
             if None not in (before, entry.first) and entry.first != before and self._snapshots.named[entry.key].seen:
@@ -128,9 +128,10 @@ class SealedJudge:
     def judge_unnamed(
         self, generation: Generation, covered: int, slot: Position | None, *, ended: bool, finals: set[str]
     ) -> None:
-        """Those that no snapshot names are new, or nobody needs them. Nothing is said where a snapshot was not read.
+        """Report sealed segments that no snapshot names, unless they are new. Reports nothing if a snapshot was not
+        read.
 
-        ``slot``: the generation's next one, if known.
+        ``slot``: the generation's next slot, if known.
         """
         if self._snapshots.unread:
             return
@@ -150,7 +151,7 @@ class SealedJudge:
     def _take(self, read: SealedRead) -> None:
         named = self._snapshots.named.get(read.key)
         if read.gone:
-            return  # those that are named are looked for once more
+            return  # named ones are looked up once more
         if named is not None:
             named.seen = True
         if read.failure is not None:
@@ -195,7 +196,7 @@ class SealedJudge:
         self._anomalies.add(kind, key, f"{name} is {mine}, and {theirs} in {by}, which names it")
 
     def _is_gone(self, entry: SnapshotEntry) -> bool:
-        """Look for one that is named and was not listed: a listing may be a moment late. True if it is not there."""
+        """Look up a named one that was not listed, as a listing may lag. Return True if it is missing."""
         read = self._reader.read(self._place_of(entry))
         self._take(read)
         return read.gone
@@ -210,19 +211,19 @@ class SealedJudge:
 
 
 MAX_PROBLEMS = 100
-"""How many runs of frames are named in one sealed segment."""
+"""How many bad runs of frames are reported per sealed segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedRead:
-    """What was found at one key."""
+    """The result for one key."""
 
     generation: Generation
     index: int
     size: int
-    """Of the object, as it was listed."""
+    """The object's size in the listing, in bytes."""
     entry: SnapshotEntry | None = None
-    """What a snapshot says of it, made from its footer; None where that cannot be read."""
+    """The entry that a snapshot has of it, made from its footer; None if the footer cannot be read."""
     identity: tuple[str, str, str] = ("", "", "")
     """Log, format and owner that its footer names."""
     previous: str = ""
@@ -248,16 +249,16 @@ class SealedReader:
         formats: Callable[[str], LogFormat | None],
         known: Mapping[tuple[Generation, int, int], SealedRead] | None = None,
     ) -> None:
-        """``formats`` gives None for a format that is not known here: then commits are not judged. ``known``: what was
-        read before, by generation, index and bytes."""
+        """``formats`` returns None for an unknown format, whose commits are not judged. ``known``: results from before,
+        by generation, index and size in bytes."""
         self._known = known or {}
         self._store = store
         self._scope = scope
         self._formats = formats
 
     def read(self, listed: tuple[Generation, int, int]) -> SealedRead:
-        """Read and check the sealed segment of a generation and index, of so many bytes. Raises nothing that a store
-        may raise."""
+        """Read and check the sealed segment of a generation and index, with its listed size in bytes. Raises no error
+        of the store."""
         if listed in self._known:
             return self._known[listed]
         try:
@@ -268,7 +269,7 @@ class SealedReader:
             return SealedRead(*listed, failure=error)
 
     def footer(self, generation: Generation, index: int) -> SealedFooter:
-        """The footer of a sealed segment whose size is not known. StoreError, CorruptObjectError."""
+        """Read the footer of a sealed segment of unknown size. Raises StoreError and CorruptObjectError."""
         key = sealed_key(generation, index)
         size = next((info.size for info in self._store.list(key) if info.key == key), None)
         if size is None:
@@ -276,7 +277,7 @@ class SealedReader:
         return self._checked_footer(key, size)
 
     def follows(self, read: SealedRead, sequence: int) -> Anomaly | None:
-        """What its format says of a sealed segment whose first record should have ``sequence``, and has another one."""
+        """Judge, by its format, a sealed segment whose first record should have ``sequence`` and does not."""
         try:
             footer = self._checked_footer(read.key, read.size)
             log_format = self._formats(footer.format)
@@ -310,7 +311,7 @@ class SealedReader:
         return SealedRead(generation, index, size, entry, identity, footer.previous, tuple(problems), content=content)
 
     def _judge(self, key: str, footer: SealedFooter) -> Iterator[tuple[int, Anomaly | None]]:
-        """Check what is to be read, run by run: (bytes of the log that hold, what is wrong)."""
+        """Check the runs to read; yield (intact bytes of the log, anomaly) for each."""
         crc = 0
         for frame_crc, length in zip(footer.frames.crcs, footer.frames.lengths, strict=True):
             crc = combine(crc, frame_crc, length)
@@ -332,7 +333,7 @@ class SealedReader:
             yield 0, _other(key, "SHA-256 of the log segment", footer.digest, digest)
 
     def _read_runs(self, key: str, footer: SealedFooter) -> Iterator[tuple[memoryview, Anomaly | None]]:
-        """All runs, from one stream; what fails is read once more by itself."""
+        """Read all runs from one stream. A run that fails is read once more by itself."""
         if not footer.data_bytes:
             return
         with self._store.open(key, ByteRange(0, footer.data_bytes)) as stream:
@@ -345,7 +346,7 @@ class SealedReader:
                     yield self._read_run(key, footer, run)
 
     def _read_run(self, key: str, footer: SealedFooter, run: range) -> tuple[memoryview, Anomaly | None]:
-        """One run, read up to READS times: bytes may change on their way."""
+        """Read one run, up to READS times, as bytes may change in transit."""
         problem: Anomaly | None = None
         for _ in range(READS):
             body = self._read_range(key, footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
@@ -374,7 +375,7 @@ class SealedReader:
 
 
 def _read_all(key: str, stream: BinaryIO, length: int) -> bytes:
-    """``length`` bytes, or fewer where the object ends before."""
+    """``length`` bytes, or fewer if the object ends before."""
     try:
         return stream.read(length)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The snapshots of all generations: read first, as they name the sealed segments, whichever generation these lie in."""
+"""The snapshots of all generations. They are read first, as they name the sealed segments, of any generation."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 RELISTINGS = 3
-"""How often a generation's snapshots are listed in a row. A snapshot that is listed may be removed before it is read: a
-newer one is there then. Snapshots are minutes apart, so the second listing finds one that stays."""
+"""How often a generation's snapshots are listed in a row. A listed snapshot may be removed before it is read, when a
+newer one exists. Snapshots are minutes apart, so the second listing finds one that stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What is kept of a snapshot: all but its entries."""
+    """The facts that are kept of a snapshot: all except its entries."""
 
     key: str
     next: int
@@ -45,14 +45,14 @@ class SnapshotFacts:
 
 @dataclass(slots=True)
 class Base:
-    """What is known of a generation by its snapshots."""
+    """The facts about a generation from its snapshots."""
 
     facts: dict[int, SnapshotFacts] = field(default_factory=dict)
-    """Of those that can be read, by ``next``, ascending."""
+    """The readable snapshots by ``next``, ascending."""
     listed: set[int] = field(default_factory=set)
-    """The indexes of all that are there, also of damaged ones."""
+    """The indexes of all existing snapshots, including damaged ones."""
     newest: Snapshot | None = None
-    """The newest one that can be read."""
+    """The newest readable snapshot."""
     claim: Claim | None = None
     vanished: list[str] = field(default_factory=list)
     """The keys of those that were listed, and were gone when they were read."""
@@ -61,11 +61,11 @@ class Base:
 
     @property
     def covered(self) -> int | None:
-        """Up to which index WAL segments may have been deleted: where the newest snapshot stands."""
+        """The index before which WAL segments may have been deleted: that of the newest snapshot."""
         return max(self.listed, default=None)
 
     def entry(self, index: int) -> SnapshotEntry | None:
-        """What the newest snapshot says of a log segment."""
+        """The newest snapshot's entry for a log segment."""
         return None if self.newest is None else self.newest.entry(index)
 
 
@@ -75,13 +75,13 @@ class Named:
 
     entry: SnapshotEntry
     by: str
-    """The key of the snapshot that names it, the newest one of its generation that does."""
+    """The key of the newest snapshot of its generation that names it."""
     seen: bool = False
-    """Whether the sealed segment is there."""
+    """Whether the sealed segment exists."""
 
 
 class SnapshotReader:
-    """Reads snapshots and keeps what they name."""
+    """Reads snapshots, and keeps the sealed segments that they name."""
 
     def __init__(self, store: ObjectStore, findings: Findings, formats: Formats) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class SnapshotReader:
         self.named: dict[str, Named] = {}
         """By the sealed segment's key. Grows with the log segments, as a snapshot does."""
         self.unread = False
-        """Whether one could not be read, so that nobody knows what it names."""
+        """Whether one could not be read, so that the sealed segments that it names are unknown."""
 
     def read_all(self, held: Held, claim: Claim | None) -> Base:
         """Read and judge a generation's snapshots, newest first."""
@@ -109,8 +109,8 @@ class SnapshotReader:
         return base
 
     def refresh(self, base: Base, name: Generation) -> None:
-        """List a generation's snapshots again, and read and judge those that are new: a newer one explains what is not
-        there any more. StoreError where they cannot be listed."""
+        """List a generation's snapshots again, and read and judge the new ones: a newer snapshot explains missing
+        objects. Raises StoreError if they cannot be listed."""
         for _ in range(RELISTINGS):
             listed = dict(snapshots_of(self._store, name))
             base.any_left = bool(listed)
@@ -121,8 +121,8 @@ class SnapshotReader:
                 return
 
     def names_now(self, generations: Iterable[Generation]) -> set[str]:
-        """The keys of all sealed segments that are named by a snapshot that is there now, and not only by one that
-        retention has removed meanwhile. Reads all snapshots again. StoreError."""
+        """The keys of all sealed segments that an existing snapshot names, and not only one that retention has removed
+        in the meantime. Reads all snapshots again. Raises StoreError."""
         return {
             key
             for name in generations
@@ -138,11 +138,11 @@ class SnapshotReader:
             return set()
 
     def _decoded(self, key: str) -> Snapshot:
-        """What a snapshot says. NotFoundError, CorruptObjectError, StoreError."""
+        """Read a snapshot. Raises NotFoundError, CorruptObjectError and StoreError."""
         return read_checked(partial(read_whole, self._store, key), partial(snapshots.decode, key))
 
     def _take(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
-        """Read and judge one snapshot; None where it cannot be read."""
+        """Read and judge one snapshot; None if it cannot be read."""
         snapshot = self._read(name, index, size, base)
         if snapshot is None:
             return None
@@ -199,15 +199,15 @@ class SnapshotReader:
             anomalies.add(Kind.ORDER, snapshot.key, f"lies before index {claim.first}, at which its generation begins")
 
     def _name(self, snapshot: Snapshot) -> None:
-        """Keep what a snapshot names; two that name the same sealed segment must say the same of it."""
+        """Keep what a snapshot names. Two snapshots that name one sealed segment must describe it equally."""
         for entry in snapshot.segments:
             named = self.named.setdefault(entry.key, Named(entry, snapshot.key))
             if named.entry is not entry and replace(entry, index=named.entry.index) != named.entry:
-                what = f"says other things of {entry.key} than {named.by}"
+                what = f"describes {entry.key} differently from {named.by}"
                 self._findings.anomalies.add(Kind.CONFLICT, snapshot.key, what)
 
     def _check_entries(self, snapshot: Snapshot) -> None:
-        """The log segments of a snapshot have names of their format, each behind the one before."""
+        """Check that the log segments of a snapshot have valid names, each sorting after the one before."""
         log_format = self._formats(snapshot.format)
         if log_format is None:
             return
@@ -215,10 +215,10 @@ class SnapshotReader:
         for entry in snapshot.segments:
             order = log_format.segment_order(entry.file)
             if order is None or "/" in entry.file or "\0" in entry.file:
-                what = f"file {entry.file!r} is no name of a log segment of format {log_format.name}"
+                what = f"file {entry.file!r} is not the name of a log segment of format {log_format.name}"
                 self._findings.anomalies.add(Kind.FOREIGN, snapshot.key, what)
             elif before is not None and order <= before:
-                what = f"file {entry.file!r} does not sort behind the one before it"
+                what = f"file {entry.file!r} does not sort after the one before it"
                 self._findings.anomalies.add(Kind.ORDER, snapshot.key, what)
             before = order if order is not None else before
 

@@ -1,6 +1,6 @@
-"""Verifies one WAL segment by itself, and the ship times in sealed footers against the WAL segments beside them.
+"""Verifies one WAL segment by itself, and the ship times in sealed footers against the WAL segments of the same bytes.
 
-``chain`` checks what a WAL segment says of its neighbours.
+``chain`` checks a WAL segment against its neighbours.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from litelog.verify.sealed import SealedReader
 
 PROBE_BYTES = 4 << 10
-"""What is read for a header, where the contents are not; a longer one costs a second request."""
+"""How many bytes are read for a header without the contents; a longer header costs a second request."""
 
 
 @dataclass(frozen=True, slots=True)
 class WalRead:
-    """What was found at one key."""
+    """The result for one key."""
 
     position: Position
     size: int
-    """Of the object, as it was listed."""
+    """The object's size in the listing, in bytes."""
     header: WalHeader | None = None
-    """None where it cannot be read."""
+    """The header; None if it cannot be read."""
     digest: str | None = None
-    """SHA-256 of the object; None where only its header was read."""
+    """SHA-256 of the object; None if only its header was read."""
     epoch: int | None = None
-    """The epoch of its last commit; None where none was read."""
+    """The epoch of its last commit; None if none was read."""
     problems: tuple[Anomaly, ...] = ()
     gone: bool = False
-    """It is not there any more."""
+    """Whether it has disappeared."""
     failure: StoreError | None = None
     content: int = 0
     """Bytes of the log that were read and checked."""
@@ -67,15 +67,15 @@ class WalReader:
     """Reads WAL segments, each on some thread."""
 
     def __init__(self, store: ObjectStore, scope: Scope, formats: Callable[[str], LogFormat | None]) -> None:
-        """``formats`` gives None for a format that is not known here: then commits are not judged."""
+        """``formats`` returns None for an unknown format, whose commits are not judged."""
         self._store = store
         self._scope = scope
         self._formats = formats
 
     def read(self, listed: tuple[Position, int]) -> WalRead:
-        """Read and check the WAL segment at a position, of so many bytes. Raises nothing that a store may raise.
+        """Read and check the WAL segment at a position, with its listed size in bytes. Raises no error of the store.
 
-        What fails is read again: bytes may change on their way.
+        If a check fails, reads it again: bytes may change in transit.
         """
         position, size = listed
         try:
@@ -90,7 +90,7 @@ class WalReader:
         return found
 
     def header(self, position: Position) -> WalHeader | None:
-        """The header of a WAL segment; None where it is damaged. StoreError."""
+        """Read the header of a WAL segment; None if it is damaged. Raises StoreError."""
         key = wal_key(position)
         try:
             return read_checked(partial(self._read_head, key), partial(wal_segment.decode_header, key))
@@ -98,7 +98,7 @@ class WalReader:
             return None
 
     def follows(self, read: WalRead, sequence: int) -> Anomaly | None:
-        """What its format says of a WAL segment whose first record should have ``sequence``, and has another one."""
+        """Judge, by its format, a WAL segment whose first record should have ``sequence`` and does not."""
         try:
             read_again = partial(read_whole, self._store, read.key)
             segment = read_checked(read_again, partial(wal_segment.decode_checked, read.key))
@@ -140,7 +140,7 @@ class WalReader:
             return WalRead(position, size, problems=(anomaly_of(key, error),))
 
     def _read_head(self, key: str) -> bytes:
-        """An object's front, with all of its header."""
+        """The front of an object, with all of its header."""
         head = self._read_front(key, PROBE_BYTES)
         if len(head) == PROBE_BYTES and int.from_bytes(head[4:8], "little") > PROBE_BYTES - 8:
             return self._read_front(key, MAX_HEADER_BYTES)
@@ -155,7 +155,7 @@ class WalReader:
 
 
 def _header_of(key: str, body: bytes) -> WalHeader | None:
-    """The header of an object whose other bytes are damaged: what lies behind it can be judged all the same."""
+    """The header of an object whose other bytes are damaged, so that later objects can still be judged."""
     try:
         return wal_segment.decode_header(key, body[:MAX_HEADER_BYTES])
     except CorruptObjectError:
@@ -167,16 +167,17 @@ def _other_size(key: str, listed: int, read: int) -> Anomaly:
 
 
 def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
-    """Check a WAL segment's bytes, and its commits as they come: the scan of all; None where there is nothing to scan.
+    """Check a WAL segment's bytes, and its commits as they come. Return the scan of all; None if nothing is to be
+    scanned.
 
-    Raises CorruptObjectError, CorruptCommitError, SequenceGapError.
+    Raises CorruptObjectError, CorruptCommitError and SequenceGapError.
     """
     header = segment.header
     if log_format is None or header.successor is not None or not header.length:
         segment.data()
         return None
     expect = Expectation(header.next if header.first is None else header.first)
-    if not log_format.self_numbered:  # what one commit is may depend on how much is looked at
+    if not log_format.self_numbered:  # the limits of commits may depend on how much is scanned
         scan = log_format.scan(header.path, memoryview(segment.data()), header.offset, expect)
     else:
         scan = _scan_pieces(segment, log_format, expect)
@@ -185,7 +186,7 @@ def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
 
 
 def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation) -> Scan:
-    """The scan of a WAL segment's bytes, frame by frame: each is still in the processor's cache."""
+    """Scan a WAL segment's bytes frame by frame, while each is in the processor's cache."""
     whole: Scan | None = None
     offset, rest, wanted = segment.header.offset, memoryview(b""), 0
     for piece in segment.pieces():
@@ -203,7 +204,7 @@ def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation
 
 
 def _joined(one: Scan, two: Scan) -> Scan:
-    """The scan of two runs, the second right behind the first."""
+    """The scan of two adjacent runs."""
     if not two.commits:
         return replace(one, tail=two.tail, damage=two.damage, wanted=two.wanted)
     if not one.commits:
@@ -222,7 +223,7 @@ def _joined(one: Scan, two: Scan) -> Scan:
 
 
 class MarkChecks:
-    """Judges the marks of one generation's sealed segments by its WAL segments, which come in order."""
+    """Judges the marks of one generation's sealed segments against its WAL segments, which come in order."""
 
     def __init__(
         self,
@@ -231,7 +232,7 @@ class MarkChecks:
         reader: SealedReader,
         against: Callable[[SnapshotEntry, str], None],
     ) -> None:
-        """``known``: what is sealed of a log segment, by its index. ``against`` is told of what does not fit."""
+        """``known``: a log segment's sealed entry, by its index. ``against`` is called with each contradiction."""
         self._name = name
         self._known = known
         self._reader = reader
@@ -241,10 +242,10 @@ class MarkChecks:
         self._marks: Marks | None = None
 
     def judge(self, key: str, header: WalHeader) -> None:
-        """Compare a WAL segment's time with the mark for its bytes, where they are sealed, too.
+        """Compare a WAL segment's ship time with the mark for its bytes, if they are also sealed.
 
-        Exact marks have one for each WAL segment. Others may only say that bytes were shipped later than they were:
-        a restore to a time would else bring bytes that were not shipped by then.
+        Exact marks have one for each WAL segment. Other marks must not be earlier than the real times: otherwise a
+        restore to a time would return bytes that were not shipped by then.
         """
         if not header.length:
             return
@@ -254,14 +255,14 @@ class MarkChecks:
             return
         at = bisect_right(self._marks.offsets, header.offset)
         if at == len(self._marks.offsets):
-            return  # behind its end: the last one's length tells
+            return  # after its end: the check of the length reports it
         end, time = self._marks.offsets[at], self._marks.times[at]
         if (self._marks.exact and (end, time) != (header.end, header.shipped)) or time < header.shipped:
             what = f"marks bytes {header.offset} to {end} as shipped at {time}; {key} holds those to {header.end}"
             self._against(self._entry, f"{what}, shipped at {header.shipped}")
 
     def _open(self, index: int) -> None:
-        """Read the marks of an index; one footer is held at a time. What cannot be read is named by who judges that."""
+        """Read the marks of an index; one footer is held at a time. The judge of an unreadable footer reports it."""
         self._index, self._marks = index, None
         self._entry = entry = self._known(index)
         if entry is None or (entry.generation, entry.sealed_index) != (self._name, index):

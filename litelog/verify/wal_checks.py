@@ -1,4 +1,4 @@
-"""What one WAL segment says, judged by what came before it, by what is sealed, and by the claims."""
+"""Judges what one WAL segment says: by the objects before it, by the sealed segments, and by the claims."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """Where the chain stands. None: not known, as what came before is damaged, was pruned, or was not read."""
+    """The state of the chain. None means unknown: what came before is damaged, was pruned, or was not read."""
 
     slot: Position | None
-    """Where the next WAL segment must lie."""
+    """The position at which the next WAL segment must lie."""
     digest: str | None = None
     """SHA-256 of the object before it."""
     key: str = ""
@@ -41,22 +41,22 @@ class State:
     crc_total: int | None = 0
     """CRC-32C of the index's bytes so far."""
     next: int | None = None
-    """The sequence that follows; None as long as there was no record."""
+    """The sequence that follows; None before the first record."""
     exact: bool = True
-    """Whether that is the very next one, and not only a lower bound."""
+    """Whether that is the exact next sequence, and not only a lower bound."""
     file: str = ""
-    """The index's log segment; empty at its start, or where it is not known."""
+    """The file name of the index's log segment; empty at its start, or if unknown."""
     file_before: str = ""
     shipped: int = 0
     epoch: int = 0
     last: WalHeader | None = None
-    """The last one that carries bytes or ends an index."""
+    """The last WAL segment that carries bytes or ends an index."""
     ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all generations are judged with."""
+    """The tools for judging all generations."""
 
     store: ObjectStore
     reader: WalReader
@@ -68,29 +68,29 @@ class Tools:
 
 @dataclass(slots=True)
 class Subject:
-    """The generation that is judged."""
+    """The generation that is being judged."""
 
     name: Generation
     claim: Claim | None
     base: Base
     known: Callable[[int], SnapshotEntry | None]
-    """What is sealed of a log segment."""
+    """The sealed entry of a log segment, by its index."""
     find_sealed: Callable[[int], SnapshotEntry | None]
-    """The same, of what was sealed since the listing. StoreError."""
+    """The same, for log segments that were sealed since the listing. Raises StoreError."""
     is_unread: Callable[[int], bool]
-    """Whether that is there and cannot be read."""
+    """Whether that sealed segment exists and cannot be read."""
     refute: Callable[[SnapshotEntry, str], bool]
-    """Says what speaks against a sealed segment; False where a snapshot names it: then that is a conflict."""
+    """Reports what contradicts a sealed segment; returns False if a snapshot names it, which makes it a conflict."""
     look_again: Callable[[Subject], None]
-    """Lists it again: into ``base``, and into ``let_go`` where no snapshot is left. Before anything is called missing.
-    StoreError."""
+    """Lists the generation again: updates ``base``, and ``let_go`` if no snapshot is left. Called before anything is
+    reported as missing. Raises StoreError."""
     let_go: bool = False
-    """Whether retention took it, as far as that can be told: but for the WAL segments that always stay."""
+    """Whether retention pruned it, if that can be determined. The WAL segments that are never deleted remain."""
     let_go_meanwhile: bool = False
-    """Whether retention took it since the verification began."""
+    """Whether retention pruned it since the verification began."""
 
     def refresh(self) -> None:
-        """Survey it again. StoreError."""
+        """List it again. Raises StoreError."""
         self.look_again(self)
 
     @property
@@ -106,7 +106,7 @@ class Subject:
 
 
 class WalChecks:
-    """Judges the WAL segments of one generation, one at a time; ``state`` is where the chain stands before it."""
+    """Judges the WAL segments of one generation, one at a time. ``state`` is the state of the chain before it."""
 
     def __init__(self, subject: Subject, tools: Tools) -> None:
         self._subject = subject
@@ -119,12 +119,12 @@ class WalChecks:
         self._identity = None if claim is None else (claim.log, claim.format, claim.owner)
         facts = subject.base.facts.items()
         self.unproved = {at: it for at, it in facts if it.chain is not None and at > subject.first}
-        """The snapshots whose ``chain`` is still to be compared, by the index that they stand at."""
+        """The snapshots whose ``chain`` is still to be compared, by their index."""
         self.sealed_digests: set[str] = set()
         """The digests of sealed segments that a ``final`` names."""
 
     def judge(self, state: State, read: WalRead, header: WalHeader) -> None:
-        """Say what is wrong with a WAL segment that lies where it may."""
+        """Judge a WAL segment that lies at a valid position."""
         self._check_identity(read.key, header)
         self._check_chain(state, read, header)
         self.prove_snapshots(state, header)
@@ -164,7 +164,7 @@ class WalChecks:
             if facts is not None:  # it was written since the snapshots were listed
                 state.digest, state.key = facts.digest, facts.key
             elif self._subject.covered == self._subject.first and self._subject.first not in self._base.listed:
-                what = f"is missing; {read.key} was written behind it"
+                what = f"is missing; {read.key} was written after it"
                 if self._subject.let_go:
                     what += ", as retention leaves it"
                 key = snapshot_key(self._name, self._subject.first)
@@ -174,7 +174,7 @@ class WalChecks:
             self._anomalies.add(Kind.CHAIN, read.key, what)
 
     def prove_snapshots(self, state: State, header: WalHeader | None) -> None:
-        """Snapshots whose index is reached name the last WAL segment before it; None: at the generation's end."""
+        """Check that snapshots up to this index name the last WAL segment before it. None: at the generation's end."""
         reached = [at for at in self.unproved if header is None or at <= header.index]
         for at in reached:
             facts = self.unproved.pop(at)
@@ -186,7 +186,7 @@ class WalChecks:
                 self._anomalies.add(Kind.CHAIN, facts.key, what)
 
     def give_up_proofs(self, index: int) -> None:
-        """What snapshots up to ``index`` name as the last WAL segment before theirs is not there any more."""
+        """Give up the snapshots up to ``index`` whose last WAL segment before them does not exist any more."""
         for at in [at for at in self.unproved if at <= index]:
             del self.unproved[at]
 
@@ -207,7 +207,7 @@ class WalChecks:
             what = f"is a terminal in {header.file!r}, and the log segment before it is {state.file!r}"
             self._anomalies.add(Kind.CONFLICT, key, what)
         if successor is None or successor[0] <= epoch_of(self._name):
-            what = f"names {header.successor!r} as its successor, which is no claim of a higher epoch"
+            what = f"names {header.successor!r} as its successor, which is not a claim of a higher epoch"
             self._anomalies.add(Kind.CONFLICT, key, what)
         elif header.successor is not None:
             self._tools.claims.require(header.successor, f"is missing; the terminal {key} names it")
@@ -224,12 +224,12 @@ class WalChecks:
         order = log_format.segment_order(file)
         plain = file not in ("", ".", "..") and not any(mark in file for mark in "/\\\0")
         if order is None or not plain or len(file.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
-            what = f"file {file!r} is no name of a log segment of format {log_format.name}"
+            what = f"file {file!r} is not the name of a log segment of format {log_format.name}"
             self._anomalies.add(Kind.FOREIGN, key, what)
             return
         before = log_format.segment_order(state.file_before) if state.file_before else None
         if before is not None and order <= before:
-            self._order(key, "file", f"one that sorts behind {state.file_before!r}", repr(file))
+            self._order(key, "file", f"one that sorts after {state.file_before!r}", repr(file))
 
     def _check_sequences(self, state: State, read: WalRead, header: WalHeader) -> None:
         expected = state.next
@@ -249,7 +249,7 @@ class WalChecks:
                 self._anomalies.take(problem)
 
     def _check_sealed(self, key: str, header: WalHeader) -> None:
-        """A log segment's last WAL segment says what the sealed one says, where there is one."""
+        """Check a log segment's last WAL segment against its sealed segment, if it has one."""
         if header.sealed is not None:
             self.sealed_digests.add(header.sealed)
         entry = self._subject.known(header.index)
@@ -273,7 +273,7 @@ class WalChecks:
                 self._against(entry, f"{what} is {theirs}, and {mine} in {key}", is_named=header.sealed is not None)
 
     def _is_missing(self, index: int) -> bool:
-        """Whether a sealed segment that was looked for in vain should be there."""
+        """Whether a sealed segment that was not found should exist."""
         if self._is_dropped(index) or self._subject.is_unread(index):
             return False
         self._subject.refresh()
@@ -284,7 +284,7 @@ class WalChecks:
         return self._base.newest is not None and index < self._base.newest.first
 
     def _against(self, entry: SnapshotEntry, what: str, *, is_named: bool = False) -> None:
-        """A sealed segment says other things than the WAL: it counts only where a snapshot or a ``final`` names it."""
+        """Report a sealed segment that contradicts the WAL. It counts only if a snapshot or a ``final`` names it."""
         if is_named or not self._subject.refute(entry, what):
             self._anomalies.add(Kind.CONFLICT, entry.key, what)
 
