@@ -41,7 +41,7 @@ def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Comma
             assert NOT_OFFERED[step] in row
         else:
             assert re.fullmatch(r"\d+\.\d\d", row.split()[-1])
-    assert rows[-1] == "usable with fencing: required or isolated (asked for: required)"
+    assert rows[-1] == "usable with fencing: required or isolated (requested: required)"
     assert not any(files for _, _, files in os.walk(litelog.folder / "replica"))
 
 
@@ -63,7 +63,7 @@ def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Comma
     assert "nothing can be replicated there" in steps[0]["meaning"]
     url = f"file://{litelog.folder}/replica"
     assert result == {"replica": url, "fencing": "required", "usable": False, "usable_fencing": []}
-    assert "none (asked for: isolated)" in litelog("check", "--fencing", "isolated", "replica").out
+    assert "none (requested: isolated)" in litelog("check", "--fencing", "isolated", "replica").out
 
 
 def test_replicas_of_the_configuration_are_tried_with_its_options_and_fencing(litelog: Command) -> None:

@@ -116,7 +116,7 @@ def test_without_limits_there_is_nothing_to_plan(litelog: Command, replica: str)
         (("--max-bytes", "many"), "--max-bytes: must be a size"),
         (("--max-snapshots", "0"), "--max-snapshots: "),
         (("--max-snapshots", "2", "--min-snapshots", "3"), "max-snapshots must be at least min-snapshots"),
-        (("--max-snapshots", "2", "--dry-run", "--confirm"), "do not go together"),
+        (("--max-snapshots", "2", "--dry-run", "--confirm"), "exclude each other"),
         (("--max-age", "1d", "--config", "nowhere.yml"), "nowhere.yml"),
     ],
 )

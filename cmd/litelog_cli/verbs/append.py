@@ -1,4 +1,4 @@
-"""``litelog append``: lines from standard input become records."""
+"""``litelog append``: turns lines of standard input into records."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 READ_BYTES = 1 << 20
-"""How much is read at once; a pipe gives what it has, 64 KiB at most."""
+"""Bytes per read. A pipe returns what it has, at most 64 KiB."""
 
 DEFAULT_BATCH = 1000
-"""Records in a commit, where more are there at once."""
+"""Records in a commit, if that many are waiting."""
 
 MAX_BATCH = 65_535
-"""What one commit of our format holds."""
+"""The most bytes in a commit of litelog's own format."""
 
 MAX_BATCH_BYTES = 8 << 20
-"""A batch of long lines is committed before it has its number of records, so that memory stays bounded."""
+"""A batch of long lines is committed before it is full, to bound memory."""
 
 MAX_LINE_BYTES = 16 << 20
-"""The longest line. Whatever has none that ends is no text."""
+"""The longest line. Longer input without a line end is taken as not being text."""
 
 
 @click.command(
@@ -43,15 +43,15 @@ Examples:
 @click.option(
     "--batch",
     type=click.IntRange(1, MAX_BATCH),
-    help=f"Records in a commit.  [default: what is there, up to {DEFAULT_BATCH}]",
+    help=f"Records in a commit.  [default: as many as are waiting, up to {DEFAULT_BATCH}]",
 )
-@click.option("--key-separator", help="What stands between a record's key and its value; \\t is a tab.")
+@click.option("--key-separator", help="Separates each record's key from its value; \\t is a tab.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each commit.")
 def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: bool) -> None:
     """Append lines from standard input as records to the log in LOG_DIR.
 
-    For each commit, once it is durable, one line tells the next sequence: every record below it is safe. The log is
-    made if it is not there.
+    Prints a line for each commit once it is durable, with the next sequence: every record below it is safe. Creates the
+    log if it does not exist.
     """
     from litelog.log.writer import LogWriter
 
@@ -59,7 +59,7 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     if separator == b"":
         raise click.BadParameter("may not be empty", param_hint="--key-separator")
 
-    if sys.stdin is None:  # its descriptor would be the next file that is opened
+    if sys.stdin is None:  # the next file opened would get its descriptor
         raise click.ClickException("standard input is closed: there is nothing to append")
     descriptor = sys.stdin.fileno()
 
@@ -78,9 +78,9 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
 
 
 def line_batches(read: Callable[[], bytes], batch: int | None) -> Iterator[list[bytes]]:
-    """What ``read`` gives until it gives nothing, cut into lines, ``batch`` at a time; None: as it comes.
+    """Split the output of ``read``, until it is empty, into lines, ``batch`` at a time; None: as many as arrive.
 
-    An empty line is an empty record; a last line without an end is a line.
+    An empty line is an empty record. A last line without a line end counts as a line.
     """
     step = batch or DEFAULT_BATCH
     lines: list[bytes] = []
@@ -91,7 +91,7 @@ def line_batches(read: Callable[[], bytes], batch: int | None) -> Iterator[list[
         while len(lines) >= step:
             yield lines[:step]
             del lines[:step]
-            size = 0  # what is left came with this piece, and is small
+            size = 0  # the rest came with this piece, and is small
         if lines and (batch is None or size >= MAX_BATCH_BYTES):
             yield lines
             lines, size = [], 0
@@ -116,7 +116,7 @@ def _whole_lines(read: Callable[[], bytes]) -> Iterator[list[bytes]]:
 
 
 def split_keys(lines: list[bytes], separator: bytes) -> tuple[list[bytes | None], list[bytes]]:
-    """Keys and values of lines; a line without the separator has no key."""
+    """Split lines into keys and values. A line without the separator has no key."""
     parts = [line.partition(separator) for line in lines]
     keys = [key if found else None for key, found, _ in parts]
     return keys, [value if found else key for key, found, value in parts]

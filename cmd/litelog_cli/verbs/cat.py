@@ -1,4 +1,4 @@
-"""``litelog cat``: the records of a log or a replica, on standard output."""
+"""``litelog cat``: prints the records of a log or a replica."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
 
 RECORDS_AT_A_TIME = 4096
-"""Records that are turned into Python objects at once, so that a batch takes little memory."""
+"""Records turned into Python objects at a time, to save memory."""
 
 
 @click.command(
@@ -43,16 +43,14 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 )
 @click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
 @click.option("--from", "start_text", default="beginning", show_default=True, help="Where to begin.")
-@click.option("--to", "end_text", help="Where to stop, just before it: a sequence or a time.  [default: the end]")
-@click.option(
-    "-f", "--follow", is_flag=True, help="Go on with what is appended later; wait for a place that is not there."
-)
+@click.option("--to", "end_text", help="Sequence or time to stop before.  [default: the end]")
+@click.option("-f", "--follow", is_flag=True, help="Continue with records appended later; wait until the place exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
 @click.option(
-    "--format", "format_name", help="A log's format; a replica knows its own.  [default: as configured, or litelog]"
+    "--format", "format_name", help="A log's format; a replica has its own.  [default: as configured, or litelog]"
 )
-@click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
-@click.option("--generation", "name", type=GENERATION, help="Which generation of a replica.  [default: the latest]")
+@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
+@click.option("--generation", "name", type=GENERATION, help="Generation of the replica to read.  [default: the latest]")
 @place_config_option
 @click.option("--state-dir", help="Where the log's daemon keeps its state (formats lines and raw that are truncated).")
 def cat(
@@ -69,13 +67,13 @@ def cat(
 ) -> None:
     """Print the records of a log or a replica.
 
-    Values are printed as they are, each with a newline; with --json each record is an object with its sequence,
-    timestamp, key and value, where bytes that are not UTF-8 are {"base64": ...}.
+    Prints each value unchanged, followed by a newline. With --json, prints an object for each record, with sequence,
+    timestamp, key and value; bytes that are not UTF-8 become {"base64": ...}.
     """
     now = datetime.now(UTC)
     start, end = parse_start(start_text, now), _parse_end(end_text, now)
     write = _write_json if as_json else _write_values
-    is_open = config_file is None and format_name is None and state_dir is None  # these are said of logs
+    is_open = config_file is None and format_name is None and state_dir is None  # these options are for logs
     if follow and is_open:
         start = start_once_there(place, start)
     with ExitStack() as stack:
@@ -98,7 +96,7 @@ def cat(
 
 
 def start_once_there(place: str, start: Start, wait: Callable[[float], object] = time.sleep) -> Start:
-    """Wait until ``place`` is a log or a replica; where to begin then: what was not there before is all read."""
+    """Wait until ``place`` is a log or a replica. Returns where to begin: at its first record if it had to wait."""
     waited = wait_for_place(place, wait)
     return Start(Kind.BEGINNING) if waited and start.kind in (Kind.LAST, Kind.END) else start
 
@@ -106,8 +104,10 @@ def start_once_there(place: str, start: Start, wait: Callable[[float], object] =
 def _find_log(
     place: str, config_file: str | None, format_name: str | None, pattern: str | None, state_dir: str | None
 ) -> LocalLog:
-    """The log in a folder: as the options say, then as it is configured. A configuration that nobody named is only
-    looked at where it may be needed: for a format whose logs begin where their daemon's state says."""
+    """The log in a folder, from the options, then from its configuration.
+
+    The default configuration is only read if needed: for a format whose first sequence is in the daemon's state.
+    """
     configured = None
     if config_file is not None or (state_dir is None and format_name not in (None, DEFAULT_FORMAT)):
         configured, config_state = find_log(place, config_file)
@@ -132,7 +132,7 @@ def _write_values(columns: Columns) -> None:
     for at in range(0, len(columns), RECORDS_AT_A_TIME):
         part = slice(at, at + RECORDS_AT_A_TIME)
         values = [data[start:end] for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True)]
-        values.append(data[:0])  # so that the last one has its newline too
+        values.append(data[:0])  # so that the last one also gets a newline
         out.write(b"\n".join(values))
 
 

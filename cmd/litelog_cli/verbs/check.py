@@ -1,4 +1,4 @@
-"""``litelog check``: whether a replica's store does what replication needs."""
+"""``litelog check``: tries whether a replica's store does what replication needs."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ Examples:
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option(
-    "--config", "config_file", type=click.Path(), help="The configuration file with LOG_DIR, or the replica's options."
+    "--config", "config_file", type=click.Path(), help="Configuration file with LOG_DIR, or with the replica's options."
 )
 @click.option(
     "--fencing",
     type=click.Choice([mode.value for mode in Fencing]),
-    help="How the replica is fenced; isolated needs no create-only put.  [default: as configured, or required]",
+    help="How to fence the replica; isolated works without create-only puts.  [default: as configured, or required]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, and one for the result.")
 def check(place: str, config_file: str | None, fencing: str | None, as_json: bool) -> int:
-    """Try, step by step, all that replication does at REPLICA_URL, or at each replica of a configured log, with objects
-    of its own.
+    """Try all that replication does at REPLICA_URL, or at each replica of a configured log, with test objects.
 
-    Writes one small object, reads, lists and overwrites it (which must be refused), has eight threads put one key at
-    the same moment (of which one must win), deletes an object on a condition, and the first one; and lists 1,001
-    objects, which takes a second or more, except in a folder. Prints what each step took, what is missing, what that
-    means, and with which fencing a replica there can be used. Exit code 1 if something is missing that replication
-    needs. The daemon tries the same, with few objects, before its first claim at a destination.
+    Writes a small object, reads and lists it, and overwrites it, which the store must refuse. Lets eight threads put
+    one key at the same moment, of which exactly one must win. Deletes an object conditionally, and the first object.
+    Lists 1,001 objects, which takes a second or more (not done in a folder). Prints how long each step took, what is
+    missing, the consequences, and which fencing the store supports. Exits with code 1 if something that replication
+    needs is missing. The daemon tries the same with fewer objects before its first claim at a destination.
     """
     replicas = find_sources((place,), config_file).replicas
     modes = [Fencing(fencing) if fencing is not None else replica.fencing for replica in replicas]
@@ -55,7 +54,7 @@ def check(place: str, config_file: str | None, fencing: str | None, as_json: boo
 
 
 def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> bool:
-    """Whether a replica can be used with that fencing."""
+    """Whether the replica can be used with that fencing."""
     from random import SystemRandom
 
     from litelog.stores.probe import run_probe
@@ -79,12 +78,12 @@ def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> 
     else:
         print_heading(store.url if heading else None, echo)
         print_table(("step", "result", "ms", ""), [_row(step) for step in steps], numbers=("ms",))
-        echo(f"usable with fencing: {' or '.join(usable) or 'none'} (asked for: {fencing})")
+        echo(f"usable with fencing: {' or '.join(usable) or 'none'} (requested: {fencing})")
     return fencing in usable
 
 
 def _usable_fencing(steps: list[Step]) -> list[Fencing]:
-    """The ways of fencing that a replica there can have."""
+    """The ways of fencing that the store supports."""
     from litelog.stores.probe import FENCING_STEPS, Outcome
 
     lacking = {step.name for step in steps if step.outcome in {Outcome.FAILED, Outcome.SKIPPED}}

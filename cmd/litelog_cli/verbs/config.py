@@ -1,4 +1,4 @@
-"""``litelog config``: whether a configuration fits, and what it says with all defaults filled in."""
+"""``litelog config``: checks a configuration, or shows it with all defaults filled in."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ for a key that is not known, the nearest one.
 @click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: str | None, as_json: bool) -> int:
-    """Check a configuration: its keys and values, and whether formats, replica clients and what addr takes are
-    installed.
+    """Check a configuration: its keys and values, and that formats, replica clients and the HTTP service are installed.
 
-    No replica is asked for anything: litelog check URL does that.
+    Contacts no replica; for that, use litelog check URL.
     """
     from litelog.server.service import require_listenable
 
@@ -70,7 +69,7 @@ def check(file: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"file": path, "fits": True, "problems": [], **counts})
     else:
-        echo(f"{path}: fits ({counts['entries']} entries of logs, {counts['replicas']} replicas)")
+        echo(f"{path}: valid ({counts['entries']} entries of logs, {counts['replicas']} replicas)")
     return ExitCode.DONE
 
 
@@ -87,9 +86,9 @@ Examples:
 @click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, seconds and bytes as numbers.")
 def show(file: str | None, as_json: bool) -> int:
-    """Show a configuration with variables put in and all defaults filled in. Secrets are hidden.
+    """Show a configuration with variables replaced and all defaults filled in. Secrets are hidden.
 
-    Every text among the options of a replica is one, unless it is known to be harmless.
+    A text among a replica's options counts as a secret, unless it is known to be harmless.
     """
     import yaml
 
@@ -105,7 +104,7 @@ def show(file: str | None, as_json: bool) -> int:
 
 
 def _filled(found: Config) -> Config:
-    """With what the configuration leaves to the command."""
+    """The configuration with the values that the command chooses."""
     from litelog.config.serving import DEFAULT_ADDR, OFF
     from litelog.server.service import NEEDED
 

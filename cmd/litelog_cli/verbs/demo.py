@@ -25,15 +25,15 @@ RECORDS_PER_SECOND = 5000
 SYNC_INTERVAL = "250ms"
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 2.0
-"""How often a line is printed where there is no terminal to draw a table on."""
+"""Seconds between printed lines if there is no terminal for a table."""
 
 START_TIMEOUT_SECONDS = 60.0
-"""How long the processes may take to start on a slow machine."""
+"""How long the processes may take to start on a slow machine, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where the demo works."""
+    """The demo's folders."""
 
     root: str
 
@@ -48,14 +48,14 @@ Examples:
   litelog demo --seconds 20 --folder ./demo
 """
 )
-@click.option("--seconds", type=click.FloatRange(1, 3600), default=6.0, show_default=True, help="How long it writes.")
-@click.option("--folder", type=click.Path(), help="Where to; it must not exist.  [default: a new temporary folder]")
+@click.option("--seconds", type=click.FloatRange(1, 3600), default=6.0, show_default=True, help="Seconds to write for.")
+@click.option("--folder", type=click.Path(), help="A folder to create.  [default: a new temporary folder]")
 def demo(seconds: float, folder: str | None) -> int:
-    """Write a log, replicate it, kill it, restore it; with real processes, and compare.
+    """Write a log with real processes, replicate it, kill them, restore the log and compare.
 
-    A writer appends records, the daemon replicates them into a folder, both are killed with kill -9 in mid-flight, the
-    log is taken away and restored from the replica, and what came back is compared with what was acknowledged. Then the
-    restored log goes on, in a new generation. Takes about as long as it writes, and a few seconds.
+    A writer appends records, and the daemon replicates them into a folder. Both are killed with kill -9 in mid-flight.
+    The log is moved away and restored from the replica, and the result is compared with what was acknowledged. Then the
+    restored log is continued in a new generation. Takes a few seconds longer than it writes.
     """
     folders = _make_folders(folder)
     echo(f"working in {folders.root}")
@@ -63,7 +63,7 @@ def demo(seconds: float, folder: str | None) -> int:
     log, lost, backup, again = (folders / name for name in ("log", "lost", "backup", "again"))
     written, acknowledged = _write_and_kill(folders, seconds)
     echo()
-    echo("kill -9 of the writer and of the daemon; now the log is taken away, and restored from the replica:")
+    echo("kill -9 of the writer and of the daemon; now the log is moved away, and restored from the replica:")
     os.rename(log, lost)
     run_verb("restore", backup, "-o", log)
     restored = _count_records(log)
@@ -71,7 +71,7 @@ def demo(seconds: float, folder: str | None) -> int:
     _check(restored >= acknowledged, f"{acknowledged} records were acknowledged, {restored} came back")
 
     echo()
-    echo("the restored log goes on, and its replication in a new generation:")
+    echo("the restored log is continued, and replicated in a new generation:")
     generations = _go_on(folders)
     run_verb("restore", backup, "-o", again)
     same = _check(_is_prefix(log, again), "the second restore differs from the log")
@@ -83,10 +83,10 @@ proved, with the processes killed in mid-flight:
   {acknowledged:>9} records acknowledged by the replica
   {restored:>9} records restored: {restored - acknowledged} more than acknowledged, 0 acknowledged ones missing
   {format_size(prefix):>9} compared byte for byte with the lost log
-  {total:>9} records after it went on; {format_size(same)} restored again and equal, in {generations} generations
+  {total:>9} records after it was continued; {format_size(same)} restored again and equal, in {generations} generations
 where it is:
   {lost}   the log that was lost
-  {log}    the log that was restored, and went on
+  {log}    the log that was restored and continued
   {backup} the replica; try: litelog generations {backup}"""
     echo_lines(proved.splitlines())
     return 0
@@ -98,12 +98,12 @@ def _make_folders(folder: str | None) -> Folders:
     try:
         os.makedirs(folder)
     except FileExistsError:
-        raise click.UsageError(f"{folder} exists already; the demo wants a folder of its own") from None
+        raise click.UsageError(f"{folder} exists already; the demo needs a new folder") from None
     return Folders(os.path.abspath(folder))
 
 
 def _write_and_kill(folders: Folders, seconds: float) -> tuple[int, int]:
-    """Write and replicate for a while, then kill both. The sequences that were durable, and acknowledged."""
+    """Write and replicate for a while, then kill both. Returns the durable and the acknowledged sequences."""
     shipping = Shipping()
     with start_writer(folders / "log") as writer:
         Feeder(writer, RECORDS_PER_SECOND)
@@ -117,7 +117,7 @@ def _write_and_kill(folders: Folders, seconds: float) -> tuple[int, int]:
 
 
 def _go_on(folders: Folders) -> int:
-    """Append to the restored log with a daemon beside it, and stop both in order. How many generations there are."""
+    """Append to the restored log while a daemon runs, and stop both in order. Returns the number of generations."""
     with _start_daemon(folders, Shipping()) as daemon:
         with start_writer(folders / "log") as writer:
             feeder = Feeder(writer, RECORDS_PER_SECOND)
@@ -172,7 +172,7 @@ def _table(facts: list[tuple[str, str]]) -> Table:
 
 
 def _is_prefix(folder: str, of: str) -> int:
-    """The bytes of ``folder``'s log segments, if each is what ``of`` has at its beginning; -1 if not."""
+    """The size in bytes of ``folder``'s log segments, if each is a prefix of the one in ``of``; else -1."""
     total = 0
     for name in _log_segments(folder):
         path, other = os.path.join(folder, name), os.path.join(of, name)

@@ -1,4 +1,4 @@
-"""``litelog forget``: take a replica out of the set that a log's truncation waits for."""
+"""``litelog forget``: removes a replica from the set that a log's truncation waits for."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is runn
 )
 @click.argument("log_dir", type=PLACE)
 @click.argument("replica_url", type=PLACE)
-@click.option("--state-dir", help="Where the daemon keeps its state.  [default: as replicate has it]")
+@click.option("--state-dir", help="Where the daemon keeps its state.  [default: as for replicate]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool) -> None:
-    """Take a replica out of the set of those that LOG_DIR is truncated by.
+    """Stop the truncation of LOG_DIR from waiting for a replica.
 
-    A log that is truncated keeps what one of its replicas lacks, even if no configuration names that one any more.
-    This is how it stops waiting. What the daemon knows to have shipped there is forgotten, too.
+    A log that is truncated keeps what any of its replicas lacks, even if the configuration no longer names the replica.
+    This command ends that. It also deletes what the daemon knows about the replica.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
     from litelog.shipping.state import StateFolder
@@ -49,7 +49,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     name = _find(kept_in, log_dir, replica_url, dict(names))
     if name is None:
         known = ", ".join(sorted(names.values())) or "none"
-        raise ConfigError(f"{redact(replica_url)}: not a replica that {log_dir} waits for (known: {known})")
+        raise ConfigError(f"{redact(replica_url)}: {log_dir} does not wait for this replica (known: {known})")
     with StateFolder(os.path.join(folder, name), f"{log_dir} to {names[name]}") as kept:
         replicas.remove(name)
         state = kept.load()
@@ -59,18 +59,18 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     if as_json:
         print_json({"log": log_dir, "forgotten": names[name], "left": left})
     else:
-        echo(f"forgotten: {names[name]}; {log_dir} waits for {', '.join(left) or 'no replica, and keeps all'}")
+        echo(f"forgotten: {names[name]}; {log_dir} waits for {', '.join(left) or 'no replica, and keeps everything'}")
 
 
 def _find(state_dir: str, log_dir: str, url: str, names: dict[str, str]) -> str | None:
-    """The replica's name in the set: by the URL as it was configured, or as it was told."""
+    """The replica's name in the set, by its configured URL or by its client's."""
     from litelog.errors import LitelogError
     from litelog.replicator.wiring import state_folder_of
     from litelog.stores.registry import open_store
 
     try:
         store = open_store(url, {})
-    except LitelogError:  # its driver is no longer installed, or it needs options
+    except LitelogError:  # its backend is no longer installed, or it needs options
         place = url
     else:
         place = store.url

@@ -1,4 +1,4 @@
-"""``litelog generations``: the histories that a replica holds."""
+"""``litelog generations``: lists the histories in a replica."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ Examples:
 def generations(place: str, config_file: str | None, as_json: bool) -> None:
     """List the generations of a replica, oldest first.
 
-    A generation is one unbroken history of a log, as one owner wrote it. Those of isolated owners (fencing: isolated)
-    stay open, and several may be written at a time; readers take the newest one that has reached its predecessor's end.
-    A generation that never began was closed before its owner wrote the first snapshot: it holds nothing. The lag is how
-    long before the newest shipped bytes its own last ones were shipped. LOG_DIR, the folder of a configured log, stands
-    for its replicas.
+    A generation is one unbroken history of a log, as one owner wrote it. Isolated owners (fencing: isolated) leave
+    theirs open, and several may be written at a time; readers take the newest one that has reached its predecessor's
+    end. A generation that never began was ended before its owner wrote the first snapshot, and holds nothing. The lag
+    is the time between a generation's last shipped bytes and the newest shipped bytes of all. LOG_DIR, the folder of a
+    configured log, stands for its replicas.
     """
     from litelog_cli.listing import describe_generations, require_any
 

@@ -1,4 +1,4 @@
-"""``litelog prune``: what retention lets go of a replica; with --confirm, deletes it."""
+"""``litelog prune``: shows what retention would delete from a replica; with --confirm, deletes it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
 @click.option("--state-dir", help="Where the daemon keeps its state.")
-@click.option("--max-age", help="Keep every state since then restorable: 30d, 12h.")
-@click.option("--max-bytes", help="Keep so much of the replica: 10GiB.")
-@click.option("--max-snapshots", type=int, help="Keep so many snapshots.")
-@click.option("--min-snapshots", type=int, help="Keep as many snapshots at least.  [default: 1]")
-@click.option("--dry-run", is_flag=True, help="Only say what would go; so it is without --confirm, too.")
-@click.option("--confirm", is_flag=True, help="Delete it.")
+@click.option("--max-age", help="Keep every state of this period restorable: 30d, 12h.")
+@click.option("--max-bytes", help="Keep at most this much of the replica: 10GiB.")
+@click.option("--max-snapshots", type=int, help="Keep at most this many snapshots.")
+@click.option("--min-snapshots", type=int, help="Keep at least this many snapshots.  [default: 1]")
+@click.option("--dry-run", is_flag=True, help="Show the plan without deleting anything (the default).")
+@click.option("--confirm", is_flag=True, help="Delete what the plan lists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each replica.")
 @quiet_option
 def prune(
@@ -70,13 +70,13 @@ def prune(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Say what retention lets go of a replica, and why the rest stays; with --confirm, delete it.
+    """Show what retention would delete from a replica, and why the rest stays; with --confirm, delete it.
 
-    LOG_DIR is the folder of a configured log: each of its replicas, by its own retention. Options given here count
-    instead of the configuration's.
+    LOG_DIR is the folder of a configured log: all its replicas, each with its own retention. Options given here
+    override the configuration.
     """
     if dry_run and confirm:
-        raise click.UsageError("--dry-run and --confirm do not go together")
+        raise click.UsageError("--dry-run and --confirm exclude each other")
     given = {
         "max_age": max_age,
         "max_bytes": max_bytes,
@@ -120,7 +120,7 @@ def _spell(location: tuple[Any, ...], message: str) -> str:
 
 
 def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
-    """The replicas that ``place`` names, with what the configuration says of them."""
+    """The replicas that ``place`` names, with their settings from the configuration."""
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
 
@@ -167,11 +167,11 @@ def _prune(
         else:
             _print_plan(client.url, plan)
             if plan.removals:
-                echo("nothing was deleted: --confirm deletes it")
+                echo("nothing was deleted: add --confirm to delete")
 
 
 def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
-    """The owner's state folder; for a replica that no configuration names, the one that is kept under its name."""
+    """The owner's state folder. For a replica that is not configured, the one kept under its name."""
     from litelog.replicator.wiring import state_folder_of
 
     if replica.log is not None:
@@ -185,7 +185,7 @@ def _print_plan(url: str, plan: RetentionPlan) -> None:
     from litelog.units import format_size
 
     since = "" if plan.window_start is None else f", every state since {format_time(plan.window_start)} stays"
-    echo(f"{url}: {len(plan.removals)} objects go, {format_size(plan.freed)}{since}")
+    echo(f"{url}: {len(plan.removals)} objects to delete, {format_size(plan.freed)}{since}")
     rows: list[tuple[str, str, str, str]] = []
     for kind in dict.fromkeys(removal.kind for removal in plan.removals):
         same = [removal for removal in plan.removals if removal.kind is kind]
