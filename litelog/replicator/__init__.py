@@ -11,7 +11,7 @@ __all__ = ["Replicator"]
 
 
 def __getattr__(name: str) -> object:
-    """Import the daemon when it is asked for: most verbs need only to find logs, or to open one."""
+    """Import the daemon on first use: most verbs only need to find logs, or to open one."""
     if name == "Replicator":
         from litelog.replicator.replicator import Replicator  # noqa: PLC0415
 

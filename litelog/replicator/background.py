@@ -1,6 +1,6 @@
 """Background duties of a replicator: archives, scrubs, and truncations of sources by age.
 
-Each duty serves all replicas or logs, and says when it is due next.
+Each duty serves all replicas or logs, and returns when it is due next.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
     from litelog.verify.scrub import Scrub, Verified
 
 STOP_SECONDS = 1.0
-"""How long requests of archives are waited for that are under way when all else has ended."""
+"""How long the end of the run waits for archives' requests that are still running, in seconds."""
 
 FINISH_LOOK_SECONDS = 0.1
-"""How often it is looked whether the last snapshots are written."""
+"""How often the end of the run checks whether the last snapshots are written, in seconds."""
 
 REQUEST_SECONDS = 1.0
-"""How often it is looked for requests where no file-system event tells of them."""
+"""How often requests are looked for if no file-system event reports them, in seconds."""
 
 REQUEST_SPACING = 0.1
-"""How often it is looked for requests at most."""
+"""The least time between two looks for requests, in seconds."""
 
 NEVER_SECONDS = 3600.0
 
 
 def archive_of(task: ReplicaTask) -> Archive | None:
-    """A task's archive; None before its first sync."""
+    """Return a task's archive; None before its first sync."""
     return task.replica.archive if task.replica is not None else None
 
 
 class Archives:
-    """Called under the course's lock, but for ``finish`` and ``stop``."""
+    """Runs the archives' background work. Called under the course's lock, except for ``finish`` and ``stop``."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
         self._schedule: Schedule[ReplicaTask] = Schedule()
 
     def note(self, task: ReplicaTask) -> None:
-        """Look when a task's archive has something to do next."""
+        """Schedule a task's archive for when it has work to do next."""
         archive = archive_of(task)
         due = archive.due if archive is not None else None
         if due is None:
@@ -68,26 +68,26 @@ class Archives:
             self._course.call_by(due)
 
     def changed(self, task: ReplicaTask) -> None:
-        """The same, from any thread; a last snapshot may be written."""
+        """As ``note``, from any thread. A last snapshot may have been written."""
         with self._course.changed:
             self.note(task)
             if task.leaving or self._course.final:
                 self._course.call()
 
     def remove(self, task: ReplicaTask) -> None:
-        """Forget a task."""
+        """Forget a task's archive."""
         self._schedule.drop(task)
 
     def serve(self, now: float) -> float:
-        """Have those work that are due; when the next one is."""
-        for task in self._schedule.take(now):  # until it tells of a change
+        """Start the archives that are due. Return when the next one is."""
+        for task in self._schedule.take(now):  # it is scheduled again when it reports a change
             archive = archive_of(task)
             if archive is not None:
                 archive.poke()
         return self._schedule.next
 
     def finish(self, tasks: Iterable[ReplicaTask]) -> None:
-        """Seal what is finished and write the last snapshots, as far as there is time: the WAL segments hold it all."""
+        """Seal finished log segments and write the last snapshots, as time permits: the WAL segments hold all of it."""
         course = self._course
         archives = [archive for task in tasks if task.phase is Phase.DONE and (archive := archive_of(task)) is not None]
         for archive in archives:
@@ -101,7 +101,7 @@ class Archives:
                 busy = [archive for archive in busy if archive.busy]
 
     def stop(self, tasks: Iterable[ReplicaTask]) -> bool:
-        """Have them begin nothing more; whether one of them is still waiting for its store."""
+        """Make the archives start nothing more. Return whether one of them still waits for its store."""
         replicas = [task.replica for task in tasks if task.replica is not None]
         for replica in replicas:
             replica.stop()
@@ -110,7 +110,7 @@ class Archives:
 
 
 class SnapshotRequests:
-    """Has snapshots written that other processes ask for. Called under the course's lock."""
+    """Serves other processes' requests for snapshots. Called under the course's lock."""
 
     def __init__(self, course: Course, watcher: Watcher, state_dir: str) -> None:
         self._course = course
@@ -119,11 +119,11 @@ class SnapshotRequests:
         self._looked_at = 0.0
 
     def prepare(self) -> None:
-        """Have the folder there; needs no lock."""
+        """Create the folder for requests. Needs no lock."""
         self._requests.prepare()
 
     def serve(self, now: float, tasks: Iterable[ReplicaTask]) -> float:
-        """Serve those that are there; when to look again."""
+        """Serve the requests that are there. Return when to look again."""
         if self._course.final:
             return now + NEVER_SECONDS
         watched = self._watcher.arm(self._requests.folder, self._look_again)
@@ -154,7 +154,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Scrubs:
-    """All but ``wait`` is called under the replicator's lock; a scrub itself runs without it."""
+    """Runs the scrubs of replicas. Everything except ``wait`` is called under the replicator's lock; a scrub itself
+    runs without it."""
 
     def __init__(
         self,
@@ -164,7 +165,8 @@ class Scrubs:
         guard: Callable[[Callable[[], None]], None],
         wake: Callable[[], None],
     ) -> None:
-        """``stop``: set once nothing more is to be read. ``wake``: has the replicator look when the next one is due."""
+        """``stop`` is set once nothing more is to be read. ``wake`` makes the replicator look when the next scrub is
+        due."""
         self._threads = threads
         self._listener = listener
         self._stop = stop
@@ -176,27 +178,27 @@ class Scrubs:
         self._running = 0
 
     def add(self, task: ReplicaTask) -> None:
-        """Take a task in, if its replica is to be scrubbed."""
+        """Add a task, if its replica is to be scrubbed."""
         if task.scrub is not None:
             self._tasks[task] = task.scrub
 
     def remove(self, task: ReplicaTask) -> None:
-        """Forget a task; what runs goes on until ``halt``."""
+        """Remove a task. A running scrub continues until ``halt``."""
         self._tasks.pop(task, None)
 
     def halt(self, task: ReplicaTask) -> None:
-        """Have a task's scrub end that is under way."""
+        """End a task's running scrub."""
         stop = self._stops.get(task)
         if stop is not None:
             stop.set()
 
     def halt_all(self) -> None:
-        """Have all of them end."""
+        """End all running scrubs."""
         for stop in self._stops.values():
             stop.set()
 
     def serve(self, now: float, next_due: float) -> float:
-        """Begin those that are due; when the next one is, or ``next_due``."""
+        """Start the scrubs that are due. Return when the next one is, or ``next_due``."""
         for task, scrub in self._tasks.items():
             if scrub.running or task.phase in OVER or task.leaving or self._stop.is_set():
                 continue
@@ -210,7 +212,7 @@ class Scrubs:
         return next_due
 
     def wait(self) -> bool:
-        """Whether all have ended, within a second of having been told to."""
+        """Wait at most a second until all scrubs have ended; whether that is so."""
         with self._idle:
             return self._idle.wait_for(lambda: not self._running, STOP_SECONDS)
 
@@ -247,7 +249,8 @@ class Scrubs:
 
 
 class Truncations:
-    """Called under the course's lock, but for ``shutdown``. One log is truncated at a time: it takes no network."""
+    """Truncates logs by age. Called under the course's lock, except for ``shutdown``. Truncates one log at a time: that
+    needs no network."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -256,7 +259,7 @@ class Truncations:
         self._pool = ThreadPoolExecutor(1, "truncate")
 
     def add(self, task: ReplicaTask) -> None:
-        """Take in the log of a task."""
+        """Add the log of a task."""
         truncator = task.truncator
         if truncator is not None and truncator.has_age:
             self._of[task] = truncator
@@ -264,19 +267,19 @@ class Truncations:
             self._note(truncator)
 
     def remove(self, task: ReplicaTask) -> None:
-        """Forget the log of a task, if no other task is of it."""
+        """Remove the log of a task, unless it has another task."""
         truncator = self._of.pop(task, None)
         if truncator is not None and truncator not in self._of.values():
             self._schedule.drop(truncator)
 
     def serve(self, now: float) -> float:
-        """Have those looked at that are due; when the next one is."""
-        for truncator in self._schedule.take(now):  # until it tells of a change
+        """Start the truncations that are due. Return when the next one is."""
+        for truncator in self._schedule.take(now):  # it is scheduled again when it reports a change
             self._pool.submit(self._course.guard, truncator.run)
         return self._schedule.next
 
     def shutdown(self, *, wait: bool) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _changed(self, truncator: LogTruncator) -> None:

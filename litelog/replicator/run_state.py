@@ -1,4 +1,4 @@
-"""The state of a replicator's run, the lock that guards what its threads share, and the schedule of what is due."""
+"""The state of a replicator's run, the lock that guards the state its threads share, and the schedule of due work."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ if TYPE_CHECKING:
 
 
 class Course:
-    """From replicating to the last sync and the end. All but ``guard`` is called under the lock of ``changed``."""
+    """The state of a run, from replicating to the last sync and the end. Everything except ``guard`` is called under
+    the lock of ``changed``."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        """Told when the main loop has something to do."""
+        """Notified when the main loop has something to do."""
         self.progress = threading.Condition(lock)
-        """Told when a replica has come further, or will come no further: for whoever waits for that."""
+        """Notified when a replica has made progress, or will make none any more."""
         self.stopping = False
         self.stop_requested = threading.Event()
-        """The same, for waits that do not hold the lock."""
+        """``stopping`` as an event, for waits that do not hold the lock."""
         self.final = False
-        """Whether what begins now is the last sync."""
+        """Whether a sync that starts now is the last one."""
         self.deadline: float | None = None
         self.bug: BaseException | None = None
         self.wake_at = -math.inf
-        """When the main loop will look again, if nobody calls it before."""
+        """When the main loop looks again, unless a call wakes it earlier. Monotonic seconds."""
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Do ``work``; a bug in it ends the process rather than one log in silence."""
+        """Run ``work``. A bug in it ends the process, instead of silently ending one log."""
         try:
             work()
         except BaseException as error:  # noqa: BLE001
@@ -44,47 +45,47 @@ class Course:
                 self.progress.notify_all()
 
     def call(self) -> None:
-        """Have the main loop look at once."""
+        """Wake the main loop now."""
         self.wake_at = -math.inf
         self.changed.notify_all()
 
     def call_by(self, due: float) -> None:
-        """Have the main loop look by then."""
+        """Make the main loop look by ``due``."""
         if due < self.wake_at:
             self.call()
 
     def may_go_on(self) -> bool:
-        """Whether a sync that is under way may put more. Needs no lock."""
+        """Whether a running sync may put more. Needs no lock."""
         if self.final:
             return self.deadline is None or self.clock.monotonic() < self.deadline
         return not self.stopping
 
     def is_ending(self) -> bool:
-        """Whether no log is taken in any more. Needs no lock."""
+        """Whether no more logs are opened. Needs no lock."""
         return self.stopping or self.final
 
     def is_late(self, due: float) -> bool:
-        """Whether that is behind the deadline of the last sync."""
+        """Whether ``due`` is after the deadline of the last sync."""
         return self.deadline is not None and due >= self.deadline
 
 
 T = TypeVar("T", bound="Hashable")
 
 MAX_STALE = 64
-"""Times that may be kept though nobody is due then, beside as many as there are others."""
+"""How many times without an entry may be kept, in addition to as many as there are times with one."""
 
 
 class Schedule(Generic[T]):
-    """Each entry is due at one time; not safe for threads. Times are monotonic seconds."""
+    """A time for each entry at which it is due, in monotonic seconds. Not thread-safe."""
 
     def __init__(self) -> None:
         self._due: dict[T, float] = {}
         self._at: dict[float, dict[T, None]] = {}
         self._times: list[float] = []
-        """A heap of all times of ``_at``, and of some that are there no more."""
+        """A heap of all times of ``_at``, and of some that are no longer there."""
 
     def set(self, entry: T, due: float) -> None:
-        """Have it due then, and no more when it was before."""
+        """Make an entry due at that time only."""
         self.drop(entry)
         self._due[entry] = due
         together = self._at.get(due)
@@ -95,7 +96,7 @@ class Schedule(Generic[T]):
             together[entry] = None
 
     def drop(self, entry: T) -> None:
-        """Have it due never; nothing of it is kept."""
+        """Remove an entry."""
         due = self._due.pop(entry, None)
         if due is None:
             return
@@ -107,7 +108,7 @@ class Schedule(Generic[T]):
                 self._times = sorted(self._at)
 
     def take(self, now: float) -> list[T]:
-        """Those that are due, in the order of their times; they are in it no more."""
+        """Remove the entries that are due. Return them in the order of their times."""
         taken: list[T] = []
         while self._times and self._times[0] <= now:
             for entry in self._at.pop(heappop(self._times), ()):
@@ -117,5 +118,5 @@ class Schedule(Generic[T]):
 
     @property
     def next(self) -> float:
-        """When somebody may be due next; infinity where nobody is."""
+        """When the next entry may be due; infinity if there is none."""
         return self._times[0] if self._times else math.inf

@@ -23,33 +23,34 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 POLLING_THREADS = 4
-"""How many sweeps over idle logs there are at a time: a folder may hang, too."""
+"""How many sweeps over idle logs run at the same time: a folder may hang, too."""
 
 LIMIT_CHECK_SECONDS = 0.1
-"""How often a busy log is looked at for having grown by a whole WAL segment before its interval is over."""
+"""How often a busy log is checked for a whole WAL segment's growth before its interval is over, in seconds."""
 
 LIMIT_CHECKS_PER_SECOND = 500
-"""How many such looks there are in all: with more busy logs, each is looked at less often."""
+"""How many such checks run in all. With more busy logs, each is checked less often."""
 
 LOOKS_PER_SECOND = 125
-"""How many idle logs are looked at that events tell of as well: with more of them, each is looked at less often, for a
-tenth of a percent of a processor or two."""
+"""How many idle logs are examined each second although events report their changes. With more such logs, each is
+examined less often. This takes a tenth of a percent of a processor or two."""
 
 MAX_ONCE_FAILURES = 5
-"""How often a replica may fail in a row where nobody waits for it to come back."""
+"""How many failures in a row end a replica in a run with ``once``, which does not wait for it to come back."""
 
 
 class Turns:
-    """Gives threads to the tasks that are due. All but what runs in the pools is called under the course's lock."""
+    """Gives threads to the tasks that are due. Everything except the work in the pools is called under the course's
+    lock."""
 
     def __init__(
         self, course: Course, threads: DestinationThreads, watcher: Watcher, random: Random, tells: Callable[[], bool]
     ) -> None:
-        """``tells``: whether the run ends with an error of the only replica, so that whoever called it says so."""
+        """``tells``: whether the run ends with the error of its only replica, so that the caller reports it."""
         self.tasks: dict[ReplicaTask, None] = {}
-        """In the order in which they came."""
+        """The tasks, in the order in which they were added."""
         self.on_synced: Callable[[ReplicaTask], None] = _pass
-        """Called, under the lock, after each sync that went well."""
+        """Called, under the lock, after each sync without an error."""
         self._course = course
         self._clock = course.clock
         self._threads = threads
@@ -61,47 +62,47 @@ class Turns:
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
         self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")
 
-    # --- who takes part
+    # --- the tasks
 
     def add(self, task: ReplicaTask) -> None:
-        """Take a task in; it is due at once."""
+        """Add a task. It is due at once."""
         self.tasks[task] = None
         self._wakes[task] = partial(self._wake, task)
         if task.phase not in OVER:
             self.hasten(task)
 
     def remove(self, task: ReplicaTask) -> None:
-        """Forget a task that is over."""
+        """Remove a task that is over."""
         self._watcher.disarm(task.log, self._wakes.pop(task))
         self._schedule.drop(task)
         del self.tasks[task]
 
     def hasten(self, task: ReplicaTask) -> None:
-        """Have a task that no thread has looked at now."""
+        """Make a task due now that no thread works on."""
         task.due = self._clock.monotonic()
         self._put(task, task.due)
 
     def hasten_all(self) -> None:
-        """Have all looked at now that no thread has."""
+        """Make all tasks due now that no thread works on."""
         for task in self.tasks:
             if task.phase not in OVER and task.phase not in BUSY:
                 self.hasten(task)
 
     def doubt_all(self) -> None:
-        """Have it proved, of each replica before its next put, that it holds what was acknowledged."""
+        """Have each replica prove, before its next put, that it holds all acknowledged objects."""
         for task in self.tasks:
             if task.replica is not None:
                 task.replica.doubt()
 
     def look(self, task: ReplicaTask) -> None:
-        """Look whether a task that waits for its sync interval has anything left: that rides the next batch."""
+        """Check whether a task that waits for its sync interval has anything left. That rides the next batch."""
         task.phase = Phase.SYNCING
         task.woken = False
         self._spacing.discard(task)
         self._polling.submit(self._course.guard, partial(self._look, task))
 
     def leave(self, task: ReplicaTask, deadline: float, *, final: bool) -> None:
-        """Bring a task to its end: after a last sync, or else after the one that is under way."""
+        """Bring a task to its end: after a last sync if ``final``, else after the running one."""
         task.leaving, task.leave_by = True, deadline
         task.final = final
         if task.phase in OVER or task.phase is Phase.SYNCING:
@@ -120,7 +121,7 @@ class Turns:
     # --- in the main loop
 
     def serve(self, now: float) -> float:
-        """Give threads to those that are due; when the next one is."""
+        """Give threads to the tasks that are due. Return when the next one is."""
         polled: list[ReplicaTask] = []
         for task in self._schedule.take(now):
             if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
@@ -168,8 +169,8 @@ class Turns:
     # --- in the pools
 
     def _poll(self, tasks: list[ReplicaTask]) -> None:
-        """Look at idle logs without an event: polling is the truth, an event only a hint. A log that has not changed
-        when it is looked at for the last time needs no last sync."""
+        """Examine idle logs without an event: the poll decides, an event is only a hint. A log that has not changed at
+        its last look needs no last sync."""
         dirty = set()
         last = self._course.final
         looked = self._clock.monotonic()
@@ -179,7 +180,7 @@ class Turns:
                 if task.replica.changed() or not task.replica.settled:
                     dirty.add(task)
             except LitelogError:
-                dirty.add(task)  # the sync meets it again, and deals with it
+                dirty.add(task)  # the sync raises it again, and handles it
         with self._course.changed:
             now = self._clock.monotonic()
             for task in tasks:
@@ -200,7 +201,7 @@ class Turns:
         try:
             left, settled = task.replica.waiting or task.replica.changed(), task.replica.settled
         except LitelogError:
-            left = settled = True  # the sync meets it again, and deals with it
+            left = settled = True  # the sync raises it again, and handles it
         with self._course.changed:
             if settled and not left:
                 task.caught_up = looked
@@ -209,7 +210,7 @@ class Turns:
             elif task.leaving:
                 self._end(task, Phase.DONE)
             elif task.woken and not left:
-                self.look(task)  # who waits since may have come behind this one
+                self.look(task)  # a caller that waits since may have come after this look
             else:
                 self._space(task)
             self._course.progress.notify_all()
@@ -247,7 +248,7 @@ class Turns:
             if not (cut or waiting):
                 task.caught_up = started
             if waiting and task.replica.sealing and not self._is_abandoned(task):
-                task.phase = Phase.SEALING  # what failed before may be this: whether it goes well, the next sync tells
+                task.phase = Phase.SEALING  # earlier failures stay: the next sync shows whether they are over
                 if task.leaving:
                     self._put(task, task.leave_by)
             else:
@@ -264,12 +265,12 @@ class Turns:
         task.succeed()
 
     def _place(self, task: ReplicaTask, started: float, *, was_final: bool, again: bool, quiet: bool) -> None:
-        """What is next for a task whose sync went well."""
+        """Decide what is next for a task whose sync had no error."""
         if self._is_final(task):
             if was_final:
                 self._end(task, Phase.DONE)
             elif self._may_go_on(task):
-                self._submit(task)  # this one began, or was cut short, before the last one was due
+                self._submit(task)  # this sync began, or was cut short, before the last one was due
             else:
                 self._end(task, Phase.FAILED)
         elif task.leaving:
@@ -293,7 +294,7 @@ class Turns:
             task.fail(error, now, self._random)
             missing = isinstance(error, SourceMissingError)
             if missing and task.phase is Phase.BACKING_OFF:
-                task.due = min(task.due, now + task.poll_interval)  # a look costs nothing
+                task.due = min(task.due, now + task.poll_interval)  # looking at a folder costs nothing
             ends = task.phase in OVER or (course.deadline is None and course.final)
             if not (self._tells() and ends) and not (missing and task.leaving):
                 self._say(task, error, now)
@@ -338,13 +339,13 @@ class Turns:
         return task.due >= task.leave_by
 
     def sealed(self, task: ReplicaTask) -> None:
-        """What a task's last sync ended for is there, or has failed: the next one goes on. From any thread."""
+        """The sealing for which a task's last sync ended is done or failed: continue. Any thread may call it."""
         with self._course.changed:
             if task.phase is Phase.SEALING:
                 self._submit(task)
 
     def _wake(self, task: ReplicaTask) -> None:
-        """Something happened in a log's folder."""
+        """The log's folder changed."""
         with self._course.changed:
             if task.replica is not None:
                 task.replica.notice()

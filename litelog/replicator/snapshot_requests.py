@@ -1,7 +1,7 @@
-"""Requests to a daemon that runs, by files in its state folder: have a snapshot written now.
+"""Requests to a running daemon, by files in its state folder: write a snapshot now.
 
-``requests/TOKEN.request`` names the state folder of a log and replica; the daemon takes it away, and puts
-``requests/TOKEN.answer`` there when it is done.
+``requests/TOKEN.request`` names the state folder of a log and replica. The daemon removes it, and writes
+``requests/TOKEN.answer`` when it is done.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _REQUEST, _ANSWER = ".request", ".answer"
 _LOG_STATE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
 
 LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=10, depth=2)
-"""What such a file may hold."""
+"""The most that such a file may hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request."""
+    """The result of a request."""
 
     snapshot: str | None
     """The newest snapshot's key."""
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A snapshot of one log and replica, asked for."""
+    """A request for a snapshot of one log and replica."""
 
     token: str
     folder: str
@@ -47,7 +47,7 @@ class Request:
 
 
 class Requests:
-    """The requests in one state folder: both sides of them."""
+    """The requests in one state folder, for both sides."""
 
     def __init__(self, state_dir: str) -> None:
         self._state_dir = state_dir
@@ -55,7 +55,7 @@ class Requests:
         self._seen: int | None = None
 
     def prepare(self) -> None:
-        """Make the folder, for a daemon. StateError."""
+        """Create the folder, for a daemon. StateError."""
         try:
             make_private_root(self._state_dir, _is_state)
             make_private(self.folder)
@@ -63,7 +63,7 @@ class Requests:
             raise StateError(f"{self.folder}: cannot be made ({error.strerror}); choose another --state-dir") from error
 
     def take(self) -> Iterator[Request]:
-        """The requests that are there, each once. One look at the folder where nothing has changed."""
+        """Yield the requests that are there, each once. If nothing has changed, costs one look at the folder."""
         try:
             changed = os.stat(self.folder).st_mtime_ns
             if changed == self._seen:
@@ -71,7 +71,7 @@ class Requests:
             names = sorted(name for name in os.listdir(self.folder) if name.endswith(_REQUEST))
         except OSError:
             return
-        self._seen = changed if not names else None  # more may have come within the same tick
+        self._seen = changed if not names else None  # more requests may have arrived within the same tick
         for name in names:
             path = os.path.join(self.folder, name)
             request = _read(path)
@@ -81,16 +81,16 @@ class Requests:
                 yield Request(name.removesuffix(_REQUEST), folder)
 
     def answer(self, request: Request, answer: Answer) -> None:
-        """Answer a request; whoever asked may be gone."""
+        """Answer a request. The process that made it may be gone."""
         with suppress(StateError):
             self._write(request.token + _ANSWER, asdict(answer))
 
     def ask(self, request: Request) -> None:
-        """Put a request there. StateError."""
+        """Write a request. StateError."""
         self._write(request.token + _REQUEST, {"folder": request.folder})
 
     def find_answer(self, token: str) -> Answer | None:
-        """The answer to a request, taken away; None as long as there is none."""
+        """Return the answer to a request, and remove it; None while there is none."""
         path = os.path.join(self.folder, token + _ANSWER)
         found = _read(path)
         if found is None:
@@ -100,7 +100,7 @@ class Requests:
         return Answer(snapshot if isinstance(snapshot, str) else None, error if isinstance(error, str) else None)
 
     def withdraw(self, token: str) -> bool:
-        """Take a request back; whether nobody had taken it."""
+        """Withdraw a request. Return whether the daemon had not taken it yet."""
         try:
             os.unlink(os.path.join(self.folder, token + _REQUEST))
         except FileNotFoundError:
@@ -116,7 +116,7 @@ class Requests:
 
 
 def _is_state(name: str) -> bool:
-    """Whether what has that name in a state folder is litelog's."""
+    """Whether an entry with that name in a state folder is litelog's."""
     return name == FOLDER or _LOG_STATE.fullmatch(name) is not None
 
 

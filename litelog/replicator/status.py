@@ -1,4 +1,4 @@
-"""Where a replica stands, as people and programs are told."""
+"""The status of replicas, for people and programs."""
 
 from __future__ import annotations
 
@@ -18,74 +18,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """Where one replica of one log stands."""
+    """The status of one replica of one log."""
 
     log: str
     replica: str
     fencing: str
-    """How its owners are kept apart: with ``isolated``, what another owner writes may be read in this one's place."""
+    """How its owners are kept apart. With ``isolated``, readers may get another owner's data instead of this one's."""
     phase: str
     position: str | None
     """Every byte before it is in the replica."""
     sequence: int | None
-    """The sequence behind the last record there."""
+    """The sequence after the last record there."""
     error: str | None
     failures: int
     sealed: int = 0
-    """Sealed segments that were written in this run."""
+    """How many sealed segments this run wrote."""
     unsealed: int = 0
-    """Log segments that are finished, and not sealed yet."""
+    """How many log segments are finished but not sealed."""
     snapshot: str | None = None
     """The newest snapshot's key, if it is known."""
     archive_error: str | None = None
-    """Why the last attempt to seal, to write a snapshot or to delete what it covers failed: shipping goes on."""
+    """Why the last attempt to seal, to write a snapshot or to delete covered objects failed. Shipping continues."""
     archive_failures: int = 0
     last_verified: int | None = None
-    """When all of it was verified last, microseconds since 1970; None where it never was."""
+    """When all of it was last verified, in microseconds since 1970; None if it never was."""
     anomalies: int = 0
-    """What was found then."""
+    """How many anomalies that verification found."""
     lost: str | None = None
-    """What the replica lost for good: the log does not hold it any more, and what a default restore gives begins after
-    it. It stays until the replica is forgotten."""
+    """What the replica lost for good: the log does not hold it any more, and a default restore begins after it. The
+    message stays until the replica is forgotten."""
     verify_error: str | None = None
-    """Why the last attempt to verify it failed."""
+    """Why the last verification failed."""
     lag_bytes: int = 0
-    """Of the log, whole commits or not, that its folder held when it was looked at last, and the replica not."""
+    """Bytes of the log, in whole commits or not, that its folder held at the last look, but not the replica."""
     lag_seconds: float = 0.0
-    """How long the oldest of these bytes has been seen there; 0 where there is none (``shipping.lag``)."""
+    """How long ago the oldest of these bytes was first seen; 0 if there are none (``shipping.lag``)."""
     synced: bool = False
-    """Whether it has had, since the daemon started, all that the log held at some moment."""
+    """Whether it held, at some time since the daemon started, all that the log held then."""
     queued: int = 0
-    """WAL segments that are made, and not acknowledged."""
+    """How many WAL segments are encoded but not acknowledged."""
     failing_seconds: float = 0.0
-    """How long every sync has failed; 0 where the last one did not."""
+    """How long every sync has failed; 0 if the last one did not."""
     source_error: str | None = None
-    """Why the log's folder could not be looked at for the lag."""
+    """Why the lag could not be measured: the error of the log's folder."""
     tallies: Tallies | None = field(default=None, repr=False, compare=False)
     meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NotReplicated:
-    """A log that the configuration means, or a folder of logs, that is not replicated as things are."""
+    """A log, or a folder of logs, that the configuration names but that is not replicated."""
 
     log: str
     """Its folder."""
     reason: str
     since: float
-    """In the daemon's clock's monotonic seconds."""
+    """Monotonic seconds of the daemon's clock."""
     replica: str | None = None
-    """Its URL without credentials, where it is one replica alone that cannot be opened."""
+    """The replica's URL without credentials, if only that one cannot be opened."""
 
 
 def facts_of(status: ReplicaStatus) -> dict[str, Any]:
-    """What can be said in a line: all but what is counted."""
+    """Return all fields that fit into a line: everything except counters and the meter."""
     names = (each.name for each in fields(ReplicaStatus) if each.name not in {"tallies", "meter"})
     return {name: getattr(status, name) for name in names}
 
 
 def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
-    """The status of a task that no thread begins to use meanwhile; ``now``: monotonic. Nothing is asked of a disk."""
+    """Return the status of a task that no thread starts to use meanwhile. ``now``: monotonic seconds. Reads no disk."""
     replica = task.replica
     position = replica.position if replica is not None else None
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
@@ -121,8 +121,8 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
 
 
 def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
-    """Look at the folders of the tasks' logs, and take samples of their lag: once a second is enough. May hang as a
-    file system does, and so belongs in a thread of its own, one at a time."""
+    """Look at the folders of the tasks' logs, and take samples of their lag. Once a second is enough. It may hang as
+    file systems do, so it belongs in a thread of its own, one at a time."""
     now = clock.monotonic()
     for task in tasks:
         meter, busy = task.lag, task.phase is not Phase.IDLE

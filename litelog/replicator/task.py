@@ -1,4 +1,4 @@
-"""One replica's turn: its phase, when it is due, what its last failure was. Values and rules, no threads."""
+"""The task of one replica: its phase, when it is due, its last failure. Values and rules, no threads."""
 
 from __future__ import annotations
 
@@ -30,127 +30,128 @@ if TYPE_CHECKING:
     from litelog.verify.scrub import Scrub
 
 WATCHED_INTERVALS = 4
-"""How many of a log's poll intervals pass between two looks at it where events tell of it as well: so a hundred idle
+"""How many of a log's poll intervals pass between two looks at it if events report its changes, too: so a hundred idle
 logs take less than a tenth of a percent of a processor."""
 
 
 class Phase(Enum):
-    """What a replica is doing."""
+    """The phase of a replica."""
 
     IDLE = "idle"
-    """All is shipped; an event or the poll wakes it."""
+    """Everything is shipped. An event or the poll wakes it."""
     SYNCING = "syncing"
-    """A thread has it."""
+    """A thread works on it."""
     SEALING = "sealing"
-    """What is finished goes up sealed in the background, and comes first. No thread waits for it."""
+    """Finished log segments are being sealed in the background, and come first. No thread waits for that."""
     SPACING = "spacing"
     """It has just shipped; the sync interval is not over."""
     BACKING_OFF = "backing off"
-    """Its last sync failed; it is tried again when due."""
+    """Its last sync failed. It is retried when due."""
     FENCED = "fenced"
-    """Another owner has the replica. For good."""
+    """Another owner has the replica. Final."""
     FROZEN = "frozen"
-    """Bytes are not what they should be. For good."""
+    """Bytes are not what they should be. Final."""
     REFUSED = "refused"
-    """What was asked for cannot be: another log's replica, names that cannot be replicated, a store that does not keep
-    writers apart. For good."""
+    """The configuration cannot be carried out: another log's replica, names that cannot be replicated, a store that
+    does not keep writers apart. Final."""
     DONE = "done"
     """Its final sync has reached the log's end."""
     FAILED = "failed"
-    """Its final sync did not."""
+    """Its final sync did not reach the log's end."""
 
 
 LASTING = (Phase.FROZEN, Phase.FENCED, Phase.REFUSED)
-"""What cannot be tried again, the worst first."""
+"""The phases that cannot be retried, the worst first."""
 
 BUSY = frozenset({Phase.SYNCING, Phase.SEALING})
-"""What comes back by itself."""
+"""The phases that end by themselves."""
 
 OVER = frozenset({*LASTING, Phase.DONE, Phase.FAILED})
-"""What needs no turn any more."""
+"""The phases that need no thread any more."""
 
 
 @dataclass(slots=True, eq=False)
 class ReplicaTask:
-    """The turn of one (log, replica) pair. All but ``replica`` is guarded by the replicator's lock."""
+    """One pair of log and replica. The replicator's lock guards everything except ``replica``."""
 
     log: str
     url: str
     replica: Replica | None
-    """None where it could not even be opened."""
+    """None if it could not be opened."""
     sync_interval: float
     """Seconds."""
     poll_interval: float
     limit: int
-    """Bytes that are shipped before the interval is over."""
+    """How many bytes are shipped even before the interval is over."""
     phase: Phase = Phase.IDLE
     due: float = 0.0
-    """When it is to be looked at next, in the clock's monotonic seconds."""
+    """When to look at it next, in the clock's monotonic seconds."""
     spaced_until: float = -math.inf
-    """When the sync interval ends that the last WAL segments began, monotonic."""
+    """When the current sync interval ends, in monotonic seconds."""
     watched: bool = False
     """Whether a file-system event will wake it."""
     woken: bool = False
-    """Something happened while a thread had it."""
+    """Whether an event came while a thread worked on it."""
     caught_up: float = -math.inf
-    """When, monotonic, a look or a sync began that found nothing left to ship: what was there then is acknowledged."""
+    """When a look or a sync began that found nothing left to ship, in monotonic seconds: everything that the log held
+    then is acknowledged."""
     leaving: bool = False
-    """Whether it is replicated no longer, or opened anew, once it is over."""
+    """Whether it is closed, or opened again, once it is over."""
     final: bool = False
-    """Of one that leaves: whether it is synced a last time."""
+    """If it leaves: whether it is synced a last time."""
     leave_by: float = math.inf
-    """Of one that leaves: when its last sync ends, monotonic."""
+    """If it leaves: when its last sync must end, in monotonic seconds."""
     error: LitelogError | None = None
     failures: int = 0
-    """How often it failed in a row."""
+    """How many times it failed in a row."""
     failing_since: float | None = None
-    """When the first of these was, monotonic; None where there is none."""
+    """When the first of these failures was, in monotonic seconds; None if there is none."""
     delay: float = field(default=FIRST_DELAY_SECONDS)
     fencing: Fencing = Fencing.REQUIRED
     state_folder: str = ""
-    """Relative to the daemon's."""
+    """The path of its state folder, relative to the daemon's."""
     scrub: Scrub | None = None
-    """None where it is not verified in the background."""
+    """None if it is not verified in the background."""
     lag: LagMeter | None = None
-    """None where the replica is None."""
+    """None if ``replica`` is None."""
     tallies: Tallies | None = None
     truncator: LogTruncator | None = None
-    """Its log's, whose replicas share it."""
+    """The truncator of its log, which the log's replicas share."""
 
     def fields(self, event: str, failures: int | None = None) -> dict[str, object]:
-        """What a log line about this pair says beside its message."""
+        """Return the fields of a log line about this pair."""
         position = self.replica.position if self.replica is not None else None
         return fields(event, log=self.log, replica=self.url, position=position, failures=failures)
 
     def succeed(self) -> None:
-        """Forget the failures before."""
+        """Forget earlier failures."""
         self.error = None
         self.failures = 0
         self.failing_since = None
         self.delay = FIRST_DELAY_SECONDS
 
     def space(self, started: float) -> None:
-        """Have the sync interval go on, or begin, after a sync that shipped something.
+        """Continue the sync interval, or begin one, after a sync that shipped something.
 
-        Of a log that is shipped again and again each interval begins where the one before ended: a sync that waited for
-        a thread makes those behind it no later.
+        If a log is shipped again and again, each interval begins where the last one ended. So a sync that waited for a
+        thread does not delay the next ones.
         """
         late = started - self.spaced_until
         goes_on = self.due == self.spaced_until and 0 <= late < self.sync_interval
         self.spaced_until = (self.spaced_until if goes_on else started) + self.sync_interval
 
     def rest(self, now: float, least: float = 0.0) -> None:
-        """Be idle until the next poll: at a multiple of its interval, so that one sweep looks at many logs.
+        """Be idle until the next poll: at a multiple of its interval, so that one sweep serves many logs.
 
-        Where events come, the poll is for writers that cause none (mmap, other hosts): each WATCHED_INTERVALS of its
-        intervals, and no more often than each ``least`` seconds.
+        If events report changes, the poll is only for writers that cause none (mmap, other hosts): every
+        WATCHED_INTERVALS of its intervals, but at most every ``least`` seconds.
         """
         interval = max(WATCHED_INTERVALS * self.poll_interval, least) if self.watched else self.poll_interval
         self.phase = Phase.IDLE
         self.due = (now // interval + 1) * interval
 
     def fail(self, error: LitelogError, now: float, random: Random) -> None:
-        """Take note of a failure: for good, or until a capped, jittered delay is over."""
+        """Record a failure: it is final, or a capped, jittered delay begins."""
         self.error = error
         self.failures += 1
         self.failing_since = now if self.failing_since is None else self.failing_since
@@ -162,7 +163,7 @@ class ReplicaTask:
 
 
 def lasting_phase(error: LitelogError) -> Phase | None:
-    """The phase that an error leads to for good; None for one that may pass."""
+    """Return the final phase to which an error leads; None for an error that may pass."""
     if isinstance(error, FencedError):
         return Phase.FENCED
     if isinstance(error, (CorruptionError, SourceSyncError)):

@@ -15,8 +15,8 @@ from litelog.events import fields
 from litelog.stores.registry import destination_of
 
 SYNCING_THREADS = 32
-"""For each destination: as many logs are shipped at a time, each waiting for disks and networks. File systems make what
-many wait for durable together, and a store that takes 30 ms for a PUT takes a thousand a second."""
+"""For each destination: how many logs are shipped at the same time. Each waits for disks and networks. File systems
+sync many files together, and a store that takes 30 ms for a PUT takes a thousand a second."""
 
 THREADS = 4
 """For each destination and other kind of work: more than cores."""
@@ -35,27 +35,28 @@ class DestinationThreads:
         self._scrubbing: dict[str, ThreadPoolExecutor] = {}
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
-        """For the syncs of the replica at ``url``, as its client spells it."""
+        """Return the pool for the syncs of the replica at ``url``, as its client spells it."""
         return _pool(self._syncing, url, "sync", SYNCING_THREADS)
 
     def putting(self, url: str) -> ThreadPoolExecutor:
-        """For puts beside its syncs, which wait for them."""
+        """Return the pool for puts next to its syncs, which wait for them."""
         return _pool(self._putting, url, "put")
 
     def sealing(self, url: str) -> ThreadPoolExecutor:
-        """For what no WAL segment waits for: fewer, so that the others have the processors and the network."""
+        """Return the pool for work that no WAL segment waits for. It is smaller, so that the others get the processors
+        and the network."""
         return _pool(self._sealing, url, "seal", SEALING_THREADS)
 
     def contacting(self, url: str) -> ThreadPoolExecutor:
-        """For what goes up sealed before anything else of its log: a log segment at a time, so that logs take turns."""
+        """Return the pool for sealing before a log's WAL segments: a log segment at a time, so that logs share it."""
         return _pool(self._contacting, url, "contact")
 
     def scrubbing(self, url: str) -> ThreadPoolExecutor:
-        """For what nobody waits for: one at a time."""
+        """Return the pool for work that no caller waits for: one thread."""
         return _pool(self._scrubbing, url, "scrub", 1)
 
     def shutdown(self, *, wait: bool) -> None:
-        """End them all; with ``wait``, once what they do is done."""
+        """Shut down all pools; with ``wait``, once their work is done."""
         pools = (self._syncing, self._putting, self._sealing, self._contacting, self._scrubbing)
         for pool in (pool for by_place in pools for pool in by_place.values()):
             pool.shutdown(wait=wait, cancel_futures=True)
@@ -71,14 +72,14 @@ def _pool(pools: dict[str, ThreadPoolExecutor], url: str, name: str, threads: in
 _logger = logging.getLogger(__name__)
 
 FOR_EACH_REPLICA = 4
-"""The lock of its state; the log segment that is written, the one before, and the one behind for a moment."""
+"""The lock of its state; the current log segment, the one before, and for a moment the next one."""
 
 FOR_THE_PROCESS = 256
 """Standard streams, events, connections, sockets, files that are open for a moment."""
 
 
 def raise_limit() -> int:
-    """Set the soft limit to the hard one; what it is then."""
+    """Raise the soft limit to the hard one. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):
@@ -87,19 +88,19 @@ def raise_limit() -> int:
 
 
 def read_limit() -> int:
-    """How many descriptors the process may have; as many as can be counted where there is no limit."""
+    """Return how many descriptors the process may have; a huge number if there is no limit."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 62 if soft == resource.RLIM_INFINITY else soft
 
 
 class DescriptorWatch:
-    """Says, once for each doubling, that there are more replicas than descriptors for them."""
+    """Logs, once for each doubling, that there are more replicas than descriptors for them."""
 
     def __init__(self) -> None:
         self._said_for = 0
 
     def check(self, replicas: int) -> None:
-        """Tell where so many replicas may need more descriptors than there may be."""
+        """Log an error if ``replicas`` replicas may need more descriptors than the process may have."""
         limit = read_limit()
         needed = FOR_THE_PROCESS + FOR_EACH_REPLICA * replicas
         if needed <= limit or replicas < 2 * self._said_for:

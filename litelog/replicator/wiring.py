@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
-"""For the dozen requests in a row that a generation begins with: where one in three fails, hardly any beginning would
-succeed as a whole, and back-off would grow between them. WAL segments are put once, and their failures are counted."""
+"""For the dozen requests in a row with which a generation begins. Without retries, if one in three fails, hardly any
+generation would begin, and back-off would grow between them. WAL segments are put once, and their failures are
+counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +74,26 @@ class Tools:
     trials: StoreTrials
     stop_requested: threading.Event
     guard: Callable[[Callable[[], None]], None]
-    """Does work in a thread, and has the process end with what is a bug in it."""
+    """Runs work in a thread. A bug in it ends the process."""
     takeovers: dict[str, Takeover] = field(default_factory=dict)
-    """By state folder: a log that comes back, or that the configuration names again, gets no second takeover."""
+    """Takeovers by state folder: a log that comes back, or that the configuration names again, gets no second one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """One replica of one log."""
+    """One opened replica of one log."""
 
     log: str
-    """As the configuration names it; so ``url``."""
+    """As the configuration names it; so is ``url``."""
     url: str
     client: ReplicaClient
     task: ReplicaTask
-    """Without a replica where its state folder cannot be used: ``error`` says why."""
+    """Has no replica if its state folder cannot be used; ``error`` says why."""
     error: LitelogError | None = None
 
 
 def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
-    """Every replica of a log, in the configuration's order. ConfigError where one cannot be."""
+    """Open every replica of a log, in the configuration's order. ConfigError if one cannot be opened."""
     replicas = ReplicaSet(log_state_folder(state_dir, log.path))
     log_format = open_format(log.format, log.pattern)
     names = SegmentNames(log.path, log_format, tools.clock, reports=False)
@@ -106,23 +107,23 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterato
 
 
 def check_openable(entry: LogConfig | FolderConfig) -> None:
-    """ConfigError where a log of that entry could not be opened, whatever is on the disk."""
+    """Raise ConfigError if a log of that entry could not be opened, whatever is on the disk."""
     for _, error in _find_refused(entry):
         raise error
 
 
 def find_refused(config: Config) -> Iterator[tuple[Location, ConfigError]]:
-    """All that formats and replica clients do not take of a configuration: the key's path, and why."""
+    """Yield everything that formats and replica clients refuse in a configuration: the key's path, and the error."""
     for number, entry in enumerate(config.logs):
         for location, error in _find_refused(entry):
             yield ("logs", number, *location), error
 
 
 def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
-    """The state folder of one log and replica: by names for people, by digests for uniqueness.
+    """Return the state folder of one log and replica. It has names for people, and digests to be unique.
 
-    ``url`` is the configuration's, ``place`` the client's: two that differ in their endpoint are two replicas, and a
-    folder is one, however it is spelled.
+    ``url`` is the configuration's, ``place`` the client's. Two replicas whose endpoints differ are two replicas; a
+    folder is one replica, however it is spelled.
     """
     name = place if local_folder(place) is not None else f"{redact(url)} {place}"
     return os.path.join(log_state_folder(state_dir, log), _short_digest(name))
@@ -130,7 +131,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where this process is."""
+    """The log's and the process's part in opening a replica."""
 
     state_dir: str
     host: str
@@ -261,7 +262,7 @@ def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, C
 
 
 def _require_outside(log: str, replica: str) -> None:
-    """A replica inside its log's folder would change that, and be lost with it."""
+    """Refuse a replica inside its log's folder: it would change the log, and be lost with it."""
     folder, place = os.path.realpath(log), local_folder(replica)
     if place is not None and os.path.commonpath([folder, os.path.realpath(place)]) == folder:
         raise ConfigError(f"{replica} is in the folder of its own log ({log}); choose another place")
