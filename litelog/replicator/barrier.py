@@ -15,41 +15,41 @@ if TYPE_CHECKING:
     from litelog.replicator.task import ReplicaTask
 
 OPENING = "opening"
-"""In the place of a phase: logs were still being opened, or opened again, when the time was over."""
+"""Stands in for a phase: logs were still being opened, or opened again, when the time was over."""
 
 NOT_REPLICATED = "not replicated"
-"""In the place of a phase: it cannot be opened."""
+"""Stands in for a phase: the replica cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """A replica that did not have, in time, what its log held when the wait began."""
+    """A replica that did not hold, in time, what its log held when the wait began."""
 
     log: str
-    """Its folder; empty where all are meant."""
+    """The log's folder; empty: all logs."""
     replica: str
-    """Its URL; empty where all of the log's are meant."""
+    """The replica's URL; empty: all replicas of the log."""
     phase: str
     error: str | None
-    """Why its last sync failed, if it did; why it is not open."""
+    """Why its last sync failed, or why it is not open; None if neither is so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Which replicas were waited for, and which of them were not reached in time."""
+    """The result of a wait: how many replicas it was for, and which of them were not reached in time."""
 
     replicas: int
-    """How many were waited for."""
+    """The number of replicas that the wait was for."""
     unreached: tuple[Unreached, ...]
 
     @property
     def reached(self) -> bool:
-        """Whether all that the logs held at the call is durable in all of the replicas."""
+        """Whether everything that the logs held at the call is durable in all of the replicas."""
         return not self.unreached
 
 
 def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:
-    """Wait until whoever opens and closes is done, and say how much of ``timeout`` is left; None where it was too
+    """Wait until all opening and closing is done. Return how much of ``timeout`` (seconds) is left; None if it was too
     short. Called under the course's lock, which it releases while it waits."""
     begun = course.clock.monotonic()
     course.progress.wait_for(lambda: is_settled() or course.stopping or course.bug is not None, timeout)
@@ -59,7 +59,7 @@ def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: 
 
 
 def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout: float) -> Barrier:
-    """Wait, for ``timeout`` seconds at most, until a sync or a look has begun since now, and has found nothing left,
+    """Wait, for at most ``timeout`` seconds, until a sync or a look that began after the call has found nothing left,
     for each task. Called under the course's lock, which it releases while it waits."""
     now = course.clock.monotonic()
     for task in tasks:
@@ -68,7 +68,7 @@ def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout
         elif task.phase is Phase.SPACING and task.replica is not None:
             turns.look(task)  # it may have nothing left to ship
         elif task.phase is Phase.SYNCING:
-            task.woken = True  # what it has looked at may have been before now
+            task.woken = True  # its last look may have been before now
     waited_for = list(tasks)
 
     def is_settled() -> bool:

@@ -1,4 +1,4 @@
-"""Finds the logs that a configuration names: entries of their own, and folders that are scanned again and again."""
+"""Finds the logs that a configuration names: entries of their own, and folders that are scanned repeatedly."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 MAX_DEPTH = 32
-"""How deep below a folder logs are looked for."""
+"""How many levels below a folder are searched for logs."""
 
 MAX_FOLDERS = 1 << 16
-"""How many folders are looked into for one entry."""
+"""How many folders are listed for one entry."""
 
 SETTLED_MICROSECONDS = 100_000
-"""A folder changed more recently than this may change again within the same tick of its time stamp."""
+"""A folder that changed more recently may change again within the same tick of its time stamp."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What a folder held when it was listed."""
+    """The contents of a folder when it was listed."""
 
     modified: int | None
-    """Nanoseconds; None where it must be listed again."""
+    """Nanoseconds; None if it must be listed again."""
     below: tuple[str, ...] = ()
     """The names of the folders in it."""
     is_log: bool = False
-    """Whether it held log segments, then or before."""
+    """Whether it held log segments, at this listing or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A log that was found and cannot be replicated as the configuration says."""
+    """A log that was found but cannot be replicated as the configuration says."""
 
     log: str
     reason: str
 
 
 class LogFinder:
-    """Finds the logs of one folder entry, again and again: only folders that have changed are listed anew. Used by one
-    thread at a time."""
+    """Finds the logs of one folder entry. Repeated searches list only folders that have changed. Used by one thread at
+    a time."""
 
     def __init__(self, folder: FolderConfig, clock: Clock) -> None:
         self.folder = folder
@@ -61,12 +61,12 @@ class LogFinder:
         self._depth = len(folder.pattern.split("/"))
         self._seen: dict[str, _Seen] = {}
         self._open: list[tuple[str, _Seen]] = []
-        """Those whose changes may make a log come or go."""
+        """The folders whose changes may add or remove a log."""
         self._found: list[str] | None = None
 
     def find(self) -> list[str]:
-        """The names of the logs that are there, sorted. SourceMissingError where ``dir`` is not, which says nothing
-        about its logs; SourceError where something cannot be read."""
+        """Return the names of the logs that exist, sorted. SourceMissingError if ``dir`` does not exist, which does not
+        mean that its logs are gone; SourceError if a folder cannot be read."""
         if self._found is not None and not any(self._has_changed(name, seen) for name, seen in self._open):
             return self._found
         self._found = None
@@ -91,7 +91,7 @@ class LogFinder:
         return self._found
 
     def looked_into(self) -> list[str]:
-        """The folders whose changes may make a log come or go."""
+        """Return the folders whose changes may add or remove a log."""
         return [self._path(name) for name, _ in self._open]
 
     def _path(self, name: str) -> str:
@@ -111,10 +111,10 @@ class LogFinder:
         return MAX_DEPTH if self.folder.recursive else self._depth
 
     def _look(self, name: str, depth: int) -> _Seen | None:
-        """What a folder holds; None where it is gone."""
+        """Return the contents of a folder; None if it is gone."""
         before = self._seen.get(name)
         if before is not None and before.is_log and depth == self._deepest:
-            return before  # that it is there, the folder above tells
+            return before  # the folder above has just listed it
         path = self._path(name)
         try:
             modified = os.stat(path).st_mtime_ns
@@ -143,19 +143,19 @@ class LogFinder:
         return _Seen(modified if settled else None, tuple(below), is_log)
 
     def _leads_on(self, name: str, below: str) -> bool:
-        """Whether a folder may be a log, or hold one."""
+        """Whether a folder may be a log, or contain one."""
         return self.folder.leads_to(f"{name}/{below}" if name else below)
 
 
 class Places:
-    """Where replicas are: no two at one place, nor one within another."""
+    """The places of replicas: no two are at one place, nor is one within another."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, ...], str] = {}
         self._above: Counter[tuple[str, ...]] = Counter()
 
     def find(self, url: str) -> str | None:
-        """The URL of a replica that is at, within or above the place of ``url``."""
+        """Return the URL of a replica at, within or above the place of ``url``; None if there is none."""
         parts = _parts(url)
         for length in range(1, len(parts) + 1):
             if (other := self._at.get(parts[:length])) is not None:
@@ -165,7 +165,8 @@ class Places:
         return None
 
     def take(self, log: LogConfig, *, own: bool = False) -> str:
-        """Take the places of a log's replicas; why not, where one of them is taken. With ``own``, take them anyhow."""
+        """Occupy the places of a log's replicas. If one of them is occupied, return why not, unless the log has an
+        ``own`` entry."""
         for replica in log.replicas:
             other = None if own else self.find(replica.url)
             if other is not None:
@@ -192,9 +193,9 @@ def _parts(url: str) -> tuple[str, ...]:
 def choose_logs(
     config: Config, found: Iterable[tuple[FolderConfig, Iterable[str]]], is_known: Callable[[str], bool]
 ) -> tuple[list[LogConfig], list[Refused]]:
-    """The logs that are to be replicated, those with their own entry first, and those that cannot be.
+    """Return the logs that are to be replicated, those with their own entry first, and those that cannot be.
 
-    ``is_known``: whether the log in a folder is replicated already: of two that want one place, that one has it.
+    ``is_known``: whether the log in a folder is replicated already. Of two logs that want one place, that one gets it.
     """
     chosen = list(config.own_logs)
     refused: list[Refused] = []
@@ -213,7 +214,7 @@ def choose_logs(
                 logs.append(folder.named(name))
             except ValueError as error:
                 refused.append(Refused(path, str(error)))
-    if any(places.take(log) for log in logs):  # then who was there first goes first; this is rare, and asks the disk
+    if any(places.take(log) for log in logs):  # then known logs come first; this is rare, and reads the disk
         places = Places()
         for log in chosen:
             places.take(log, own=True)
@@ -227,7 +228,7 @@ def choose_logs(
 
 
 def find_logs(config: Config, clock: Clock) -> list[LogConfig]:
-    """The logs that are there now, as a daemon that begins would find them. SourceError."""
+    """Return the logs that exist now, as a daemon that starts would find them. SourceError."""
     found = [(folder, LogFinder(folder, clock).find()) for folder in config.folders]
     return choose_logs(config, found, lambda _: False)[0]
 
@@ -237,7 +238,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Failures:
-    """That something fails, again and again."""
+    """Failures in a row of one thing."""
 
     since: float
     """Monotonic seconds."""
@@ -245,14 +246,14 @@ class Failures:
     reason: str = ""
 
     def add(self, error: Exception) -> bool:
-        """Once more; whether that is worth saying."""
+        """Count a failure. Return whether it is to be logged."""
         self.count += 1
         self.reason = str(error)
         return is_worth_saying(self.count)
 
 
 class Finders:
-    """Used by one thread at a time."""
+    """Finds the logs of all folder entries. Used by one thread at a time."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._clock = clock
@@ -260,7 +261,7 @@ class Finders:
         self._names: dict[str, list[str]] = {}
         self._failures: dict[str, Failures] = {}
         self._refused: dict[tuple[str, str], float] = {}
-        """Since when, monotonic seconds."""
+        """Since when each is refused, in monotonic seconds."""
         self.set(config)
 
     def set(self, config: Config) -> None:
@@ -277,8 +278,8 @@ class Finders:
         self._failures = {key: failures for key, failures in self._failures.items() if key in keys}
 
     def look(self, *, all_of_them: bool) -> bool:
-        """Look into the folders that are watched, and those that were never looked into; with ``all_of_them``, into
-        all. Whether other logs are there than before. A folder that cannot be read holds what it held."""
+        """Search the watched folders and those that were never searched; with ``all_of_them``, all folders. Return
+        whether the logs have changed. A folder that cannot be read keeps its logs."""
         before = dict(self._names)
         for finder in self._finders:
             if finder.folder.watch or all_of_them or _key(finder.folder) not in self._names:
@@ -286,7 +287,7 @@ class Finders:
         return self._names != before
 
     def choose(self, is_known: Callable[[str], bool]) -> list[LogConfig]:
-        """The logs that are to be replicated now, those with their own entry first; what cannot be, is said once."""
+        """Return the logs that are to be replicated now, those with their own entry first. Logs each refusal once."""
         found = [(finder.folder, self._names.get(_key(finder.folder), ())) for finder in self._finders]
         chosen, refused = choose_logs(self._config, found, is_known)
         before, self._refused = self._refused, {}
@@ -299,7 +300,7 @@ class Finders:
         return chosen
 
     def not_replicated(self) -> Iterator[NotReplicated]:
-        """The logs that were refused, and the folders that could not be looked into."""
+        """Yield the refused logs, and the folders that could not be searched."""
         for (log, reason), since in self._refused.items():
             yield NotReplicated(log, reason, since)
         for finder in self._finders:
@@ -308,7 +309,7 @@ class Finders:
                 yield NotReplicated(finder.folder.dir, f"cannot look for logs: {failures.reason}", failures.since)
 
     def watched_folders(self) -> Iterable[str]:
-        """The folders whose changes may make a log come or go."""
+        """Yield the folders whose changes may add or remove a log."""
         for finder in self._finders:
             if finder.folder.watch:
                 yield from finder.looked_into()
@@ -328,6 +329,6 @@ class Finders:
 
 
 def _key(folder: FolderConfig) -> str:
-    """What makes a finder find what it finds."""
+    """Return a key of the fields that decide what a finder finds."""
     names = (folder.dir, folder.pattern, folder.recursive, folder.format, folder.segment_pattern)
     return "\0".join(map(str, names))

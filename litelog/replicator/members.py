@@ -1,6 +1,6 @@
-"""Who is replicated now: brought in line with the configuration, and with the logs that come and go.
+"""The replicas that are open: kept in line with the configuration, and with the logs that appear and disappear.
 
-One thread opens and closes, as that takes disks and locks; what the logs' own threads do meanwhile is not held up.
+One thread opens and closes, because that takes disks and locks. It does not hold up the threads that ship.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-"""How soon it is tried again to open what could not be, where no folder is looked at."""
+"""How many seconds pass before opening is retried, if no folder is watched."""
 
 LOOK_SPACING = 0.1
-"""Seconds between two looks for logs, however many events there are."""
+"""The least seconds between two searches for logs, no matter how many events arrive."""
 
 COLLECTION_SHARE = 0.05
-"""Of the time that may go into collecting what was closed."""
+"""The share of the time that may be spent on collecting what was closed."""
 
 Key = tuple[str, str]
-"""A log and a replica as the configuration names them."""
+"""A log and a replica, as the configuration names them."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A log and a replica that are open."""
+    """An open replica of a log."""
 
     key: Key
     log: LogConfig
-    """With this one replica."""
+    """The log's entry, with this one replica."""
     task: ReplicaTask
     client: ReplicaClient
     finishing: bool = False
@@ -73,7 +73,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What takes part in having a replica open."""
+    """The parts of a replicator that an open replica uses."""
 
     course: Course
     turns: Turns
@@ -88,7 +88,8 @@ class Workshop:
 
 
 class Roster:
-    """``open_first`` and ``close`` are called by the thread that runs; ``serve`` by it, under the course's lock."""
+    """The open replicas. The thread that runs calls ``open_first`` and ``close``, and calls ``serve`` under the
+    course's lock."""
 
     def __init__(self, config: Config, workshop: Workshop) -> None:
         self._config = config
@@ -100,9 +101,9 @@ class Roster:
         self._leaving: list[Member] = []
         self._failures: dict[Key, Failures] = {}
         self.not_replicated: tuple[NotReplicated, ...] = ()
-        """What the configuration means beyond ``members``. From any thread."""
+        """What the configuration names beyond ``members``. Any thread may read it."""
         self.opened = False
-        """Whether all that was there when the run began has been opened."""
+        """Whether everything that existed when the run began has been opened."""
         self._descriptors = DescriptorWatch()
         self._hands = ThreadPoolExecutor(1, "roster")
         self._pending = 0
@@ -111,35 +112,35 @@ class Roster:
         self._looking = False
         self._looked_at = 0.0
         self._hinted = False
-        """Whether something happened in a folder since the last look began."""
+        """Whether an event came from a folder since the last search began."""
         self._uncollected = False
         self._collect_at = 0.0
-        self._hint = self._see_hint  # one object: it is what a watch is known by
+        self._hint = self._see_hint  # one object: it identifies a watch
 
     @property
     def has_one(self) -> bool:
-        """Whether there is one replica in all, and will be no other."""
+        """Whether there is one replica in all, and no other can be added."""
         return not self._config.folders and sum(len(log.replicas) for log in self._config.own_logs) == 1
 
     @property
     def awaits_more(self) -> bool:
-        """Whether logs may yet be found."""
+        """Whether more logs may be found."""
         return any(folder.watch for folder in self._config.folders)
 
     @property
     def is_moving(self) -> bool:
-        """Whether something is being opened or closed."""
+        """Whether a replica is being opened or closed."""
         return self._pending > 0 or bool(self._leaving)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that the configuration means is open, as far as it can be: nothing is on its way in, or will
-        come back as it is configured now. Under the course's lock."""
+        """Whether everything that the configuration names is open, if it can be: no replica is being opened, or will be
+        opened again with its new configuration. Under the course's lock."""
         return self.opened and not self._pending and all(member.task.final for member in self._leaving)
 
     def open_first(self) -> None:
-        """Open all that is there. Raises what a log that has its own entry cannot be opened for, unless that is told
-        as its state. A configuration that is set meanwhile is next."""
+        """Open everything that exists. Raises the error of a log with its own entry, unless that becomes its status. A
+        configuration that is set meanwhile is applied afterwards."""
         config = self._config
         self._finders = Finders(config, self._clock)
         self._finders.look(all_of_them=True)
@@ -161,7 +162,7 @@ class Roster:
             self._course.progress.notify_all()
 
     def set_config(self, config: Config) -> None:
-        """Replicate what ``config`` says; under the course's lock. What is to be opened or closed is by and by."""
+        """Replicate what ``config`` names. Opens and closes in the background. Under the course's lock."""
         self._config = config
         if self.opened:
             self._submit(partial(self._reconfigure, config))
@@ -169,7 +170,7 @@ class Roster:
     # --- in the main loop
 
     def serve(self, now: float) -> float:
-        """Look for logs if that is due, and see to those that leave; when that is to be done next."""
+        """Search for logs if that is due, and close members that leave. Return when to call it next."""
         next_due = math.inf
         if self._course.final:
             return next_due
@@ -190,7 +191,7 @@ class Roster:
         return next_due
 
     def _see_off(self, member: Member, now: float) -> None:
-        """Close a member whose last sync is done: once its last snapshot is, and what runs beside it has ended."""
+        """Close a member whose last sync is done, once its last snapshot is written and its background work ended."""
         task, archive = member.task, archive_of(member.task)
         self._workshop.scrubs.halt(task)
         if archive is not None:
@@ -209,7 +210,7 @@ class Roster:
         self._submit(partial(self._let_go, member))
 
     def _see_hint(self) -> None:
-        """Something happened in a folder that logs are in."""
+        """Something changed in a folder that contains logs."""
         with self._course.changed:
             self._hinted = True
             self._look_at = min(self._look_at, self._looked_at + LOOK_SPACING)
@@ -253,8 +254,8 @@ class Roster:
             self._looking = False
 
     def _find(self) -> tuple[bool, bool]:
-        """Look for logs, and again where a folder was found that had not been watched while it was looked into. Whether
-        other logs are there than before; whether events tell of all that may come."""
+        """Search for logs, and again if a folder was found that was not watched during its search. Return whether the
+        logs have changed, and whether events report all further changes."""
         assert self._finders is not None
         found, watched = False, True
         armed: set[str] | None = None
@@ -296,7 +297,7 @@ class Roster:
         self.not_replicated = (*self._finders.not_replicated(), *failed)
 
     def _part_with(self, wanted: dict[Key, LogConfig]) -> None:
-        """Have those leave that are not wanted, or not as they are: these come back once they are closed."""
+        """Make the members leave that are not wanted, or whose entry changed: these are opened again once closed."""
         now = self._clock.monotonic()
         for key, member in self.members.items():
             log = wanted.get(key)
@@ -367,7 +368,7 @@ class Roster:
         self._bring_in_line()
 
     def _collect(self) -> None:
-        """Free what was closed: clients refer to themselves, and take megabytes each until cycles are looked for."""
+        """Free what was closed: clients refer to themselves, so each keeps megabytes until cycles are collected."""
         began = self._clock.monotonic()
         gc.collect()
         now = self._clock.monotonic()
@@ -387,11 +388,11 @@ class Roster:
     # --- the end
 
     def settle(self, *, wait: bool) -> None:
-        """Open and close nothing more; with ``wait``, once what is under way is done."""
+        """Open and close nothing more. With ``wait``, wait for what is running."""
         self._hands.shutdown(wait=wait, cancel_futures=True)
 
     def close(self) -> None:
-        """Close all whose threads are done, side by side: each may have a state to save."""
+        """Close all members whose threads are done, several at a time: each may have a state to save."""
         with ThreadPoolExecutor(8, "close") as pool:
             list(pool.map(self._close, [member for member in self.members.values() if not member.closing]))
 
@@ -405,14 +406,14 @@ class Roster:
         member.client.close()
 
     def _is_known(self, path: str) -> bool:
-        """Whether the log in that folder is replicated, or was by an earlier run."""
+        """Whether the log in that folder is replicated, or was in an earlier run."""
         return path in {key[0] for key in self.members} or os.path.isdir(
             log_state_folder(self._workshop.state_dir, path)
         )
 
 
 def _by_path(logs: Iterable[LogConfig]) -> list[LogConfig]:
-    """Logs that have one replica each, those of one path together."""
+    """Merge logs that have one replica each by their path."""
     together: dict[str, LogConfig] = {}
     for log in logs:
         other = together.get(log.path)

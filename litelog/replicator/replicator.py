@@ -1,4 +1,4 @@
-"""The replicator: its main loop, and what is asked of it from outside."""
+"""The replicator: its main loop, and its methods for other threads."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 CLOSING_SECONDS = 1.0
-"""What of the shutdown timeout is kept to close, and to exit; a tenth of a short one."""
+"""The part of the shutdown timeout that is kept to close and to exit; a tenth of a short one. Seconds."""
 
 TURN_SECONDS = 1.0
-"""How long the main loop waits at most: whoever watches it counts on that."""
+"""The longest wait of the main loop, in seconds. Watchdogs rely on it."""
 
 
 PAUSE_SECONDS = 10.0
-"""A main loop that is late by so much stood still, with its process or its machine, and did not just wait for a
-processor. Much may have happened to a replica meanwhile, and what was acknowledged is proved before the next put."""
+"""A main loop that is late by as many seconds stood still with its process or its machine; it did not just wait for a
+processor. Much may have happened to a replica meanwhile, so acknowledged objects are proved before the next put."""
 
 
 class _Silent:
-    """A listener that listens to nothing."""
+    """A listener that ignores all events."""
 
     def shipped(self, event: Shipped) -> None: ...
 
@@ -65,7 +65,7 @@ def _do_nothing() -> None: ...
 
 
 class Replicator:
-    """All logs of a configuration and their replicas. ``run`` blocks; the rest is called from other threads."""
+    """Replicates all logs of a configuration. ``run`` blocks; other threads call the other methods."""
 
     def __init__(
         self,
@@ -79,8 +79,18 @@ class Replicator:
         watcher: Watcher | None = None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:
-        """``on_turn``: called by the main loop at each of its turns, a second apart at most; must neither block nor
-        fail."""
+        """Prepare to replicate. ``run`` opens the logs.
+
+        Args:
+            config: the logs, their replicas and the settings.
+            state_dir: the folder for the state of all logs and replicas.
+            host: the name of this host, for claims.
+            clock: the source of times; None: the system's clock.
+            random: for ids and jitter; None: the system's source.
+            listener: receives the events of all replicas, from the threads that ship; None: none does.
+            watcher: reports file-system events; None: a new one.
+            on_turn: called by the main loop in each turn, at most a second apart. It must neither block nor fail.
+        """
         self._config = config
         self._clock = clock or SystemClock()
         self._watcher = watcher or Watcher()
@@ -125,11 +135,16 @@ class Replicator:
     # --- from outside
 
     def run(self, *, once: bool = False) -> None:
-        """Replicate until ``stop``, then sync a last time; with ``once``, only that.
+        """Replicate until ``stop``, then sync a last time. Blocks.
 
-        Raises FinalSyncError if the last sync did not reach every replica in time, what ended replicas for good
-        (FencedError, CorruptionError) once none is left, and, with ``once`` or where there is no replica at all,
-        NotReplicatedError for logs that could not be opened.
+        Args:
+            once: sync each replica once, and return.
+
+        Raises:
+            FinalSyncError: the last sync did not reach every replica in time.
+            FencedError, CorruptionError: final errors of replicas, once no replica is left.
+            NotReplicatedError: logs could not be opened. Only with ``once``, or if there is no replica at all.
+            LitelogError: with ``once``, the error of the first replica that failed.
         """
         raise_limit()
         try:
@@ -150,7 +165,7 @@ class Replicator:
             self._close()
 
     def stop(self) -> None:
-        """Begin the final sync; where that is all there is (``once``), bound it. Idempotent."""
+        """Begin the final sync. In a run with ``once``, limit it to the shutdown timeout. Idempotent."""
         course = self._course
         course.stop_requested.set()
         with course.changed:
@@ -162,40 +177,40 @@ class Replicator:
             course.progress.notify_all()
 
     def status(self) -> list[ReplicaStatus]:
-        """Where every replica stands."""
+        """Return the status of every open replica."""
         with self._course.changed:  # no thread begins to use a replica that is asked here
             now = self._clock.monotonic()
             return [status_of(task, now) for task in self._turns.tasks]
 
     def not_replicated(self) -> tuple[NotReplicated, ...]:
-        """What the configuration means and ``status`` does not tell of, as it cannot be opened."""
+        """Return the logs that the configuration names but that cannot be opened. ``status`` does not have them."""
         return self._roster.not_replicated
 
     @property
     def opened(self) -> bool:
-        """Whether all that was there when the run began has been opened, as far as it could be."""
+        """Whether everything that existed when the run began has been opened, if it could be."""
         return self._roster.opened
 
     def measure(self) -> None:
-        """Look at the logs' folders, for the lag that ``status`` tells: about once a second, by one thread at a time.
-        It may hang, as file systems do, and holds up nothing else."""
+        """Look at the logs' folders, for the lag in ``status``. Call it about once a second, in one thread at a time.
+        It may hang as file systems do, and holds up nothing else."""
         with self._course.changed:
             tasks = list(self._turns.tasks)
         measure(tasks, self._clock)
 
     @property
     def config(self) -> Config:
-        """The configuration that is in force."""
+        """The current configuration."""
         return self._config
 
     @property
     def last_turn(self) -> float:
-        """When the main loop took its last turn, in the clock's monotonic seconds: it takes one a second at least."""
+        """When the main loop took its last turn, in the clock's monotonic seconds. It takes at least one a second."""
         return self._last_turn
 
     def is_ready(self) -> bool:
-        """Whether the first sync is done: every log is whole in a replica, and the other replicas were tried. Once it
-        is, it stays so."""
+        """Return whether the first sync is done: every log is complete in one replica, and the other replicas were
+        tried. Once True, it stays True."""
         with self._course.changed:
             tasks = self._turns.tasks
             if not self._ready and all(task.caught_up > -math.inf or task.failures for task in tasks):
@@ -204,15 +219,25 @@ class Replicator:
             return self._ready
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
-        """Wait until all that the logs hold now is durable in the replicas, for ``timeout`` seconds at most.
+        """Wait until everything that the logs hold now is durable in the replicas.
 
-        ``log``, a folder, and ``replica``, a URL as ``status`` tells it, choose among them; None: all. Nothing is sent
-        sooner for it: it rides the next batch. What is being opened, or opened again, is waited for; what cannot be
-        opened is not reached. ConfigError where they name none.
+        Nothing is sent earlier because of it: it rides the next batch. It waits for replicas that are being opened or
+        opened again. A replica that cannot be opened counts as not reached.
+
+        Args:
+            log: the folder of one log; None: all logs.
+            replica: the URL of one replica, as in ``status``; None: all replicas.
+            timeout: seconds.
+
+        Returns:
+            How many replicas it waited for, and which of them were not reached in time.
+
+        Raises:
+            ConfigError: no replica matches.
         """
         with self._course.changed:
             left = wait_until_settled(lambda: self._roster.is_settled, self._course, timeout)
-            if left is None:  # which ones they are is not known
+            if left is None:  # the replicas are not known yet
                 return Barrier(1, (Unreached(log or "", replica or "", OPENING, "logs are still being opened"),))
             chosen = [
                 task
@@ -231,9 +256,17 @@ class Replicator:
             return Barrier(barrier.replicas + len(lacking), (*barrier.unreached, *lacking))
 
     def reload(self, config: Config) -> bool:
-        """Replicate what ``config`` says from now on. What did not change is not disturbed; what changed is opened
-        again after the sync that is under way; what is gone from it is finished, and let go. False where the end has
-        begun; ConfigError where it cannot be: then nothing has changed.
+        """Replicate what ``config`` names from now on. Replicas whose entries did not change continue undisturbed.
+        Others are closed after the running sync and opened again. Removed ones are synced a last time and closed.
+
+        Args:
+            config: the new configuration.
+
+        Returns:
+            False if the end of the run has begun.
+
+        Raises:
+            ConfigError: an entry cannot be opened. Nothing has changed then.
         """
         for entry in config.logs:
             if entry not in self._config.logs:
@@ -246,8 +279,20 @@ class Replicator:
             return True
 
     def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
-        """The WAL segments of one replica as they are acknowledged (see ``Replica.subscribe``); both named as the
-        configuration names them."""
+        """Iterate over the WAL segments of one replica as they are acknowledged.
+
+        Args:
+            log: the log, as the configuration names it.
+            url: the replica's URL, as the configuration names it.
+            start: the slot of the first WAL segment; None: the generation's first slot.
+
+        Returns:
+            An iterator as of ``Replica.subscribe``.
+
+        Raises:
+            ConfigError: the log is not replicated there.
+            NotYetAvailableError, PrunedError: as ``Replica.subscribe``.
+        """
         member = self._roster.members.get((log, url))
         if member is None or member.task.replica is None:
             raise ConfigError(f"{log} is not replicated to {redact(url)} here")
@@ -255,7 +300,7 @@ class Replicator:
 
     @property
     def abandoned(self) -> bool:
-        """Whether threads were left behind that wait for a store: then the process can only be ended hard."""
+        """Whether the run left threads that wait for a store. If so, the process can only be killed."""
         return self._abandoned
 
     # --- the main loop
@@ -272,12 +317,12 @@ class Replicator:
                 self._on_turn()
                 course.wake_at = math.inf
                 wake_at = min(_next_turn(now), self._serve(now))
-                if course.wake_at == math.inf:  # nobody has called meanwhile
+                if course.wake_at == math.inf:  # no call came meanwhile
                     course.wake_at = wake_at
                     course.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
 
     def _serve(self, now: float) -> float:
-        """See to all that is due; when something will be."""
+        """Serve everything that is due. Return when something is due next."""
         course = self._course
         due = [self._turns.serve(now), self._archives.serve(now), self._requests.serve(now, self._turns.tasks)]
         due.append(self._roster.serve(now))
@@ -314,7 +359,7 @@ class Replicator:
         self._course.deadline = self._clock.monotonic() + whole - min(CLOSING_SECONDS, whole / 10)
 
     def _judge(self, *, once: bool) -> None:
-        """Raise what the run ended with, the worst first."""
+        """Raise the errors with which the run ended, the worst first."""
         if self._course.bug is not None:
             raise self._course.bug
         tasks = [task for task in self._turns.tasks if not _is_gone(task)]
@@ -335,7 +380,7 @@ class Replicator:
         self._watcher.close()
         self._course.stop_requested.set()
         with self._course.changed:
-            self._course.stopping = True  # whoever opens logs stops
+            self._course.stopping = True  # makes the thread that opens logs stop
             self._scrubs.halt_all()
             tasks = list(self._turns.tasks)
         hung = self._archives.stop(tasks) or not self._scrubs.wait()
@@ -349,12 +394,12 @@ class Replicator:
 
 
 def _next_turn(now: float) -> float:
-    """When the main loop looks again where nothing is due: when idle logs are, so that both are one awakening."""
+    """Return when the main loop looks again if nothing is due: together with idle logs, so that it wakes up once."""
     return (now // TURN_SECONDS + 1) * TURN_SECONDS
 
 
 def _is_gone(task: ReplicaTask) -> bool:
-    """Whether a log was gone before the end came."""
+    """Whether a log was gone before the end of the run."""
     return task.leaving and isinstance(task.error, SourceMissingError)
 
 
