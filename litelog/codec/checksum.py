@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) of buffers, and of their concatenation without the bytes; what a SHA-256 looks like."""
+"""CRC-32C (Castagnoli) of buffers, and of joined buffers without their bytes; and a check for SHA-256 in hex."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _POLYNOMIAL = 0x82F63B78  # reflected
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """CRC-32C of ``data`` behind bytes whose CRC is ``value``."""
+    """CRC-32C of ``data`` when it follows bytes whose CRC is ``value``."""
     return _crc32c(data, value)
 
 
 def combine(first: int, second: int, second_length: int) -> int:
-    """CRC-32C of two runs of bytes put together, from the CRC of each and the second's length in bytes."""
+    """CRC-32C of two joined runs of bytes, from the CRC of each and the second's length in bytes."""
     if second_length < 0:
         raise ValueError(f"not a length: {second_length}")
     power = 0
@@ -33,7 +33,7 @@ def combine(first: int, second: int, second_length: int) -> int:
 
 
 def is_sha256(text: object) -> bool:
-    """Whether ``text`` is a SHA-256 in hex, as ``hexdigest`` spells it."""
+    """Whether ``text`` is a SHA-256 in hex, as ``hexdigest`` writes it."""
     return isinstance(text, str) and len(text) == 64 and set(text) <= _HEX
 
 

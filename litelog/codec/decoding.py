@@ -1,8 +1,8 @@
 """The parts that the decoders of all objects share: JSON that is measured before it is parsed, fields of one type and
 range, and errors that name the object.
 
-An object of a few hundred kilobytes can hold a gigabyte of lists once it is parsed. What it would hold is counted over
-its bytes first, at the speed of a copy.
+Parsed, an object of a few hundred kilobytes can become a gigabyte of lists. So its members are first counted in its
+bytes, at the speed of a copy.
 
 Specified in litelog/objects/README.md#what-a-decoder-checks.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST = 1 << 63
-"""What a whole number in an object stays below, unless its field says otherwise: what files, times and sums fit in."""
+"""The exclusive upper limit of whole numbers in an object, unless the field has its own: files, times and sums fit."""
 
 _BRACKETS = b"[]{}"
 _NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -30,23 +30,23 @@ _NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
 
 @dataclass(frozen=True, slots=True)
 class JsonLimits:
-    """What a JSON document of one kind holds at most. Each kind of object has limits that no sound one reaches."""
+    """The limits of a JSON document of one kind. Each kind of object has limits that no sound object reaches."""
 
     size: int
-    """Bytes of the text: 1 in memory for each, or 4 where it holds more than ASCII."""
+    """Bytes of the text: 1 in memory for each, or 4 if it is not only ASCII."""
     values: int
-    """Commas: one less than the members of all lists and objects. About 40 bytes in memory for each."""
+    """Commas: one fewer than members in each list or object. About 40 bytes in memory for each."""
     texts: int
-    """Texts and names of fields: about 60 bytes in memory for each."""
+    """Texts and names of fields. About 60 bytes in memory for each."""
     containers: int
-    """Lists and objects: about 100 bytes in memory for each."""
+    """Lists and objects. About 100 bytes in memory for each."""
     depth: int
-    """How many of them lie one in the other."""
+    """How deep they may be nested."""
 
 
 def parse_json(text: bytes, limits: JsonLimits) -> Any:
-    """The value that a JSON text in UTF-8 holds. ValueError where it is none, or holds more than ``limits``: then it is
-    not parsed."""
+    """Parse a JSON text in UTF-8. Raises ValueError if it is not JSON, or exceeds ``limits``, in which case it is not
+    parsed."""
     _check("bytes", len(text), limits.size)
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
     _check("texts", bare.count(b'"') // 2, limits.texts)
@@ -67,8 +67,8 @@ def _parse(text: str) -> Any:
 
 @contextmanager
 def naming(key: str, what: str) -> Iterator[None]:
-    """Have what goes wrong while the object ``key`` is decoded say so: CorruptObjectError for a wrong shape or value,
-    NotEnoughMemoryError. ``what``: what it is decoded as."""
+    """Name the object ``key`` in errors while it is decoded: CorruptObjectError for a wrong shape or value, and
+    NotEnoughMemoryError. ``what``: the kind of object."""
     try:
         yield
     except MemoryError as error:
@@ -78,30 +78,30 @@ def naming(key: str, what: str) -> Iterator[None]:
 
 
 def require_fields(value: object) -> dict[str, Any]:
-    """``value``, if it is an object of JSON; ValueError if it is none."""
+    """``value``, if it is a JSON object. Raises ValueError otherwise."""
     if not isinstance(value, dict):
         raise ValueError(f"is {shown(value)}, and no JSON object")
     return value
 
 
 def require_text(name: str, value: object) -> str:
-    """``value``, if it is a text; ValueError if it is none."""
+    """``value``, if it is text. Raises ValueError otherwise."""
     if not isinstance(value, str) or not is_spelled(value):
         refuse(name, value)
     return value
 
 
 def require_number(name: str, value: object, low: int = 0, below: int = MOST) -> int:
-    """``value``, if it is a whole number from ``low`` on, below ``below``; ValueError if it is none. A boolean is no
-    number."""
+    """``value``, if it is a whole number from ``low`` to ``below``, exclusive. Raises ValueError otherwise, also for a
+    boolean."""
     if type(value) is not int or not low <= value < below:
         refuse(name, value)
     return value
 
 
 def is_spelled(text: str) -> bool:
-    """Whether ``text`` is Unicode, or the name of a file that is not UTF-8 as Python spells it: each byte that does not
-    fit as one low surrogate. Any other surrogate is a name that no file has."""
+    """Whether ``text`` is Unicode, or a file name outside UTF-8 in Python's form: a low surrogate for each byte that
+    does not fit. No file name has any other surrogate."""
     if text.isascii():
         return True
     try:
@@ -111,12 +111,12 @@ def is_spelled(text: str) -> bool:
 
 
 def refuse(name: str, value: object) -> NoReturn:
-    """ValueError: the field has a value that it cannot have."""
+    """Raise ValueError for a field with an impossible value."""
     raise ValueError(f"{name} is {shown(value)}")
 
 
 def shown(value: object) -> str:
-    """``value`` in a message: cut where it is long."""
+    """``value`` for a message, shortened if it is long."""
     return _SHOWN.repr(value)
 
 

@@ -1,7 +1,7 @@
 """Columns of whole numbers in JSON: most as the difference of each from the one before, and long ones packed.
 
-A column is written as a list; a long one whose numbers are all there and small, but for the first, as that first number
-and one text: base64 of the others, i32 each, little-endian. That is half as long, and quicker to read.
+A column is written as a list. A long column without gaps whose numbers are small, except for the first, is written as
+that first number and one text: base64 of the others, i32 each, little-endian. That is half as long, and faster to read.
 
 Specified in litelog/objects/README.md#columns.
 """
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 Column: TypeAlias = tuple[int, ...]
 Gapped: TypeAlias = tuple[int | None, ...]
-"""A column in which some have no value."""
+"""A column in which some entries have no value."""
 
 LIMIT = 1 << 64
-"""What every number of a column, and every sum on the way, stays below."""
+"""The exclusive limit of every number in a column, and of every intermediate sum."""
 
 PACKED_COUNT = 64
-"""Shorter columns are for people to read."""
+"""Columns shorter than this are written as lists, which people can read."""
 
 _SMALL = 1 << 31
 
 
 def write_column(column: Sequence[int | None]) -> list[Any]:
-    """The numbers as they are."""
+    """The numbers unchanged."""
     if len(column) < PACKED_COUNT or None in column:
         return list(column)
     rest: Any = column[1:]
@@ -41,12 +41,12 @@ def write_column(column: Sequence[int | None]) -> list[Any]:
 
 
 def write_differences(column: Sequence[int]) -> list[Any]:
-    """Each number less the one before it; the first less 0."""
+    """Each number minus the one before it; the first minus 0."""
     return write_column([after - before for before, after in pairwise((0, *column))])
 
 
 def write_gapped(column: Sequence[int | None]) -> list[Any]:
-    """As ``write_differences``, of those that have a value; the others stay None."""
+    """As ``write_differences``, over the entries that have a value. The others stay None."""
     found: list[int | None] = []
     before = 0
     for value in column:
@@ -56,28 +56,29 @@ def write_gapped(column: Sequence[int | None]) -> list[Any]:
 
 
 def read_plain(name: str, written: object, count: int | None = None) -> Column:
-    """The column that ``write_column`` wrote; ValueError if it is none, or has not ``count`` numbers."""
+    """The column that ``write_column`` wrote. Raises ValueError for anything else, or if it does not have ``count``
+    numbers."""
     numbers = _read(name, written, count)
     _check(name, numbers)
     return tuple(numbers)
 
 
 def read_differences(name: str, written: object, count: int | None = None) -> Column:
-    """The column that ``write_differences`` wrote; ValueError as ``read_plain``."""
+    """The column that ``write_differences`` wrote. Raises ValueError as ``read_plain``."""
     values = tuple(accumulate(read_plain(name, written, count)))
     _check(name, values)
     return values
 
 
 def read_plain_gapped(name: str, written: object, count: int | None = None) -> Gapped:
-    """As ``read_plain``, of a column in which some are None."""
+    """As ``read_plain``, for a column in which some entries are None."""
     numbers = _read(name, written, count)
     _check(name, [number for number in numbers if number is not None] if None in numbers else numbers)
     return tuple(numbers)
 
 
 def read_gapped(name: str, written: object, count: int | None = None) -> Gapped:
-    """The column that ``write_gapped`` wrote; ValueError as ``read_plain``."""
+    """The column that ``write_gapped`` wrote. Raises ValueError as ``read_plain``."""
     steps = read_plain_gapped(name, written, count)
     values = tuple(accumulate(step for step in steps if step is not None))
     _check(name, values)

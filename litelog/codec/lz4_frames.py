@@ -1,4 +1,4 @@
-"""LZ4 frames: made, walked and decompressed here; the only module that imports lz4.
+"""LZ4 frames: compresses, walks and decompresses them. The only module that imports lz4.
 
 Every data frame here carries its content size and a content checksum. The walk reads the frame format itself
 (https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md) so that each length is known, and bounded, before a byte
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FRAME_BYTES = 1 << 20
-"""Uncompressed bytes in one frame: large enough that threads run side by side, small enough to stay in cache."""
+"""Uncompressed bytes in one frame: enough for threads to work concurrently, and few enough for the cache."""
 
 ACCELERATION = -2
-"""LZ4's search for matches: negative levels look less far. Beside level 0, objects are 3 % larger for lines of JSON,
-5 % for records that are half random and half words, and 11 % for an access log; LZ4 takes 1.4, 0.9 and 1.25 ms a MiB
-in place of 1.7, 1.45 and 1.25. Sealing a MiB takes about 4.5 ms in all, so level 0 would cost up to a tenth more."""
+"""LZ4's search for matches: negative levels search less. Compared with level 0, objects are 3 % larger for lines of
+JSON, 5 % for records that are half random and half words, and 11 % for an access log. LZ4 takes 1.4, 0.9 and 1.25 ms a
+MiB instead of 1.7, 1.45 and 1.25. Sealing a MiB takes about 4.5 ms in all, so level 0 would cost up to a tenth more."""
 
 MAX_FRAME_BYTES = 4 << 20
-"""What a reader accepts as one frame, uncompressed: the format's largest block."""
+"""The largest frame that a reader accepts, uncompressed: the format's largest block."""
 
 ARENAS = 4
-"""From which threads are given memory, once it is kept: as many as compress at a time on a small machine."""
+"""The number of arenas that threads allocate from: as many as compress at a time on a small machine."""
 
 _MAGIC = 0x184D2204
 _SKIPPABLE = 0x184D2A50
@@ -62,7 +62,7 @@ _STORED = 0x8000_0000
 
 
 class FrameError(LitelogError):
-    """Bytes are not the LZ4 frames that a litelog writer makes. ``offset`` is in the buffer that was read."""
+    """Bytes are not LZ4 frames as a litelog writer makes them. ``offset`` is in the buffer that was read."""
 
     def __init__(self, offset: int, reason: str) -> None:
         self.offset = offset
@@ -72,7 +72,7 @@ class FrameError(LitelogError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame in a buffer: whole at [start, end); ``size`` is its content's, uncompressed."""
+    """One frame in a buffer, whole at [start, end). ``size`` is the size of its content, uncompressed."""
 
     start: int
     end: int
@@ -81,9 +81,9 @@ class Frame:
 
 
 def compress_frame(data: Buffer) -> bytes:
-    """One LZ4 frame with content size and checksum.
+    """Compress one LZ4 frame with content size and checksum.
 
-    The checksum is added here: lz4 computes it ten times slower than xxhash does, a fifth of all the work.
+    The checksum is added here: lz4's own takes ten times as long as xxhash, a fifth of all the work.
     """
     frame: bytes = lz4.frame.compress(
         data,
@@ -94,7 +94,7 @@ def compress_frame(data: Buffer) -> bytes:
         store_size=True,
     )
     head = bytearray(frame[:_HEAD_BYTES])
-    if not head[4] & _CONTENT_SIZE:  # lz4 leaves the size of nothing out
+    if not head[4] & _CONTENT_SIZE:  # lz4 omits the size of empty content
         raise ValueError("an empty frame says nothing")
     head[4] |= _CONTENT_CHECKSUM
     head[-1] = _header_checksum(memoryview(head)[4:-1])
@@ -108,12 +108,12 @@ def content_checksum(frame: Buffer) -> int:
 
 
 def xxh32(data: Buffer) -> int:
-    """The content checksum that a frame of ``data`` has."""
+    """The content checksum of a frame of ``data``."""
     return xxhash.xxh32_intdigest(data)
 
 
 def compress_frames(data: Buffer, executor: Executor | None = None) -> list[bytes]:
-    """``data`` as frames of FRAME_BYTES each, made side by side on ``executor`` where there is one."""
+    """``data`` as frames of FRAME_BYTES each, compressed concurrently on ``executor`` if there is one."""
     pieces = cut_frames(data)
     if executor is None or len(pieces) < 2:
         return [compress_frame(piece) for piece in pieces]
@@ -121,18 +121,18 @@ def compress_frames(data: Buffer, executor: Executor | None = None) -> list[byte
 
 
 def cut_frames(data: Buffer) -> list[memoryview]:
-    """``data`` in pieces that make one frame each."""
+    """``data`` in pieces of one frame each."""
     view = memoryview(data).cast("B")
     return [view[at : at + FRAME_BYTES] for at in range(0, len(view), FRAME_BYTES)]
 
 
 def skippable_frame(payload: bytes) -> bytes:
-    """A frame that every LZ4 reader passes over, with our facts in it."""
+    """A frame with ``payload``, which every LZ4 reader skips."""
     return struct.pack("<II", _SKIPPABLE, len(payload)) + payload
 
 
 def walk_frames(data: Buffer) -> Iterator[Frame]:
-    """The frames that ``data`` consists of, to its last byte; FrameError where it does not."""
+    """Yield the frames of ``data``. Raises FrameError if it does not consist of frames to its last byte."""
     view = memoryview(data)
     at = 0
     while at < len(view):
@@ -142,9 +142,9 @@ def walk_frames(data: Buffer) -> Iterator[Frame]:
 
 
 def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False) -> memoryview:
-    """The content of ``frame``, which has exactly ``frame.size`` bytes.
+    """Decompress ``frame``, which holds exactly ``frame.size`` bytes.
 
-    ``known``: its bytes are those that its writer made, by a checksum of theirs: that of the content need not tell it.
+    ``known``: another checksum has shown that the bytes are the writer's, so the content checksum is not needed.
     """
     view = memoryview(data)[frame.start : frame.end]
     try:
@@ -157,7 +157,7 @@ def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False) -> memo
 
 
 def decompress_frames(data: Buffer, limit: int) -> bytes:
-    """The content of all frames in ``data``, in order; FrameError if it has more than ``limit`` bytes."""
+    """Decompress all frames in ``data``, in order. Raises FrameError if they hold more than ``limit`` bytes."""
     frames = [frame for frame in walk_frames(data) if not frame.skippable]
     if sum(frame.size for frame in frames) > limit:
         raise FrameError(0, f"more than {limit} bytes of content")
@@ -165,7 +165,7 @@ def decompress_frames(data: Buffer, limit: int) -> bytes:
 
 
 def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool) -> memoryview:
-    """The content of a frame that is one compressed block, as ours are; nothing for another."""
+    """The content of a frame that is one compressed block, as ours are; empty for any other."""
     (word,) = _unpack("<I", view, _HEAD_BYTES)
     end = _HEAD_BYTES + 4 + word
     if word & _STORED or end + 8 != len(view):
@@ -178,10 +178,10 @@ def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool) -> me
 
 @cache
 def block_decompressor() -> Callable[[memoryview, int], memoryview]:
-    """The faster one of the two below that there is here."""
+    """The faster one of the two functions below that works here."""
     try:
         call = ctypes.CDLL(sys.modules[lz4.block.decompress.__module__].__file__).LZ4_decompress_safe
-    except (AttributeError, KeyError, OSError, TypeError):  # an extension that keeps what it is made of to itself
+    except (AttributeError, KeyError, OSError, TypeError):  # an extension that hides its symbols
         return decompress_by_package
     call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     call.restype = ctypes.c_int
@@ -189,7 +189,7 @@ def block_decompressor() -> Callable[[memoryview, int], memoryview]:
 
 
 def decompress_by_package(block: memoryview, size: int) -> memoryview:
-    """What a block holds: up to ``size`` bytes. RuntimeError for what is no block, or holds more."""
+    """Decompress a block to at most ``size`` bytes. Raises RuntimeError if it is not a block, or holds more."""
     try:
         return memoryview(lz4.block.decompress(block, uncompressed_size=size))
     except lz4.block.LZ4BlockError as error:
@@ -197,11 +197,11 @@ def decompress_by_package(block: memoryview, size: int) -> memoryview:
 
 
 class BlockDecompressor:
-    """As ``decompress_by_package``, by liblz4's own function, in three quarters of the time: the package copies what it
-    has decompressed once more, while no other thread may run."""
+    """As ``decompress_by_package``, with liblz4's own function, in three quarters of the time: the package copies the
+    decompressed bytes once more, while no other thread may run."""
 
     def __init__(self, call: Any) -> None:
-        """``call``: ``LZ4_decompress_safe``, which writes no more bytes than it is told there is room for."""
+        """``call``: ``LZ4_decompress_safe``, which writes at most as many bytes as it is given room for."""
         self._call = call
 
     def __call__(self, block: memoryview, size: int) -> memoryview:
@@ -218,10 +218,10 @@ def _header_checksum(descriptor: Buffer) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed buffers of up to 32 MiB: faulting them in anew costs more than LZ4 itself.
+    """Tell glibc to keep freed buffers of up to 32 MiB: page faults for new ones cost more than LZ4 itself.
 
-    And in a few arenas only: with the eight for each core that threads are given, each keeps what others could use. For
-    a process's main function; does nothing where the C library is another one.
+    Also limits the number of arenas: with the default of eight per core, each keeps memory that others could use. For a
+    process's main function. Does nothing with another C library.
     """
     if sys.platform != "linux":
         return

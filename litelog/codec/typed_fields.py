@@ -1,4 +1,4 @@
-"""Dataclasses from JSON that may hold anything: each field of its annotated type, or ValueError says which is not."""
+"""Dataclasses from untrusted JSON: each field has its annotated type, or a ValueError names the field."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 T = TypeVar("T")
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
-"""What integers may be: all that the formats here can hold, signed and unsigned."""
+"""The range of integers: all that the formats here can hold, signed and unsigned."""
 
 
 def build(kind: type[T], values: object) -> T:
-    """A ``kind``, which is a dataclass, with the fields in ``values``, a JSON object. ValueError.
+    """Build a ``kind``, which is a dataclass, from ``values``, a JSON object. Raises ValueError.
 
-    Fields may be integers, numbers, texts, truth values, dataclasses, tuples of these, and optional.
+    Fields may be integers, numbers, texts, booleans, dataclasses, tuples of these, and optional.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{kind.__name__} is not an object")

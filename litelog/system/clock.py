@@ -1,4 +1,4 @@
-"""Time, as an argument: nothing in the library asks the machine for it."""
+"""Time, as an argument: no other part of the library asks the machine for it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """Gives the time."""
 
     def now(self) -> int:
         """Microseconds since 1970. May jump."""
 
     def monotonic(self) -> float:
-        """Seconds from some point; never goes back, and counts while the machine is suspended where it can."""
+        """Seconds from an arbitrary point. Never goes back, and counts while the machine is suspended, if it can."""
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's clock."""
 
     def now(self) -> int:
         return time.time_ns() // 1000
@@ -29,8 +29,8 @@ class SystemClock:
 
 
 def read_boot_id() -> str:
-    """Which run of the machine's steady clock this is: times of one run can be compared by several processes, one after
-    the other. Empty where that cannot be known."""
+    """Identify the run of the machine's steady clock: several processes, one after the other, can compare times of one
+    run. Empty if it cannot be known."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -1,4 +1,4 @@
-"""Files and folders: what Python lacks, and what makes names outlast a power cut."""
+"""Files and folders: system calls that Python lacks, and durable names."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def sync_folder(path: str) -> None:
 
 
 def allocate(file: int, length: int) -> None:
-    """Have room for ``length`` bytes of the open ``file``, whose own length stays as it is.
+    """Reserve room for ``length`` bytes of the open ``file``, without changing its length.
 
-    OSError where there is no room; nothing happens where the file system cannot reserve any.
+    Raises OSError if there is no room. Does nothing if the file system cannot reserve any.
     """
     call = _fallocate()
     if call is not None and length > 0 and call(file, _KEEP_SIZE, 0, length):
@@ -44,9 +44,9 @@ def allocate(file: int, length: int) -> None:
 
 
 def exchange(one: str, two: str) -> None:
-    """Exchange what lies under two names of one file system, at once: there is no moment at which either is missing.
+    """Exchange two names on one file system atomically: neither is missing at any moment.
 
-    OSError, also where the file system cannot.
+    Raises OSError, also if the file system cannot do that.
     """
     call = _renameat2()
     if call is None:
@@ -57,9 +57,9 @@ def exchange(one: str, two: str) -> None:
 
 
 def begin_write_back(file: int, offset: int, length: int) -> None:
-    """Begin to write ``length`` bytes of the open ``file`` from ``offset`` on; does not wait, and promises nothing.
+    """Begin to write ``length`` bytes of the open ``file`` from ``offset`` on. Does not wait, and promises nothing.
 
-    Errors are left to the sync that must follow. Does nothing where the system has no such call.
+    Errors are left to the sync that must follow. Does nothing if the system has no such call.
     """
     call = _sync_file_range()
     if call is not None:
@@ -84,7 +84,7 @@ def _renameat2() -> _Call | None:
 
 
 def _find(name: str, *argument_types: type[Any]) -> _Call | None:
-    """A function of the C library, which sets ctypes' own errno; None where there is none."""
+    """A function of the C library, which sets ctypes' own errno; None if it does not exist."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     call = getattr(library, name, None)
     if call is None:

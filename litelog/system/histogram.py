@@ -1,4 +1,4 @@
-"""Counts of durations by size: what a latency is told as."""
+"""Histograms of durations, for latencies."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
-"""Seconds: from a local disk's fsync to a store that is nearly lost."""
+"""Seconds: from a local disk's fsync to a store that is almost unusable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """What was observed so far. ``counts`` has one more than BOUNDS: what took longer than the last of them."""
+    """Observations so far. ``counts`` has one more entry than BOUNDS, for durations above the last bound."""
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
     total: float = 0.0
-    """Seconds, all of them together."""
+    """The sum in seconds."""
 
     @property
     def observed(self) -> int:
-        """How many there were."""
+        """The number of observations."""
         return sum(self.counts)
 
     def __add__(self, other: Durations) -> Durations:
@@ -28,7 +28,7 @@ class Durations:
 
 
 class Histogram:
-    """Observes durations, in constant memory. From any thread."""
+    """Observes durations, in constant memory. Safe from any thread."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
@@ -42,6 +42,6 @@ class Histogram:
             self._total += seconds
 
     def read(self) -> Durations:
-        """All so far."""
+        """All observations so far."""
         with self._lock:
             return Durations(tuple(self._counts), self._total)

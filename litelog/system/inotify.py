@@ -1,4 +1,4 @@
-"""Watcher: one-shot wake-ups when something in a folder changes. Hints only: whoever uses them polls as well."""
+"""Watcher: one-shot wake-ups when something in a folder changes. They are hints only: callers must poll as well."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 JOIN_SECONDS = 5.0
-"""How long ``close`` waits for the thread: it only ever waits inside a caller's ``wake``."""
+"""How long ``close`` waits for the thread, in seconds: it only ever waits inside a caller's ``wake``."""
 
 
 @dataclass(slots=True, eq=False)
 class _Arming:
-    """One wait for one change: what inotify calls back, from its own thread.
+    """One wait for one change. inotify calls it from its own thread.
 
-    ``on_watch_deleted`` wakes too. A folder may be armed while the kernel takes the watch of the change before away:
-    then the new arming hangs on the dying watch, and its removal is the only news that will come.
+    ``on_watch_deleted`` wakes, too. A folder may be armed while the kernel removes the watch of the change before. Then
+    the new arming uses the dying watch, and its removal is the only event that will come.
     """
 
     folder: str
@@ -40,10 +40,10 @@ class _Arming:
 
 
 class Watcher:
-    """Any number of folders on one inotify descriptor and one thread. Calls may come from several threads.
+    """Any number of folders on one inotify descriptor and one thread. Several threads may call it.
 
-    A folder is watched only between ``arm`` and the first change after it, so a busy writer pays for one event and no
-    more. Changes made before ``arm`` are not reported: arm, then look, then wait. Writers through mmap cause none.
+    A folder is watched only between ``arm`` and the first change after it, so a busy writer costs one event and no
+    more. Changes made before ``arm`` are not reported: arm, then look, then wait. Writes through mmap cause no event.
     """
 
     def __init__(self) -> None:
@@ -53,14 +53,14 @@ class Watcher:
 
     @property
     def available(self) -> bool:
-        """Whether wake-ups come at all: False without inotify, with no instance left, and once closed."""
+        """Whether wake-ups work: False without inotify, with no instance left, and after ``close``."""
         return self._inotify is not None
 
     def arm(self, folder: str, wake: Callable[[], None]) -> bool:
         """Have ``wake`` called once, after something in ``folder`` was created, modified, moved or deleted.
 
-        It is called from the watcher's thread, and must neither block nor raise. Arming what is armed changes nothing.
-        False: there will be no call (no such folder, no watch left, not available), so poll.
+        The watcher's thread calls it; it must neither block nor raise. Arming again changes nothing. Returns False if
+        there will be no call (no such folder, no watch left, not available): then poll.
         """
         key = (folder, wake)
         with self._lock:
@@ -81,14 +81,14 @@ class Watcher:
             return True
 
     def disarm(self, folder: str, wake: Callable[[], None]) -> None:
-        """Take back ``arm``. A call that is under way may still arrive. What is not armed is passed over."""
+        """Revoke ``arm``. A call that is under way may still arrive. Without an arming this does nothing."""
         with self._lock:
             arming = self._armed.pop((folder, wake), None)
             if arming is not None:
                 self._remove(arming)
 
     def close(self) -> None:
-        """Stop the thread and forget all that is armed, without a call. Idempotent; not for use inside ``wake``."""
+        """Stop the thread and drop all armings, without a call. Idempotent. Do not call it inside ``wake``."""
         with self._lock:
             inotify, self._inotify = self._inotify, None
             self._armed.clear()
@@ -115,7 +115,7 @@ class Watcher:
 
 
 def _open_inotify() -> tuple[Any, int]:
-    """A running inotify reader and the mask to watch a folder with; (None, 0) where there is none to be had."""
+    """A running inotify reader and the mask to watch a folder with; (None, 0) if there is none."""
     try:
         from watchdog.observers.inotify_c import InotifyConstants, InotifyFD  # noqa: PLC0415
         from watchdog.utils import UnsupportedLibcError  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Folders and files that only their owner may read, whatever the umask: a daemon keeps its state in them."""
+"""Folders and files that only their owner may read, despite the umask. A daemon keeps its state in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHERS = 0o077
 """The rights of all users except the owner."""
 
 LIMITS = JsonLimits(size=64 << 20, values=8 << 20, texts=4 << 20, containers=2 << 20, depth=8)
-"""What one such file holds at most: a hundred times what a log of ten thousand log segments needs."""
+"""The most bytes in such a file: a hundred times what a log of ten thousand log segments needs."""
 
 _logger = logging.getLogger(__name__)
 
@@ -34,9 +34,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_private(path: str) -> None:
-    """Make the folder ``path``, and those above it that are missing, for this user alone.
+    """Make the folder ``path``, and missing folders above it, for this user alone.
 
-    An existing folder that is open to others is closed to them, with a log line. OSError where another user owns it.
+    An existing folder that is open to others is closed to them, and that is logged. Raises OSError if another user owns
+    it.
     """
     _make(path)
     status = os.stat(path)
@@ -47,10 +48,10 @@ def make_private(path: str) -> None:
 
 
 def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
-    """Make the folder ``path`` that private folders will lie in, as ``make_private``.
+    """Make the folder ``path``, which will hold private folders, as ``make_private`` does.
 
-    An existing folder may be a volume, which root owns, and may hold other things (not ``is_ours``, by their names),
-    which others need. Then its mode stays, and only the folders that litelog makes in it are private.
+    An existing folder may be a volume that root owns. It may hold other things (names that are not ``is_ours``), which
+    others need. Then its mode stays, and only the folders that litelog makes in it are private.
     """
     _make(path)
     status = os.stat(path)
@@ -62,9 +63,9 @@ def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
-    """Replace the file ``path`` with a file that holds ``body``, whole whatever happens meanwhile. OSError.
+    """Replace the file ``path`` atomically with one that holds ``body``. Raises OSError.
 
-    ``durable``: return when it outlasts a power cut.
+    ``durable``: return only when it would outlast a power cut.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.tmp")
@@ -83,7 +84,7 @@ def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
 
 
 def open_lock(path: str) -> int:
-    """A descriptor of the private file ``path``, made if it is missing, to lock. OSError."""
+    """Open the private file ``path`` for locking; create it if it is missing. Raises OSError."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
     status = os.fstat(descriptor)
     if stat.S_IMODE(status.st_mode) != FILE_MODE and status.st_uid == os.geteuid():
@@ -92,12 +93,12 @@ def open_lock(path: str) -> int:
 
 
 def read_json(path: str, limits: JsonLimits = LIMITS) -> Any:
-    """Parse the JSON file ``path``. OSError; ValueError where it is not JSON, or exceeds ``limits``."""
+    """Parse the JSON file ``path``. Raises OSError, and ValueError if it is not JSON, or exceeds ``limits``."""
     return parse_json(read_regular(path, limits.size), limits)
 
 
 def _make(path: str) -> None:
-    """As ``os.makedirs``, with no folder that others may enter."""
+    """As ``os.makedirs``, with folders that only their owner may enter."""
     try:
         os.mkdir(path, FOLDER_MODE)
     except FileNotFoundError:
@@ -114,8 +115,8 @@ def _make(path: str) -> None:
 
 
 def find_owner(name: str, dir_fd: int | None = None) -> int | None:
-    """The owner of files that this process makes in a folder: another user on some file systems, as for root on NFS.
-    None where it may not make any. ``name``: of a file there that must be new; it is removed again."""
+    """The owner of files that this process makes in a folder; None if it may not make any. On some file systems that is
+    another user, as for root on NFS. ``name``: a new file name there; the file is removed again."""
     try:
         file = os.open(name, _NEW | os.O_EXCL, FILE_MODE, dir_fd=dir_fd)
     except OSError:

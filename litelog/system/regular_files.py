@@ -1,4 +1,4 @@
-"""Opens regular files, and refuses all else: an open would wait for a named pipe, and start what a device does."""
+"""Opens only regular files: opening a named pipe would wait, and opening a device may start something."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAYBE_NOT_REGULAR = {
 
 
 class NotRegularError(OSError):
-    """A file's name leads to something else. ``strerror`` says to what."""
+    """A file name leads to something else. ``strerror`` says to what."""
 
     def __init__(self, path: str, kind: str) -> None:
         self.is_folder = kind == _KINDS[stat.S_IFDIR]
@@ -33,7 +33,7 @@ class NotRegularError(OSError):
 
 
 class TooLargeError(OSError):
-    """A file is larger than its kind can be."""
+    """A file is larger than a file of its kind can be."""
 
     def __init__(self, path: str, limit: int) -> None:
         super().__init__(errno.EFBIG, f"is larger than {limit} bytes", path)
@@ -72,7 +72,8 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_
 
 
 def read_regular(path: str, limit: int, *, flags: int = 0, dir_fd: int | None = None) -> bytes:
-    """All of a regular file. TooLargeError where it has more than ``limit`` bytes; OSError as ``open_regular``."""
+    """Read a whole regular file. Raises TooLargeError if it has more than ``limit`` bytes, and OSError as
+    ``open_regular``."""
     with os.fdopen(open_regular(path, os.O_RDONLY | flags, dir_fd=dir_fd), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         body = bytearray()
