@@ -109,4 +109,4 @@ def test_generations_show_how_they_are_fenced(litelog: Command) -> None:
 def test_fencing_on_the_command_line_is_for_logs_that_are_given_there(litelog: Command) -> None:
     done = litelog("replicate", "--fencing", "isolated", "--config", "litelog.yml")
     assert done.code == ExitCode.USAGE
-    assert "--fencing goes with LOG_DIR" in done.err
+    assert "--fencing needs LOG_DIR" in done.err

@@ -118,7 +118,7 @@ def test_one_that_is_empty_damaged_or_another_logs_is_named_and_passed_over(
     assert done.code == ExitCode.DONE, done.err
     assert segments(litelog.folder / "out") == segments(litelog.folder / "log")
     for name in ("nowhere", "foreign", "two"):
-        assert any("passed over" in line and f"/{name}: " in line for line in done.err.splitlines()), done.err
+        assert any("skipped" in line and f"/{name}: " in line for line in done.err.splitlines()), done.err
 
 
 def test_one_whose_driver_is_missing_is_passed_over(litelog: Command, replicas: tuple[str, str]) -> None:
@@ -132,7 +132,7 @@ def test_one_whose_driver_is_missing_is_passed_over(litelog: Command, replicas: 
 def test_there_is_not_nothing_where_a_replica_could_not_be_asked(litelog: Command, more: list[str]) -> None:
     done = litelog("restore", "nosuch://bucket/x", "nowhere", "-o", "out", *more)
     assert done.code == ExitCode.USAGE
-    assert "passed over nosuch://bucket/x: no replica client for nosuch://" in done.err
+    assert "skipped nosuch://bucket/x: no replica client for nosuch://" in done.err
     assert "nowhere: holds no claim" in done.err
 
 

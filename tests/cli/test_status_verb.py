@@ -109,7 +109,7 @@ def test_nothing_known_is_an_error(litelog: Command) -> None:
     configure(litelog)
     done = litelog("status", "--config", "c.yml", "log")
     assert (done.code, done.out) == (ExitCode.FAILURE, "")
-    assert "knows nothing of log" in done.err
+    assert "has no state of log" in done.err
     asked = litelog("status", "--addr", f"unix:{litelog.folder}/none")
     assert (asked.code, "no daemon answers" in asked.err) == (ExitCode.FAILURE, True)
 

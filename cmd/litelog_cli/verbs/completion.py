@@ -1,4 +1,4 @@
-"""``litelog completion``: the script that makes a shell complete verbs, options and folders."""
+"""``litelog completion``: prints a script that completes verbs, options and folders in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``litelog replicate``: ship logs to their replicas while they grow."""
+"""``litelog replicate``: ships logs to their replicas while they grow."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from litelog.server.service import Service
 
 DAEMON_COLLECTION_THRESHOLD = 2_000
-"""Objects made between two collections of cycles, once the daemon runs."""
+"""Objects created between two collections of cycles, once the daemon runs."""
 
 STOP_GRACE_SECONDS = 10.0
-"""What the service manager gives us beside the final sync: to open, to close, to be told."""
+"""Extra seconds that the service manager grants besides the final sync: for opening, closing and reporting."""
 
 _logger = logging.getLogger(__name__)
 
@@ -50,35 +50,33 @@ Examples:
   litelog replicate --exec 'myserver --port 80' /var/lib/events file:///backup/events
 \b
 Without LOG_DIR the configuration is read from --config, from $LITELOG_CONFIG
-or from /etc/litelog.yml, the first that is given.
+or from /etc/litelog.yml, in this order.
 \b
 SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout;
-a second signal ends at once. SIGHUP reads the configuration file again: what
-did not change there is not disturbed; without a file it begins the final sync,
-too. A signal that comes while the daemon
-starts is acted on as soon as the logs are open. With --exec the program gets the signals; when it
-ends, the final sync follows and its exit code is ours (4 if it succeeded and
-the final sync did not).
+a second signal exits at once. SIGHUP reads the configuration file again, and
+leaves alone what did not change in it; without a file it begins the final
+sync. The daemon acts on a signal that arrives during its start as soon as the
+logs are open. With --exec the program gets the signals; when it ends, the
+final sync follows, and litelog exits with the program's exit code (4 if the
+program succeeded and the final sync did not).
 """
 )
 @click.argument("log_dir", required=False, type=PLACE)
 @click.argument("replica_urls", nargs=-1, type=PLACE)
-@click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
+@click.option("--config", "config_file", type=click.Path(), help="Configuration file.")
 @click.option("--format", "format_name", help="The log's format.  [default: litelog]")
-@click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
+@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @click.option("--sync-interval", help="Time between two uploads under load.  [default: 1s]")
 @click.option(
     "--fencing",
     type=click.Choice([mode.value for mode in Fencing]),
-    help="How daemons are kept apart; isolated takes a store that cannot.  [default: required]",
+    help="How daemons are kept apart; isolated if the store cannot.  [default: required]",
 )
 @click.option("--state-dir", help="Where the daemon keeps its identity.")
-@click.option("--once", is_flag=True, help="Ship what is there, then end.")
-@click.option("--exec", "command", help="Run this program, and end with it.")
-@click.option("--takeover", is_flag=True, help="Take over, once, what another owner wrote.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print what happens, and each replica's state at the end, as JSON lines."
-)
+@click.option("--once", is_flag=True, help="Ship all that the log holds, then exit.")
+@click.option("--exec", "command", help="Run this program, and exit when it ends.")
+@click.option("--takeover", is_flag=True, help="Take the replicas over from another owner, once.")
+@click.option("--json", "as_json", is_flag=True, help="Print events, and each replica's final state, as JSON lines.")
 @quiet_option
 def replicate(
     log_dir: str | None,
@@ -100,18 +98,18 @@ def replicate(
     LOG_DIR is a folder of log segments; each REPLICA_URL is a replica of it.
     """
     if once and command is not None:
-        raise click.UsageError("--once and --exec do not go together")
+        raise click.UsageError("--once and --exec exclude each other")
     settings = {"format": format_name, "pattern": pattern, "sync-interval": sync_interval, "fencing": fencing}
     given = {name: value for name, value in settings.items() if value is not None}
     if log_dir is not None:
         if config_file is not None:
-            raise click.UsageError("--config and LOG_DIR do not go together")
+            raise click.UsageError("--config and LOG_DIR exclude each other")
         if not replica_urls:
             raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
         config = _config_of_arguments(log_dir, replica_urls, given)
     else:
         if given:
-            raise click.UsageError(f"--{min(given)} goes with LOG_DIR and REPLICA_URL; else the configuration has it")
+            raise click.UsageError(f"--{min(given)} needs LOG_DIR and REPLICA_URL; or set it in the configuration")
         config = _config_of_file(config_file)
     read = None if log_dir is not None else lambda: _taking_over(_config_of_file(config_file), takeover)
     kept_in = choose_state_dir(state_dir, config)
@@ -126,11 +124,11 @@ def _taking_over(config: Config, takeover: bool) -> Config:
 
 
 def config_of(log_dir: str | None, replica_urls: tuple[str, ...], config_file: str | None) -> Config:
-    """The configuration that a command's arguments name; UsageError, ConfigError."""
+    """The configuration that a command's arguments name. Raises UsageError and ConfigError."""
     if log_dir is None:
         return _config_of_file(config_file)
     if config_file is not None:
-        raise click.UsageError("--config and LOG_DIR do not go together")
+        raise click.UsageError("--config and LOG_DIR exclude each other")
     if not replica_urls:
         raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
     return _config_of_arguments(log_dir, replica_urls, {})
@@ -223,16 +221,18 @@ def _make_service(replicator: Replicator, config: Config) -> Service:
 
 
 def _collect_early() -> None:
-    """Look for cycles often, and at what was made since alone: failed requests leave many, and those that wait to be
-    found are memory that stays."""
+    """Collect cycles often, but only among new objects.
+
+    Failed requests leave many cycles, and uncollected ones look like a memory leak.
+    """
     gc.collect()
     gc.freeze()
-    gc.collect()  # of next to nothing: how much there was the last time puts off the next whole one
+    gc.collect()  # nearly empty: the size of the last one delays the next full collection
     gc.set_threshold(DAEMON_COLLECTION_THRESHOLD)
 
 
 class _Session:
-    """One replicator, the program beside it if there is one, and what signals do to both."""
+    """One replicator, the program that runs with it if there is one, and the effect of signals on both."""
 
     def __init__(
         self,
@@ -242,18 +242,18 @@ class _Session:
         reloader: Reloader | None,
         held: HeldSignals | None,
     ) -> None:
-        """``held``: the signals that have arrived since the process began."""
+        """``held``: signals that have arrived since the process began."""
         self._reloader = reloader
         self._held = held
         self._replicator = replicator
         self._manager = manager
         self._command = command
         self._signals = 0
-        self._starting = threading.Lock()  # a signal that comes while the program starts is meant for it
+        self._starting = threading.Lock()  # a signal during the program's start is for the program
         self._child: Child | None = None
 
     def run(self, once: bool) -> int:
-        """Replicate until a signal or the program's end; the exit code."""
+        """Replicate until a signal, or until the program ends. Returns the exit code."""
         with acting_on_signals(self._act, (*STOPPING, *self._others()), self._held):
             with self._starting:
                 if self._command is not None:
@@ -264,13 +264,13 @@ class _Session:
                 return self._final_sync_failed(error)
             finally:
                 if self._child is not None and self._child.exit_code is None:
-                    self._say_stopping()  # the main loop turns no more, and the program may take its time
+                    self._say_stopping()  # the main loop has ended, and the program may take long
                     self._child.end(self._timeout)
         return 0 if self._child is None else self._child.exit_code or 0
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether a signal said so."""
+        """Whether a signal ended it."""
         return self._signals > 0
 
     @property
@@ -292,8 +292,11 @@ class _Session:
         self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
 
     def _others(self) -> tuple[signal.Signals, ...]:
-        """The signals that are acted on besides those that always end it. Without a configuration file to read again,
-        SIGHUP is what a terminal sends that is closed, unless it was to be ignored (nohup)."""
+        """The signals to act on besides those that always end it.
+
+        If there is no configuration file to read again, SIGHUP comes from a closing terminal, and ends it. It is
+        ignored if it was ignored at the start (nohup).
+        """
         if self._command is not None:
             return FORWARDED
         is_ignored = self._reloader is None and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -1,4 +1,4 @@
-"""``litelog restore``: rebuild a log from a replica."""
+"""``litelog restore``: rebuilds a log from a replica."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DEFAULT_PARALLELISM = 4
 
 MAX_PARALLELISM = 64
-"""What the library takes."""
+"""The library's limit."""
 
 
 @click.command(
@@ -53,42 +53,42 @@ Examples:
   litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
   litelog restore --config /etc/litelog.yml /var/lib/events -o /var/lib/events
 \b
-Of several replicas of one log the one that reaches furthest is restored; what
-it lost is taken from the others. LOG_DIR, the folder of a log in the
+Of several replicas of one log, the one that reaches furthest is restored; data
+that it lost is taken from the others. LOG_DIR, the folder of a log in the
 configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
 """
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
-@click.option("--config", "config_file", type=click.Path(), help="The configuration file in which LOG_DIR is a log.")
+@click.option("--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR.")
 @click.option(
     "-o",
     "--output",
     metavar="FOLDER",
     type=PLACE,
     required=True,
-    help="The folder to write; it may not exist, or must be empty.",
+    help="Folder to write; it must not exist, or must be empty.",
 )
-@click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the latest]")
-@click.option("--index", help="Up to the end of this log segment, in hexadecimal digits as in the objects' names.")
-@click.option("--sequence", type=click.IntRange(0), help="Up to this record; whole commits only.")
-@click.option("--timestamp", help="Up to this time: ISO (UTC where no zone is given), or back from now (1h).")
-@click.option("--pattern", help="Which file names are log segments (formats lines and raw).  [default: all]")
+@click.option("--generation", "name", type=GENERATION, help="Generation to restore.  [default: the latest]")
+@click.option("--index", help="Restore up to the end of this log segment (hexadecimal, as in object names).")
+@click.option("--sequence", type=click.IntRange(0), help="Restore up to this record; whole commits only.")
+@click.option("--timestamp", help="Restore up to this time: ISO (UTC without a zone), or before now (1h).")
+@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
 @click.option(
     "--parallelism",
     type=click.IntRange(1, MAX_PARALLELISM),
     default=DEFAULT_PARALLELISM,
     show_default=True,
-    help="Objects that are read at a time.",
+    help="Objects to read in parallel.",
 )
-@click.option("--delta", is_flag=True, help="Replace an older copy in the output, and read only what it lacks.")
-@click.option("--follow", is_flag=True, help="Then keep the copy up to date, until a signal.")
+@click.option("--delta", is_flag=True, help="Replace an older copy in the output; read only what it lacks.")
+@click.option("--follow", is_flag=True, help="Keep the copy up to date afterwards, until a signal.")
 @click.option(
-    "--poll-interval", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Seconds (--follow)."
+    "--poll-interval", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Poll interval in seconds."
 )
-@click.option("--if-not-exists", is_flag=True, help="Exit with 0 if the output exists already.")
-@click.option("--if-replica-exists", is_flag=True, help="Exit with 0 if there is nothing to restore.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Exit with code 0 if the output already exists.")
+@click.option("--if-replica-exists", is_flag=True, help="Exit with code 0 if there is nothing to restore.")
+@click.option("--dry-run", is_flag=True, help="Print the plan without changing anything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan or the result as one JSON object.")
 @quiet_option
 def restore(
@@ -110,15 +110,15 @@ def restore(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Rebuild a log from its replicas: complete, checked and synced, or not there at all."""
+    """Rebuild a log from its replicas: complete, checked and synced, or not at all."""
     if delta and if_not_exists:
-        raise click.UsageError("--delta replaces what --if-not-exists leaves alone; give one of them")
+        raise click.UsageError("--delta and --if-not-exists exclude each other")
     target = make_target(name, index, sequence, timestamp)
     if if_not_exists and _is_taken(output):
         _end_without(f"{output}: exists already, nothing to do", output, as_json)
         return
     if follow and target != make_target(None, None, None, None):
-        raise click.UsageError("--follow goes on behind the end: give no --generation and no bound")
+        raise click.UsageError("--follow continues after the end of the log: use it without --generation or bounds")
     sources = find_sources(replica_urls, config_file)
     pattern = pattern or sources.pattern
     try:
@@ -154,7 +154,7 @@ def _restore(
     quiet: bool,
     follow: float | None,
 ) -> None:
-    """``follow``: the seconds between polls."""
+    """``follow``: seconds between polls."""
     from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore as restore_log
@@ -201,7 +201,7 @@ def _restore(
 
 
 def _end_without(reason: str, output: str, as_json: bool) -> None:
-    """Say why nothing is restored, where that was asked to be no failure."""
+    """Report why nothing is restored, if the user asked for exit code 0 then."""
     say(f"litelog: {reason}", "nothing-to-do", output=output)
     if as_json:
         print_json({"output": os.path.abspath(output), "nothing_to_do": reason})
@@ -242,7 +242,7 @@ def _follow(choice: Choice, output: str, poll_interval: float, *, quiet: bool) -
 
 
 def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
-    """Clients of the replicas, and why others have none: their driver may be missing here, or a setting."""
+    """Clients of the replicas, and why others have none: a backend or a setting may be missing here."""
     from litelog.stores.registry import redact
 
     clients: list[ReplicaClient] = []
@@ -261,14 +261,14 @@ def _print_passed_over(passed_over: Sequence[tuple[str, object]]) -> None:
     from litelog.restore.choose_replica import describe
 
     for url, reason in passed_over:
-        said = f"litelog: passed over {describe(url, reason)}"
+        said = f"litelog: skipped {describe(url, reason)}"
         say(said, "passed-over", level=logging.WARNING)
 
 
 def _require_asked(unopened: Sequence[tuple[str, str]], error: NothingToRestoreError) -> None:
-    """ConfigError where there are replicas that were not asked: nobody knows that they hold nothing, too."""
+    """Raise ConfigError if some replicas could not be opened: they may hold something to restore."""
     if unopened:
-        raise ConfigError(f"nothing to restore from the others ({error}); mend what was passed over") from error
+        raise ConfigError(f"nothing to restore from the others ({error}); make the skipped ones readable") from error
 
 
 def _as_json(passed_over: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -276,9 +276,9 @@ def _as_json(passed_over: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _spell(mended: Mended) -> str:
-    """What became of an object that was lost, in one line."""
+    """The fate of a lost object, in one line."""
     if mended.file is None:
-        return f"{mended.reason}: passed over, as it holds nothing of the log"
+        return f"{mended.reason}: skipped, since it holds no data of the log"
     return f"{mended.reason}: {mended.file} bytes {mended.start} to {mended.end} are from {mended.replica}"
 
 

@@ -1,4 +1,4 @@
-"""``litelog segments``: the log segments of a replica or a log."""
+"""``litelog segments``: lists the log segments of a replica or a log."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ Examples:
 """
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
-@click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
+@click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @click.option(
-    "--format", "format_name", help="A log's format; a replica knows its own.  [default: as configured, or litelog]"
+    "--format", "format_name", help="A log's format; a replica has its own.  [default: as configured, or litelog]"
 )
-@click.option("--pattern", help="Which file names are log segments (formats lines and raw).")
+@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @place_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each log segment.")
 def segments(
@@ -66,14 +66,14 @@ def segments(
     config_file: str | None,
     as_json: bool,
 ) -> None:
-    """List the log segments of a replica or a log, in order: sequences, sizes, times.
+    """List the log segments of a replica or a log in order, with sequences, sizes and times.
 
-    A replica's are sealed as far as its newest snapshot names them; what lies above costs a small request or two for
-    each. Times are those of records, or, where these are not known, those of shipping.
+    The newest snapshot of a replica names its sealed log segments; each later log segment costs one or two small
+    requests. Times are timestamps of records or, if these are not known, times of shipping.
     """
     if is_replica(place) or name is not None:
         if format_name is not None or pattern is not None:
-            raise click.UsageError("a replica knows its format; --format and --pattern are for logs")
+            raise click.UsageError("a replica has its own format; --format and --pattern are for logs")
         replica = find_replica(place, config_file)
         with opened_replica(replica.url, replica.options) as client:
             _print(replica_segments(client, choose_claim(client, name)), as_json, _REPLICA)

@@ -1,4 +1,4 @@
-"""``litelog snapshot``: have a snapshot written now, by the daemon if one runs."""
+"""``litelog snapshot``: writes a snapshot now, through the daemon if one runs."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 
 )
 @click.argument("log_dir", required=False, type=PLACE)
 @click.argument("replica_urls", nargs=-1, type=PLACE)
-@click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
+@click.option("--config", "config_file", type=click.Path(), help="Configuration file.")
 @click.option("--state-dir", help="Where the daemon keeps its state.")
-@click.option("--timeout", default="1m", show_default=True, help="How long a daemon may take.")
+@click.option("--timeout", default="1m", show_default=True, help="How long to wait for a daemon.")
 @click.option("--json", "as_json", is_flag=True, help="Print each replica's newest snapshot as a JSON line.")
 @quiet_option
 def snapshot(
@@ -56,7 +56,7 @@ def snapshot(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Have a snapshot written now, for each replica of the configuration or of LOG_DIR."""
+    """Write a snapshot now, for each replica of the configuration or of LOG_DIR."""
     from litelog.units import parse_duration
 
     try:
@@ -73,11 +73,11 @@ def snapshot(
         if as_json:
             print_json({"log": log, "replica": url, "snapshot": key})
         else:
-            echo(f"{log} to {url}: {key or 'nothing is finished yet, so there is nothing to name'}")
+            echo(f"{log} to {url}: {key or 'no log segment is finished yet, so there is no snapshot'}")
 
 
 def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:
-    """What daemons have at work: (log, replica, state folder); and a configuration of the rest, if there is any."""
+    """(log, replica, state folder) of each replica that a daemon uses, and a configuration of the rest, if any."""
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
 
@@ -119,7 +119,7 @@ def _is_locked(folder: str) -> bool:
 
 
 def _ask(state_dir: str, running: list[tuple[str, str, str]], seconds: float) -> list[tuple[str, str, str | None]]:
-    """Ask daemons, and wait for their answers; (log, replica, newest snapshot) of each."""
+    """Ask daemons, and wait for their answers. Returns (log, replica, newest snapshot) of each."""
     from litelog.replicator.snapshot_requests import Request, Requests
 
     requests = Requests(state_dir)
@@ -143,7 +143,7 @@ def _ask(state_dir: str, running: list[tuple[str, str, str]], seconds: float) ->
 
 
 def _do_here(config: Config, state_dir: str, *, quiet: bool) -> list[tuple[str, str, str | None]]:
-    """Ship what is there, seal what is finished, write the snapshots."""
+    """Ship all that the logs hold, seal finished log segments, and write the snapshots."""
     from litelog.replicator import Replicator
 
     replicator = Replicator(config, state_dir=state_dir, host=socket.gethostname())

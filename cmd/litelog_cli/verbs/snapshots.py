@@ -1,4 +1,4 @@
-"""``litelog snapshots``: the descriptions of the log that a generation holds."""
+"""``litelog snapshots``: lists the snapshots of a generation."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored",
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """One snapshot. Times are microseconds since 1970, sizes and lengths bytes; None where there is nothing to say."""
+    """One snapshot. Times are microseconds since 1970, sizes and lengths are bytes; None: unknown."""
 
     generation: str
     index: int
-    """Log segments below it are described."""
+    """The snapshot describes all log segments below this index."""
     size: int
-    """The object's."""
+    """Size of the object."""
     damage: str | None = None
     created: int | None = None
     first_index: int | None = None
@@ -58,7 +58,7 @@ class SnapshotFacts:
     stored_bytes: int | None = None
     ratio: float | None = None
     borrowed: int | None = None
-    """How many of its sealed segments lie in an earlier generation."""
+    """How many of its sealed segments are in an earlier generation."""
     shipped_first: int | None = None
     shipped_last: int | None = None
 
@@ -73,14 +73,14 @@ Examples:
 """
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
-@click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
+@click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each snapshot.")
 def snapshots(place: str, name: Generation | None, config_file: str | None, as_json: bool) -> None:
     """List the snapshots of a generation, in order.
 
-    A snapshot at an index names a sealed segment for each log segment before it, and readers begin with the newest one.
-    One small request for each. LOG_DIR, the folder of a configured log, stands for its replicas.
+    A snapshot at an index names a sealed segment for each log segment before it; readers begin with the newest one.
+    Each snapshot costs one small request. LOG_DIR, the folder of a configured log, stands for its replicas.
     """
     for url, client in each_replica(place, config_file, lambda client: choose_claim(client, name)):
         found = _describe_all(client, choose_claim(client, name))
@@ -103,7 +103,7 @@ def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts
         except CorruptObjectError as error:
             yield SnapshotFacts(info.generation, info.index, info.size, str(error))
         except NotFoundError:
-            continue  # retention removed it meanwhile
+            continue  # removed by retention meanwhile
         else:
             yield _describe(info, snapshot)
 

@@ -1,4 +1,4 @@
-"""``litelog spark JOB``: the jobs on Spark, on this machine, on a cluster's master, or through spark-submit."""
+"""``litelog spark JOB``: runs jobs on Spark, on this machine, on a cluster's master, or through spark-submit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ On a cluster, with litelog and pyarrow in the Python of its workers:
 
 
 class _Assignment(click.ParamType[tuple[str, str]]):
-    """NAME=VALUE."""
+    """A parameter NAME=VALUE."""
 
     name = "name=value"
 
@@ -60,12 +60,14 @@ class _Assignment(click.ParamType[tuple[str, str]]):
 
 
 def _session_options(command: _Command) -> _Command:
-    """What every job has: where Spark runs, and how it reads."""
+    """The options of every job: where Spark runs, and how it reads."""
     options = [
-        click.option("--master", help="Spark's master.  [default: local[*], or as spark-submit says]"),
-        click.option("--driver-memory", default="2g", show_default=True, help="Of the driver's JVM."),
-        click.option("--conf", multiple=True, type=_Assignment(), help="A setting of Spark; may be given again."),
-        click.option("-o", "--option", multiple=True, type=_Assignment(), help="An option of the data source."),
+        click.option("--master", help="Spark's master.  [default: local[*], or spark-submit's]"),
+        click.option("--driver-memory", default="2g", show_default=True, help="Memory of the driver's JVM."),
+        click.option("--conf", multiple=True, type=_Assignment(), help="A setting of Spark; repeatable."),
+        click.option(
+            "-o", "--option", multiple=True, type=_Assignment(), help="An option of the data source; repeatable."
+        ),
         replica_config_option,
         quiet_option,
     ]
@@ -94,13 +96,19 @@ table takes startingSequence, and begins there; others are refused.
 )
 @click.argument("replica_url", type=PLACE)
 @click.argument("target", type=PLACE)
-@click.option("--partition-by", type=click.Choice(["date", "hour"]), help="A folder for each, of records' timestamps.")
-@click.option("--schema", help="Values are JSON, and become these columns: 'user STRING, amount DOUBLE'.")
-@click.option("--lenient", is_flag=True, help="With --schema: what is no such JSON becomes nulls, and is no error.")
-@click.option("--table", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True)
-@click.option("--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, as pyiceberg is configured.")
 @click.option(
-    "--target-option", multiple=True, type=_Assignment(), help="Of the target's store: s3.NAME or store.NAME."
+    "--partition-by", type=click.Choice(["date", "hour"]), help="Write a folder for each day or hour of timestamps."
+)
+@click.option("--schema", help="Parse values, which are JSON, into these columns: 'user STRING, amount DOUBLE'.")
+@click.option(
+    "--lenient", is_flag=True, help="With --schema: turn values that do not fit into nulls, instead of failing."
+)
+@click.option("--table", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True)
+@click.option(
+    "--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, of a catalog configured for pyiceberg."
+)
+@click.option(
+    "--target-option", multiple=True, type=_Assignment(), help="Option of the target's store: s3.NAME or store.NAME."
 )
 @_session_options
 def export(
@@ -114,7 +122,7 @@ def export(
     target_option: tuple[tuple[str, str], ...],
     **common: Any,
 ) -> None:
-    """Add to the Parquet, Delta or Iceberg table TARGET all records of a replica that it lacks."""
+    """Add all records of a replica that the Parquet, Delta or Iceberg table TARGET lacks."""
     from litelog.spark.jobs import export as run_export
 
     url, options = _place(replica_url, common)
@@ -133,7 +141,7 @@ def export(
             progress=session.progress,
         )
     what = f"{done.rows} records in {done.files} files ({format_size(done.bytes)})"
-    echo(f"exported {what}; the table holds all below sequence {done.next}")
+    echo(f"exported {what}; the table holds all records below sequence {done.next}")
 
 
 @spark.command(
@@ -147,13 +155,17 @@ Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 """
 )
 @click.argument("replica_url", type=PLACE)
-@click.option("--share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Of the contents to read.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="What chooses that share.")
-@click.option("--pattern", help="Which file names are log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of the contents to read."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of that share."
+)
+@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @_session_options
 def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_json: bool, **common: Any) -> int:
-    """Check all that a replica holds, in parallel, and change nothing."""
+    """Check all that a replica holds, in parallel, without changing anything."""
     from litelog.spark.jobs import verify as run_verify
 
     url, options = _place(replica_url, common)
@@ -168,7 +180,7 @@ def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_js
             progress=session.progress,
         )
     if report.is_empty:
-        raise NothingToRestoreError(f"{report.replica}: holds no replica")
+        raise NothingToRestoreError(f"{report.replica}: is not a replica")
     if as_json:
         print_json(report.as_json())
     else:
@@ -196,7 +208,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as one JSON object.")
 @_session_options
 def stats(replica_url: str, as_json: bool, **common: Any) -> None:
-    """Say what a log holds: records, bytes, ratio, rate over time, gaps, duplicates, keys."""
+    """Count what a log holds: records, bytes, ratio, rate over time, gaps, duplicates, keys."""
     from litelog.spark.jobs import stats as run_stats
 
     url, options = _place(replica_url, common)
@@ -238,13 +250,13 @@ Examples:
 )
 @click.argument("replica_url", type=PLACE)
 @click.argument("target", type=PLACE)
-@click.option("--sql", default=DEFAULT_SQL, show_default=True, help="What to ask; the view is called log.")
+@click.option("--sql", default=DEFAULT_SQL, show_default=True, help="Query to run; the view is called log.")
 @click.option(
-    "--target-option", multiple=True, type=_Assignment(), help="Of the target's store: s3.NAME or store.NAME."
+    "--target-option", multiple=True, type=_Assignment(), help="Option of the target's store: s3.NAME or store.NAME."
 )
 @_session_options
 def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:
-    """Query a log: the exported table TARGET for what it covers, the replica for the rest. A JSON object a row."""
+    """Query a log: the exported table TARGET up to its end, then the replica. Prints a JSON object per row."""
     from litelog.spark.jobs import query
 
     url, options = _place(replica_url, common)
@@ -263,7 +275,7 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
 
 
 class _Session:
-    """Spark for one job; what it raises of ours comes out with its message and exit code, wherever it was raised."""
+    """Spark for one job. litelog's own errors keep their message and exit code, wherever they were raised."""
 
     def __init__(self, job: str, common: dict[str, Any]) -> None:
         self._job = job
@@ -279,7 +291,7 @@ class _Session:
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
         common = self._common
         is_ours = not is_active()
-        level = "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"  # traces of what is told anyway
+        level = "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"  # traces of errors that are reported anyway
         config = {"spark.log.level": level, **dict(common["conf"])}
         self.spark = session(
             f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
@@ -293,13 +305,13 @@ class _Session:
         self._closing.close()
         told = find_told(str(error)) if isinstance(error, Exception) and not isinstance(error, LitelogError) else None
         if told is not None:
-            said = "%s: raised by a task of Spark's"
+            said = "%s: raised by a Spark task"
             _logger.debug(said, self._job, exc_info=error, extra=fields("task-failed", job=self._job))
             raise told from None
 
 
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:
-    """The replica's URL and the data source's options: of the configuration, then of the command."""
+    """The replica's URL, and the data source's options: from the configuration, overridden by the command's."""
     replica = find_replica(replica_url, common["config_file"])
     return replica.url, {
         **{f"store.{name}": value for name, value in replica.options.items()},

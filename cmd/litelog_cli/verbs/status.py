@@ -1,4 +1,4 @@
-"""``litelog status``: where every replica stands."""
+"""``litelog status``: shows the state of every replica."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ healthy, nothing is known, or a replica cannot be read, 2 usage or configuration
 """
 )
 @click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False, type=PLACE)
-@click.option("--replica", "from_replica", is_flag=True, help="Read the replicas themselves.")
+@click.option(
+    "--replica", "from_replica", is_flag=True, help="Read the replicas themselves instead of asking the daemon."
+)
 @daemon_config_option
 @daemon_addr_option
 @click.option("--state-dir", help="Where the daemon keeps its state.")
@@ -49,7 +51,7 @@ def status(
     state_dir: str | None,
     as_json: bool,
 ) -> int:
-    """Show where the replicas stand: all of them, those of LOG_DIR, or the one at REPLICA_URL."""
+    """Show the state of all replicas, of those of LOG_DIR, or of the one at REPLICA_URL."""
     from litelog.stores.registry import redact
     from litelog_cli.daemon_client import NoDaemonError, find_daemon
 
@@ -82,7 +84,7 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
     try:
         report = Report.model_validate(answer)
     except ValidationError as error:
-        raise LitelogError("the daemon's status is of another version of litelog; use that one's command") from error
+        raise LitelogError("the daemon runs another version of litelog; use the command of that version") from error
     if place is None:
         return report
     logs = []
@@ -102,8 +104,8 @@ def _of_state(place: str | None, config: Config | None, state_dir: str | None, s
     require_readable(folder)
     report = read_kept(folder, place, [log.path for log in _logs_of(config)])
     if not report.logs:
-        raise LitelogError(f"{silence}, and {folder} knows nothing" + (f" of {redact(place)}" if place else ""))
-    echo(f"litelog: {silence}; this was kept in {folder}", err=True)
+        raise LitelogError(f"{silence}, and {folder} has no state" + (f" of {redact(place)}" if place else ""))
+    echo(f"litelog: {silence}; this is the state kept in {folder}", err=True)
     return report
 
 
@@ -124,7 +126,7 @@ def _of_replicas(place: str | None, config_file: str | None, config: Config | No
 
 
 def _logs_of(config: Config | None) -> list[LogConfig]:
-    """The logs that a configuration means; where a folder cannot be looked into, those that it names one by one."""
+    """The logs of a configuration. If a folder of logs cannot be read, those that are named individually."""
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
 

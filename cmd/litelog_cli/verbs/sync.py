@@ -1,4 +1,4 @@
-"""``litelog sync``: wait until all that logs hold now is in their replicas."""
+"""``litelog sync``: waits until all current data of logs is in their replicas."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sync(
     addr: str | None,
     as_json: bool,
 ) -> int:
-    """Wait until all that the logs, or the one in LOG_DIR, hold now is durable in their replicas."""
+    """Wait until the current data of all logs, or of the log in LOG_DIR, is durable in their replicas."""
     from litelog.units import parse_duration
     from litelog_cli.daemon_client import find_daemon
 
@@ -57,7 +57,7 @@ def sync(
         raise click.BadParameter("must be at most 10m", param_hint="--wait")
     daemon = find_daemon(read_config(config_file), addr)
     if daemon is None:
-        raise LitelogError("the daemon is configured to listen nowhere (addr: off), so it cannot be asked")
+        raise LitelogError("the daemon does not listen (addr: off), so the command cannot reach it")
     query = {"wait": wait, **_choose(daemon, log_dir, replica_url)}
     answer = daemon.post("/sync", seconds, (REACHED, TOO_LATE), **query)
     if as_json:
@@ -68,7 +68,7 @@ def sync(
 
 
 def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) -> dict[str, str]:
-    """The log and the replica as the daemon calls them. LitelogError where it has no such ones."""
+    """The log and the replica by the daemon's names. Raises LitelogError if it has none of that name."""
     from litelog.stores.registry import redact
     from litelog_cli.daemon_client import same_log, same_replica
 
@@ -89,7 +89,7 @@ def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) 
     urls = [replica["replica"] for log in found for replica in log["replicas"]]
     match = next((url for url in urls if same_replica(replica_url, url)), None)
     if match is None:
-        raise LitelogError(f"no such replica at the daemon at {daemon.addr} (known: {', '.join(urls)})")
+        raise LitelogError(f"no such replica for the daemon at {daemon.addr} (known: {', '.join(urls)})")
     return {**query, "replica": match}
 
 

@@ -1,4 +1,4 @@
-"""``litelog verify``: whether a replica holds what its writers promised."""
+"""``litelog verify``: checks whether a replica holds all that its writers promised."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 DEFAULT_PARALLELISM = 4
 MAX_PARALLELISM = 64
-"""What the library takes."""
+"""The library's limit."""
 
 
 SEED_BITS = 32
 
 
 class _Share(click.ParamType[float]):
-    """A share of the contents: 5%, or 0.05."""
+    """A parameter that is a share of the contents: 5%, or 0.05."""
 
     name = "share"
 
@@ -71,23 +71,27 @@ that nobody needs) is reported and is no anomaly but with --strict.
     "--against",
     metavar="LOG_DIR",
     type=PLACE,
-    help="Compare with the log in this folder, and name what was not compared; it is only read.",
+    help="Compare with the log in this folder, and list what was not compared. Does not change the log.",
 )
-@click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as replicate has it]")
-@click.option("--sample", "share", type=_Share(), default=1.0, help="Read all structure, and this share of contents.")
-@click.option("--seed", type=click.IntRange(0), help="What chooses the sample.  [default: random, and printed]")
-@click.option("--restore-drill", is_flag=True, help="Restore it, too, to a temporary folder, and check that.")
-@click.option("--temp-dir", help="Where the drill restores to.  [default: where temporary files go]")
-@click.option("--pattern", help="Which file names are log segments (formats lines and raw).  [default: all]")
+@click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as for replicate]")
+@click.option(
+    "--sample", "share", type=_Share(), default=1.0, help="Read all structure, but only this share of the contents."
+)
+@click.option("--seed", type=click.IntRange(0), help="Seed of the sample.  [default: random, and printed]")
+@click.option(
+    "--restore-drill", is_flag=True, help="Also restore the replica to a temporary folder, and check the result."
+)
+@click.option("--temp-dir", help="Folder for the restore drill.  [default: the system's temporary folder]")
+@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
 @click.option(
     "--parallelism",
     type=click.IntRange(1, MAX_PARALLELISM),
     default=DEFAULT_PARALLELISM,
     show_default=True,
-    help="Objects that are read at a time.",
+    help="Objects to read in parallel.",
 )
 @replica_config_option
-@click.option("--strict", is_flag=True, help="What only lies about is an anomaly, too.")
+@click.option("--strict", is_flag=True, help="Treat leftovers that no reader needs as anomalies, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @quiet_option
 def verify(
@@ -105,10 +109,10 @@ def verify(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Check all that a replica holds, and change nothing.
+    """Check all that a replica holds, without changing anything.
 
-    Claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots and what
-    they name: each anomaly is named by its kind and the object's key, and nothing stops at the first.
+    Checks claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots, and
+    the objects that they name. Reports each anomaly with its kind and the object's key, and continues after it.
     """
     from random import SystemRandom
 
@@ -136,7 +140,7 @@ def verify(
                 watch=Watch(None if show is None else lambda progress: show(progress.bytes, progress.total_bytes)),
             )
         if report.is_empty:
-            raise NothingToRestoreError(f"{client.url}: holds no replica")
+            raise NothingToRestoreError(f"{client.url}: is not a replica")
         drill = None
         if restore_drill:
             drill = _drill(client, against, temp_dir, pattern, parallelism, quiet=quiet or as_json)
@@ -148,11 +152,11 @@ def verify(
 
 
 def _require_folders(against: str | None, state_dir: str | None, temp_dir: str | None, *, restore_drill: bool) -> None:
-    """Raise UsageError for a folder that nothing uses, and UsageError or ConfigError for one that is not there."""
+    """Raise UsageError for a folder that is not used, and UsageError or ConfigError for one that does not exist."""
     if state_dir is not None and against is None:
-        raise click.UsageError("--state-dir goes with --against")
+        raise click.UsageError("--state-dir needs --against")
     if temp_dir is not None and not restore_drill:
-        raise click.UsageError("--temp-dir goes with --restore-drill")
+        raise click.UsageError("--temp-dir needs --restore-drill")
     if temp_dir is not None and not os.path.isdir(temp_dir):
         raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
     if against is not None and not os.path.isdir(against):
@@ -160,7 +164,7 @@ def _require_folders(against: str | None, state_dir: str | None, temp_dir: str |
 
 
 def _state_dir(given: str | None, config_file: str | None) -> str:
-    """Where the daemon keeps its state, as it would find that itself."""
+    """Where the daemon keeps its state, found as the daemon itself finds it."""
     return choose_state_dir(given, read_config(config_file) if given is None else None)
 
 
@@ -214,14 +218,14 @@ def _print(report: Report, scope: Scope, drill: DrillResult | None) -> None:
     for failure in report.failures:
         echo(f"could not be read: {failure}")
     for name in report.unknown_formats:
-        echo(f"format {name} is not installed here: its commits were not judged")
+        echo(f"format {name} is not installed here: its commits were not checked")
     echo()
     for line in _summary(report, scope, drill):
         echo(line)
 
 
 MAX_NAMED = 5
-"""How many log segments that were not compared are named for each reason; --json names more."""
+"""How many log segments that were not compared are listed for each reason; --json lists more."""
 
 _REASONS = {
     "newer": "newer than what the replica holds",
@@ -232,7 +236,7 @@ _REASONS = {
 
 
 def _left_out(comparison: Comparison) -> Iterator[str]:
-    """What was not compared: a line for each reason, with the first names."""
+    """Lists what was not compared: a line for each reason, with the first names."""
     if comparison.missing:
         yield f"not compared: {comparison.missing} log segments are missing in the replica, an anomaly each"
     named: dict[str, list[str]] = {}
@@ -255,7 +259,7 @@ def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterato
         yield f"sampled {scope.share:.3%} of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
     if report.against is not None:
         with_log = report.against
-        older = f", {with_log.gone} older ones are not there any more" if with_log.gone else ""
+        older = f", {with_log.gone} older ones no longer exist" if with_log.gone else ""
         yield (
             f"compared {with_log.files} log segments ({format_size(with_log.bytes)}) with {with_log.folder}{older}; "
             f"{format_size(with_log.behind)} there are not in the replica yet"
@@ -269,4 +273,4 @@ def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterato
     elif report.failed or report.unknown_formats:
         yield f"no anomaly was found, but {report.failed} objects could not be read"
     else:
-        yield "all is well" + (f" (that nobody needs: {lying})" if lying else "")
+        yield "all is well" + (f" (leftovers that no reader needs: {lying})" if lying else "")

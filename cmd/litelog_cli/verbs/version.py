@@ -1,4 +1,4 @@
-"""``litelog version``: what is installed."""
+"""``litelog version``: prints what is installed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def version(as_json: bool) -> None:
-    """Print the version of litelog and of what it runs on."""
+    """Print the versions of litelog, Python and the platform."""
     facts = {
         "litelog": installed_version(),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""``litelog wal``: the WAL segments of a generation."""
+"""``litelog wal``: lists the WAL segments of a generation."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ Examples:
 """
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
-@click.option("--generation", "name", type=GENERATION, help="Which generation.  [default: the one that readers read]")
-@click.option("--headers", is_flag=True, help="Read each one's header too: one small request for each.")
+@click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
+@click.option("--headers", is_flag=True, help="Also read each header, with one small request each.")
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each WAL segment.")
 def wal(place: str, name: Generation | None, headers: bool, config_file: str | None, as_json: bool) -> None:
     """List the WAL segments of a generation, in order.
 
-    The index and offset are in hexadecimal digits, as in the objects' names. Those that a snapshot covers are removed
-    after a while: `litelog segments` lists what they held. LOG_DIR, the folder of a configured log, stands for its
-    replicas.
+    The index and offset are in hexadecimal, as in object names. WAL segments that a snapshot covers are removed after a
+    while: `litelog segments` lists what they held. LOG_DIR, the folder of a configured log, stands for its replicas.
     """
     for url, client in each_replica(place, config_file, lambda client: choose_generation(client, name)):
         found = client.wal_segments(choose_generation(client, name))
