@@ -1,4 +1,4 @@
-"""Carries a retention plan out: in its order, in steps, each of which leaves a replica that is whole."""
+"""Carries out a retention plan, in its order and in steps. Each step leaves the replica consistent."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 AT_ONCE = 100
-"""How many snapshots or sealed segments one request deletes: within it, stores keep no order, and none is needed."""
+"""How many snapshots or sealed segments one request deletes. Within a request stores keep no order, and need none."""
 
 
 def delete_planned(
     client: ReplicaClient, removals: Sequence[Removal], may_go_on: Callable[[], bool] = lambda: True
 ) -> Iterator[Sequence[Removal]]:
-    """Delete ``removals`` in their order; yields each step's, once they are gone. Ends once ``may_go_on()`` is false.
+    """Delete ``removals`` in their order. Yields each step's removals once they are deleted. Stops once
+    ``may_go_on()`` is false.
 
-    All snapshots of a plan are gone before anything that they name is. WAL segments go one by one, since whoever was
-    suspended relies on it that none goes before those that are older; a generation's newest snapshot goes alone, since
-    it tells which WAL segments may be gone. What is gone already is no error. StoreError.
+    All snapshots of a plan are deleted before any object that they name. WAL segments are deleted one by one: an owner
+    that was suspended relies on it that none is deleted before older ones. A generation's newest snapshot is deleted
+    alone, since it shows which WAL segments may be deleted. An object that is already gone is not an error. StoreError.
     """
     for step in _steps(removals):
         if not may_go_on():

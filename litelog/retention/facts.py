@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SealedRun:
-    """Sealed segments [start, stop) of a generation: what a snapshot names, in few words."""
+    """Sealed segments [start, stop) of a generation: what a snapshot names, in compact form."""
 
     generation: Generation
     start: int
@@ -39,15 +39,15 @@ class SnapshotFacts:
 
     generation: Generation
     next: int
-    """The index that it stands at."""
+    """The index at which it stands."""
     size: int
-    """The object's bytes."""
+    """The size of the object in bytes."""
     first: int = 0
     reached: int = 0
-    """When the log had come to ``next``, microseconds since 1970: not before the last bytes that it names were shipped,
-    and not before it was made."""
+    """When the log had reached ``next``, in microseconds since 1970: not before the last bytes that it names were
+    shipped, and not before it was made."""
     names: tuple[SealedRun, ...] | None = ()
-    """None: it cannot be read, so nobody knows what it names."""
+    """None: it cannot be read, so what it names is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class GenerationFacts:
     sealed: tuple[IndexedInfo, ...] = ()
     wal: tuple[WalSegmentInfo, ...] = ()
     ended: int = 0
-    """The last time shipped that is known of it, microseconds since 1970."""
+    """The latest time at which it is known to have shipped, in microseconds since 1970."""
     caught_up: int = 0
-    """Its snapshots from this index on hold all that it continues of its predecessor."""
+    """The index from which on its snapshots hold all that it continues of its predecessor."""
     first: int = 0
     """The first index that it shipped as WAL segments: their chain begins with the snapshot there."""
 
@@ -76,23 +76,23 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """All of a replica, generations in their order; with isolated fencing, all that is one owner's."""
+    """A whole replica, generations in their order. With isolated fencing, all that belongs to one owner."""
 
     generations: tuple[GenerationFacts, ...]
-    """What may go is of these."""
+    """Only objects of these may be deleted."""
     latest: Generation
-    """The one that readers take: no newer one has reached its end."""
+    """The one that readers choose: no newer one has reached its end."""
     drops: tuple[Drop, ...] = ()
-    """In the order of time; those of the newest generation."""
+    """The drops of the newest generation, in the order of time."""
     upto: int | None = None
     """In the newest generation, only snapshots up to this index count: those durable before ownership was proved."""
     others: tuple[SnapshotFacts, ...] = ()
-    """Snapshots of other isolated owners, who write on: what they name stays. Of a generation that has none yet, one
-    that cannot be read: its owner may be making it, from what is there now."""
+    """Snapshots of other isolated owners, who may still write: what they name stays. A generation without a snapshot
+    counts as one that cannot be read: its owner may be making it, from what exists now."""
 
 
 def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> SnapshotFacts:
-    """The facts of a snapshot whose object has ``size`` bytes."""
+    """Return the facts of a snapshot whose object has ``size`` bytes."""
     shipped = max((entry.shipped_last for entry in snapshot.segments), default=0)
     runs: list[SealedRun] = []
     for entry in snapshot.segments:
@@ -105,7 +105,7 @@ def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> Snapsh
 
 
 class Kind(StrEnum):
-    """What an object is."""
+    """The kind of an object."""
 
     SNAPSHOT = "snapshot"
     SEALED = "sealed segment"
@@ -123,7 +123,7 @@ class Why(StrEnum):
 
 
 class Removal(NamedTuple):
-    """An object that goes. ``number`` is its index, ``position`` a WAL segment's."""
+    """An object to delete. ``number`` is its index; ``position`` is that of a WAL segment."""
 
     kind: Kind
     size: int
@@ -133,14 +133,14 @@ class Removal(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The object's."""
+        """The object's key."""
         if self.position is not None:
             return wal_key(self.position)
         return (snapshot_key if self.kind is Kind.SNAPSHOT else sealed_key)(self.generation, self.number)
 
 
 class Gathering:
-    """Gathers the facts of one replica, again and again: what never changes is read once. For one thread at a time."""
+    """Gathers the facts of one replica repeatedly, and reads what never changes only once. For one thread at a time."""
 
     def __init__(self, client: ReplicaClient) -> None:
         self._client = client
@@ -151,14 +151,14 @@ class Gathering:
     def gather(
         self, drops: Sequence[Drop] = (), upto: int | None = None, mine: Claim | None = None
     ) -> ReplicaFacts | None:
-        """The facts as they are now, with what the source dropped; None where there is nothing to restore.
+        """Return the current facts, with the drops of the source; None if there is nothing to restore.
 
-        ``mine`` is the claim of whoever wants to delete, by default the latest generation's. If it is isolated, what
-        may go is of its owner's generations alone: nothing keeps the others' owners from writing on.
+        ``mine`` is the claim of the owner that wants to delete, by default the latest generation's. If it is isolated,
+        only objects of that owner's generations may be deleted: the other owners may still write.
 
-        A listing of each kind for each generation, and a GET for each claim, and for each snapshot that is new.
-        Raises StoreError, ReplicaGapError for a claim that is missing, and UnknownVersionError for a snapshot that only
-        a newer litelog reads.
+        Costs a listing of each kind for each generation, and a GET for each claim and each new snapshot. Raises
+        StoreError, ReplicaGapError for a missing claim, and UnknownVersionError for a snapshot that only a newer
+        litelog can read.
         """
         claims = {generation(name): claim for name, claim in read_claims(self._client).items()}
         try:
@@ -169,7 +169,7 @@ class Gathering:
         names = sorted({*claims, *self._client.generations()})
         foreign = {name for name in names if mine.is_isolated and _owner(claims.get(name)) != mine.owner}
         own = [name for name in names if name not in foreign]
-        # The claims before the snapshots: whoever claims later names nothing that is not named or newer now.
+        # Read the claims before the snapshots: a later owner names only what is named now, or newer.
         others = tuple(facts for name in sorted(foreign) for facts in self._gather_other(name))
         gathered = tuple(self._gather(name, claims.get(name), is_newest=name == own[-1]) for name in own)
         there = {_place(one) for one in (*others, *(one for held in gathered for one in held.snapshots))}
@@ -177,12 +177,12 @@ class Gathering:
         return ReplicaFacts(gathered, generation(latest.generation), tuple(drops), upto, others)
 
     def _gather_other(self, name: Generation) -> tuple[SnapshotFacts, ...]:
-        """What another owner's generation names."""
+        """Return the snapshots of another owner's generation."""
         described = tuple(self._describe(info) for info in self._client.snapshots(name))
         return described or (SnapshotFacts(name, 0, 0, names=None),)
 
     def _gather(self, name: Generation, claim: Claim | None, *, is_newest: bool) -> GenerationFacts:
-        # In this order: what is sealed, and then named, between two listings only gives reasons to stay.
+        # In this order: objects that are sealed and named between two listings only add reasons to stay.
         wal = tuple(self._client.wal_segments(name))
         sealed = tuple(self._client.sealed_segments(name))
         described = tuple(self._describe(info) for info in self._client.snapshots(name))
@@ -198,7 +198,7 @@ class Gathering:
             except UnknownVersionError:
                 raise
             except CorruptObjectError:
-                return SnapshotFacts(info.generation, info.index, info.size, names=None)  # it is read again next time
+                return SnapshotFacts(info.generation, info.index, info.size, names=None)  # try again next time
             if read.predecessor_end is not None:
                 self._predecessor_ends[info.generation] = read.predecessor_end
             self._described[place] = describe_snapshot(read, info.generation, info.size)

@@ -1,4 +1,4 @@
-"""What each object of a replica is needed by: the last cut, as the retention plan has them, that it stays with."""
+"""Computes, for each object of a replica, the last cut with which the object stays."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from litelog.retention.facts import GenerationFacts, ReplicaFacts, SnapshotFacts
 
 LASTING = 1 << 62
-"""From here on: the last cuts with which something stays whatever is cut."""
+"""Cuts from here on stand for objects that stay with any cut."""
 
 BY_OTHERS = LASTING
-"""The last cut of what other isolated owners name, or may name."""
+"""The last cut of objects that other isolated owners name, or may name."""
 
 ALWAYS = LASTING + 1
-"""The last cut of what always stays."""
+"""The last cut of objects that always stay."""
 
 
 class Needs:
-    """All snapshots in their one order; a cut is a number in it. What each object is needed by is a cut, too: the last
-    one that it stays with."""
+    """All snapshots in one order; a cut is a number in it. For each object there is a cut, too: the last one with which
+    the object stays."""
 
     def __init__(self, facts: ReplicaFacts) -> None:
         self.facts = facts
@@ -41,7 +41,7 @@ class Needs:
             self._starts[held.name] = start
             start += len(held.snapshots)
         self.newest = self._newest()
-        """The last snapshot that may be a cut."""
+        """The number of the last snapshot that may be a cut."""
         self._kept_upto = list(self._snapshots_kept())
         self._caught_up = {held.name: held.caught_up for held in facts.generations}
         self._begins_unknown = max((other.generation for other in facts.others if other.names is None), default="")
@@ -53,7 +53,7 @@ class Needs:
         return snapshot.names is not None and snapshot.next >= self._caught_up[snapshot.generation]
 
     def _reached(self) -> Iterator[int]:
-        """When the log had come to each snapshot, never going back."""
+        """Yield when the log had reached each snapshot; times never go back."""
         latest = 0
         for held in self.facts.generations:
             for snapshot in held.snapshots:
@@ -62,7 +62,8 @@ class Needs:
             latest = max(latest, held.ended)
 
     def _snapshots_kept(self) -> Iterator[int]:
-        """The last cut that each snapshot stays with: itself, or that of the WAL segment whose chain begins with it."""
+        """Yield the last cut with which each snapshot stays: its own, or that of the WAL segment whose chain begins
+        with it."""
         for held in self.facts.generations:
             start = self._starts[held.name]
             for number, snapshot in enumerate(held.snapshots, start):
@@ -85,7 +86,7 @@ class Needs:
         return last
 
     def floor(self, cut: int, start: int) -> int:
-        """The log segments below this index of the cut's generation were in no state of the log since ``start``."""
+        """Return an index of the cut's generation. No state of the log since ``start`` had log segments below it."""
         snapshot = self.snapshots[cut]
         drops: Iterable[int] = ()
         if snapshot.generation == self.facts.generations[-1].name:
@@ -93,7 +94,7 @@ class Needs:
         return max((snapshot.first, *drops))
 
     def objects(self) -> Iterator[tuple[Removal, int]]:
-        """Each object, and the last cut that it stays with."""
+        """Yield each object, and the last cut with which it stays."""
         named = self._named()
         unknown = [self._kept_upto[n] for n, snapshot in enumerate(self.snapshots) if snapshot.names is None]
         for held in self.facts.generations:
@@ -117,7 +118,7 @@ class Needs:
                 yield Removal(Kind.WAL, wal.size, held.name, at.index, at), upto
 
     def _named(self) -> dict[tuple[Generation, int], int]:
-        """The last cut that each sealed segment stays with, by those that name it."""
+        """Return, for each sealed segment, the last cut with which it stays because of a snapshot that names it."""
         by_generation: dict[Generation, list[tuple[int, int, int]]] = {}
         naming = chain(
             zip(self.snapshots, self._kept_upto, strict=True), ((other, BY_OTHERS) for other in self.facts.others)
@@ -145,7 +146,8 @@ class Needs:
 
 
 def _rising(held: GenerationFacts) -> list[int]:
-    """The first index of each snapshot of a generation, never going back; what cannot be read is as the one before."""
+    """Return the first index of each snapshot of a generation, never going back. An unreadable one repeats the one
+    before."""
     firsts: list[int] = []
     for snapshot in held.snapshots:
         before = firsts[-1] if firsts else 0
@@ -154,7 +156,7 @@ def _rising(held: GenerationFacts) -> list[int]:
 
 
 def _cover(held: GenerationFacts, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """For each sealed segment that lies in one of ``runs`` (start, stop, number), the highest number of those.
+    """Yield each sealed segment in one of ``runs`` (start, stop, number), with the highest number of those runs.
 
     A sweep with one stack: numbers that a higher one hides until its end are not looked at again.
     """

@@ -1,20 +1,22 @@
-"""The retention plan: which objects go, in which order, and why the others stay. Pure; times are microseconds.
+"""The retention plan: which objects are deleted, in which order, and why the others stay. Pure; times are microseconds.
 
-Points in a replica are ordered by generation, index and offset; the time of one is the latest time shipped up to it in
-that order, so no clock that was set back or forth puts one before another. What stays is told by one snapshot, the
-*cut*: it and all behind it stay, with every sealed segment that one of them names, and all WAL segments and sealed
-segments of their generations from its first index on. So every point from the cut on is restored from the snapshot at
-or before it, as before. The cut is the newest snapshot that leaves what the policy asks for:
+Points in a replica are ordered by generation, index and offset. The time of a point is the latest time shipped up to
+it in that order, so a clock that was set back or forward puts none before another. One snapshot, the *cut*, decides
+what stays: the cut and all later snapshots, every sealed segment that one of them names, and all WAL segments and
+sealed segments of their generations from its first index on. So every point from the cut on is restored, as before,
+from the snapshot at or before it. The cut is the newest snapshot that leaves what the policy requires:
 
-- The state at the window's start, and each one since, is restorable: the cut had been reached by then. Or, in the same
-  generation, it was not, but names every log segment that the source still held at the window's start, as far as
-  that is known: what lies below, no state in the window had.
-- It is never behind the newest snapshot of the generation that readers take, nor behind the last ``min_snapshots``.
+- The state at the window's start, and each one since, is restorable: the log had reached the cut by then. Or it had
+  not, but the cut, in the same generation, names every log segment that the source still held at the window's start,
+  as far as is known: no state in the window had the ones below.
+- It is never later than the newest snapshot of the generation that readers choose, nor later than the last
+  ``min_snapshots``.
 
-What goes, goes in an order that leaves no hole in what can still be read, wherever it is interrupted. Generation by
-generation, oldest first: the WAL segments that its newest snapshot covers, its older snapshots, and then, where all of
-it goes, that snapshot before the WAL segments behind it, which nobody can read without it. The very first WAL segment
-goes before the snapshot that its chain begins with. What only snapshots named that went goes last of all.
+The order of deletion leaves no hole in what can still be read, wherever it is interrupted. It runs generation by
+generation, oldest first: the WAL segments that the newest snapshot covers, then the older snapshots. If the whole
+generation is deleted, its newest snapshot comes next, before the WAL segments after it, which cannot be read without
+it. The very first WAL segment is deleted before the snapshot that its chain begins with. Sealed segments that only
+deleted snapshots named come last of all.
 
 Specified in litelog/retention/README.md.
 """
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Cause(StrEnum):
-    """Which limit an object goes by."""
+    """The limit by which an object is deleted."""
 
     AGE = "older than max-age"
     BYTES = "the oldest, beyond max-bytes"
@@ -48,7 +50,7 @@ class Cause(StrEnum):
 def choose_cut(
     needs: Needs, objects: list[tuple[Removal, int]], policy: RetentionPolicy, now: int
 ) -> tuple[int, Cause | None]:
-    """The cut, and the limit that put it there."""
+    """Return the cut, and the limit that put it there."""
     wanted: dict[Cause, int] = {}
     if (start := policy.window_start(now)) is not None:
         wanted[Cause.AGE] = _cut_at(needs, start)
@@ -67,7 +69,7 @@ def choose_cut(
 
 
 def _cut_at(needs: Needs, start: int) -> int:
-    """The highest cut with which every state of the log since ``start`` is restorable."""
+    """Return the highest cut with which every state of the log since ``start`` is restorable."""
     base = 0
     for number, reached in enumerate(needs.reached[: needs.newest + 1]):
         if reached > start:
@@ -75,7 +77,7 @@ def _cut_at(needs: Needs, start: int) -> int:
         if needs.can_cut(number):
             base = number
     if not needs.snapshots or not needs.can_cut(base):
-        return 0  # where nothing was reached by then, all that is restorable begins at the oldest one
+        return 0  # if nothing was reached by then, all restorable states begin at the oldest one
     floor, best = needs.floor(base, start), base
     for number in range(base + 1, needs.newest + 1):
         snapshot = needs.snapshots[number]
@@ -87,7 +89,7 @@ def _cut_at(needs: Needs, start: int) -> int:
 
 
 def _cut_within(objects: list[tuple[Removal, int]], limit: int) -> int:
-    """The lowest cut that leaves no more than ``limit`` bytes; one behind all where none does."""
+    """Return the lowest cut that leaves at most ``limit`` bytes; if none does, the one that frees the most."""
     left = sum(removal.size for removal, _ in objects)
     freed: dict[int, int] = {}
     for removal, needed_upto in objects:
@@ -104,7 +106,7 @@ def _cut_within(objects: list[tuple[Removal, int]], limit: int) -> int:
 
 @dataclass(slots=True)
 class Total:
-    """So many objects, and their bytes."""
+    """A number of objects, and their bytes."""
 
     count: int = 0
     bytes: int = 0
@@ -116,20 +118,20 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What goes and what stays."""
+    """Which objects are deleted, and which stay."""
 
     now: int
     window_start: int | None
-    """Every state since then stays restorable; None where no age is limited."""
+    """Every state since then stays restorable; None if no age is limited."""
     cut: str | None
-    """The key of the oldest snapshot that stays; None where there is none."""
+    """The key of the oldest snapshot that stays; None if there is none."""
     cause: Cause | None
-    """The limit that put the cut there; None where nothing goes."""
+    """The limit that put the cut there; None if nothing is deleted."""
     removals: tuple[Removal, ...]
-    """In the order in which they go."""
+    """The objects to delete, in the order of deletion."""
     stays: dict[Why, Total] = field(default_factory=dict)
     beyond: int = 0
-    """Bytes above max-bytes that stay all the same, as points that are kept need them."""
+    """Bytes above max-bytes that stay because kept points need them."""
 
     @property
     def freed(self) -> int:
@@ -143,11 +145,11 @@ class RetentionPlan:
 
 
 _NOTHING_GOES = -2
-"""The cut with which everything stays: below that of what nothing needs."""
+"""The cut with which everything stays: below the last cut of objects that nothing needs."""
 
 
 def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> RetentionPlan:
-    """What goes from a replica by ``policy`` at the time ``now``, microseconds since 1970. Linear in the objects."""
+    """Return what ``policy`` deletes in a replica at ``now``, in microseconds since 1970. Linear in the objects."""
     needs = Needs(facts)
     objects = list(needs.objects())
     cut, cause = choose_cut(needs, objects, policy, now) if policy.limits else (_NOTHING_GOES, None)
@@ -173,7 +175,7 @@ def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> Re
 
 
 class _DeletionOrder:
-    """Sorts removals into the order in which they go."""
+    """Sorts removals into the order of deletion."""
 
     def __init__(self, facts: ReplicaFacts) -> None:
         self._covered = {held.name: held.snapshots[-1].next for held in facts.generations if held.snapshots}

@@ -1,8 +1,8 @@
 """Retention policies: how much of its past a replica keeps, and where a new snapshot begins under policy ``keep``.
 
-What the newest snapshot names is never deleted. So before the owner makes its next snapshot, it leaves out what the
-limits free; once that snapshot is durable and no remaining one names it, pruning deletes it. Only what the source has
-dropped is ever left out: a restore holds all that the source holds.
+Objects that the newest snapshot names are never deleted. So the owner's next snapshot leaves out what the limits free.
+Once that snapshot is durable and no remaining one names the objects, pruning deletes them. Only what the source has
+dropped is ever left out: a restore holds everything that the source holds.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from litelog.retention.facts import Drop
 
 GRACE_SECONDS = 3600
-"""No point younger than this goes, whatever a policy says: who was suspended for longer knows nothing."""
+"""No younger point is deleted, whatever the policy: an owner that was suspended for longer cannot rely on it."""
 
 MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """The limits. One that is None is none; where there are several, the first to be reached counts."""
+    """The limits; None: no limit. If there are several, the one that is reached first applies."""
 
     max_age: float | None = None
-    """Seconds. Every state that the log was in since then can be restored."""
+    """Seconds. Every state of the log since then can be restored."""
     max_bytes: int | None = None
-    """Bytes of the replica's objects; the oldest go first."""
+    """Bytes of the replica's objects. The oldest are deleted first."""
     max_snapshots: int | None = None
     min_snapshots: int = 1
-    """So many of the newest snapshots stay, with all that they name, whatever the limits say."""
+    """How many of the newest snapshots stay, with all that they name, whatever the limits are."""
 
     def __post_init__(self) -> None:
         """ValueError for limits that leave nothing, or contradict each other."""
@@ -51,24 +51,24 @@ class RetentionPolicy:
         return (self.max_age, self.max_bytes, self.max_snapshots) != (None, None, None)
 
     def window_start(self, now: int) -> int | None:
-        """Since when every state stays restorable, microseconds since 1970; None for always."""
+        """Return since when every state stays restorable, in microseconds since 1970; None: always."""
         return None if self.max_age is None else now - int(self.max_age * MICROSECONDS)
 
 
 def grace_start(now: int) -> int:
-    """Since when nothing goes by any limit, microseconds since 1970."""
+    """Return since when no limit deletes anything, in microseconds since 1970."""
     return now - GRACE_SECONDS * MICROSECONDS
 
 
 MAX_DROPS = 256
-"""How many drops are remembered: with one for a 200th of max-age each, more than enough."""
+"""How many drops are kept. One for each 200th of max-age needs fewer."""
 
 
 def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[Drop], now: int) -> int:
-    """The index that ``snapshot`` should begin at by ``policy`` at the time ``now``, microseconds since 1970.
+    """Return the index at which ``snapshot`` should begin by ``policy`` at ``now``, in microseconds since 1970.
 
-    By age, what the source had dropped when the window began; by size, as much more as it has dropped, oldest first,
-    until the log segments' objects are within the limit.
+    By age, it leaves out what the source had dropped when the window began. By size, it leaves out more of what the
+    source has dropped, oldest first, until the log segments' objects are within the limit.
     """
     first = snapshot.first
     if (start := policy.window_start(now)) is not None:
@@ -84,9 +84,9 @@ def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[Drop
 
 
 def note_drop(drops: Sequence[Drop], drop: Drop, policy: RetentionPolicy) -> tuple[Drop, ...]:
-    """``drops`` with a new one: as few as tell when each index was dropped, to a 200th of max-age.
+    """Return ``drops`` with a new one: few, but enough to tell when each index was dropped, to a 200th of max-age.
 
-    Times and indexes only rise: one that goes back, as a clock does that was set, is taken for the last one's time.
+    Times and indexes only rise. A time that goes back, after the clock was set, is replaced by the last one.
     """
     if not drops:
         return (drop,)
@@ -103,7 +103,7 @@ def note_drop(drops: Sequence[Drop], drop: Drop, policy: RetentionPolicy) -> tup
 
 
 def _settled(drops: list[Drop], policy: RetentionPolicy, now: int) -> list[Drop]:
-    """Without what a later drop says as well: of those before the window, the last one tells all."""
+    """Remove drops that a later one makes superfluous: of those before the window, only the last one counts."""
     start = policy.window_start(now)
     if start is None:
         return drops[-1:]
