@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status says."""
+    """The exit status of a command."""
 
     DONE = 0
     FAILURE = 1
@@ -23,23 +23,23 @@ class ExitCode(IntEnum):
 
 
 class LitelogError(Exception):
-    """The base of all errors here. Its message says what happened and, where there is one, what to do."""
+    """The base of all errors here. Its message says what happened and, if anything can be done, what to do."""
 
     exit_code: ExitCode = ExitCode.FAILURE
     lines: Sequence[str] = ()
-    """The message in lines, where it has several: one for each thing that is wrong."""
+    """The lines of a message that has several: one for each problem."""
 
 
 def release(error: BaseException) -> None:
-    """Free what the calls that ended with ``error`` held, before it is kept. It refers to them, and often they to it:
-    bodies of many megabytes would stay until cycles are looked for."""
+    """Free the local variables of the calls that raised ``error``, before it is kept. They often refer to the error, as
+    it does to them: bodies of many megabytes would stay until the cycle collector runs."""
     each: BaseException | None = error
     while each is not None:
         clear_frames(each.__traceback__)
         each = each.__cause__ or each.__context__
 
 
-# --- what the caller asked for
+# --- the caller's request
 
 
 class ConfigError(LitelogError):
@@ -49,7 +49,7 @@ class ConfigError(LitelogError):
 
 
 class InvalidConfigError(ConfigError):
-    """A configuration does not fit; ``problems`` are all that is wrong with it, one line each, with its place."""
+    """A configuration is invalid. ``problems`` lists all errors in it, one line each, with its place."""
 
     def __init__(self, source: str, problems: list[str]) -> None:
         self.source = source
@@ -60,7 +60,7 @@ class InvalidConfigError(ConfigError):
 
 
 class UnknownSchemeError(ConfigError):
-    """No replica client is installed for a URL's scheme. ``hint`` says what a package that knows it still lacks."""
+    """No replica client is installed for a URL's scheme. ``hint`` says what a package that serves it still needs."""
 
     def __init__(self, scheme: str, known: list[str], extra: str | None = None, hint: str = "") -> None:
         self.scheme = scheme
@@ -72,7 +72,7 @@ class UnknownSchemeError(ConfigError):
 
 
 class UnknownFormatError(ConfigError):
-    """No log format of that name is installed. ``key``: the object that asks for it, where one does."""
+    """No log format of that name is installed. ``key``: the object that names it, if any."""
 
     def __init__(self, name: str, known: list[str], key: str = "") -> None:
         self.name = name
@@ -83,7 +83,7 @@ class UnknownFormatError(ConfigError):
 
 
 class OutputExistsError(LitelogError):
-    """The place that a restore would write to is taken; nothing was changed."""
+    """The output of a restore exists already; nothing was changed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -91,7 +91,7 @@ class OutputExistsError(LitelogError):
 
 
 class NothingToRestoreError(LitelogError):
-    """The replica holds nothing that fits what was asked for."""
+    """The replica holds nothing that matches the request."""
 
     exit_code = ExitCode.NOTHING_TO_RESTORE
 
@@ -103,7 +103,7 @@ class FinalSyncError(LitelogError):
 
 
 class NotReplicatedError(LitelogError):
-    """Logs that the configuration means could not be replicated."""
+    """Configured logs could not be replicated."""
 
 
 # --- stores and replicas
@@ -112,8 +112,8 @@ class NotReplicatedError(LitelogError):
 class StoreError(LitelogError):
     """A replica's store failed: the operation, the key, and what the store said.
 
-    ``retryable``: whether the same request may succeed later without anybody's help. ``retry_after``: the seconds that
-    the store asks to be left alone for.
+    ``retryable``: whether the same request may succeed later without a person's help. ``retry_after``: how many seconds
+    the store asks to wait.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StoreError(LitelogError):
 
 
 class NotFoundError(StoreError):
-    """There is no object with that key."""
+    """No object has that key."""
 
     def __init__(self, key: str, operation: str = "open") -> None:
         super().__init__(operation, key, "no such object", retryable=False)
@@ -142,7 +142,7 @@ class ExistsError(StoreError):
 
 
 class PrunedError(LitelogError):
-    """What a reader stands at was removed by retention. ``position`` is what was asked for."""
+    """Retention removed the object that a reader needs next. ``position`` is the requested position."""
 
     def __init__(self, position: str) -> None:
         self.position = position
@@ -150,7 +150,7 @@ class PrunedError(LitelogError):
 
 
 class GenerationMismatchError(LitelogError):
-    """A WAL segment, or a position, is of another generation than the iterator it was given to."""
+    """A WAL segment or position was given to an iterator over another generation."""
 
     def __init__(self, expected: str, actual: str) -> None:
         self.expected = expected
@@ -159,7 +159,7 @@ class GenerationMismatchError(LitelogError):
 
 
 class SegmentOrderError(LitelogError):
-    """A WAL segment was appended out of order. ``expected`` and ``actual`` are positions; ``what`` says which rule."""
+    """A WAL segment was appended out of order. ``expected`` and ``actual`` are positions; ``what`` names the rule."""
 
     def __init__(self, what: str, expected: str, actual: str) -> None:
         self.what = what
@@ -169,7 +169,7 @@ class SegmentOrderError(LitelogError):
 
 
 class OtherLogError(LitelogError):
-    """A replica belongs to another log than the one at hand."""
+    """A replica belongs to another log than the current one."""
 
     def __init__(self, replica: str, expected: str, actual: str) -> None:
         self.replica = replica
@@ -182,13 +182,13 @@ class OtherLogError(LitelogError):
 
 
 class FencedError(LitelogError):
-    """This owner may not write to this replica (any more): another one has it."""
+    """This owner may not write to this replica, or not any more: another owner has it."""
 
     exit_code = ExitCode.FENCED
 
 
 class ForeignClaimError(FencedError):
-    """The newest claim is another owner's, and taking over was not asked for."""
+    """The newest claim is another owner's, and no takeover was requested."""
 
     def __init__(self, replica: str, owner: str, host: str, generation: str, why: str) -> None:
         self.replica = replica
@@ -265,7 +265,7 @@ class CorruptObjectError(CorruptionError):
 
 
 class NotEnoughMemoryError(LitelogError):
-    """An object of a replica takes more memory than this process is given. Nothing is known to be wrong with it."""
+    """An object of a replica needs more memory than this process may use. The object may be intact."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -273,7 +273,7 @@ class NotEnoughMemoryError(LitelogError):
 
 
 class UnknownVersionError(CorruptObjectError):
-    """An object was written by a newer litelog: nothing is known to be wrong with it, and nothing is read from it."""
+    """A newer litelog wrote the object. It may be intact, but this version does not read it."""
 
     exit_code = ExitCode.FAILURE
 
@@ -282,7 +282,7 @@ class UnknownVersionError(CorruptObjectError):
 
 
 class ReplicaGapError(CorruptionError):
-    """A generation lacks an object between two that it has."""
+    """A generation lacks an object between two existing ones."""
 
     def __init__(self, position: str, found: str | None = None) -> None:
         self.position = position
@@ -295,11 +295,11 @@ class ReplicaGapError(CorruptionError):
 
 
 class SourceError(LitelogError):
-    """The log at the source cannot be read as it should be."""
+    """The log at the source cannot be read."""
 
 
 class SourceSyncError(SourceError):
-    """The source cannot be synced, so nobody knows what of it is durable. The log is frozen."""
+    """The source cannot be synced, so it is unknown which of its bytes are durable. The log is frozen."""
 
 
 class SourceMissingError(SourceError):
@@ -350,11 +350,11 @@ class StaleEpochError(LogError):
 
 
 class PoisonedError(LogError):
-    """An earlier write or fsync failed, so this writer cannot know what is durable. Open the log anew."""
+    """An earlier write or fsync failed, so this writer cannot know what is durable. Open the log again."""
 
 
 class TruncatedError(LogError):
-    """The sequence asked for lies before the first one that is available."""
+    """The requested sequence precedes the first available one."""
 
     def __init__(self, asked: int, first_available: int) -> None:
         self.asked = asked

@@ -1,4 +1,4 @@
-"""What a log line says beside its message, one way for all; and which of many failures are worth a line."""
+"""The fields of log lines in addition to the message, and the choice of the failures that are logged."""
 
 from __future__ import annotations
 
@@ -7,97 +7,97 @@ LOG = "log"
 REPLICA = "replica"
 POSITION = "position"
 NAMED = (LOG, REPLICA, POSITION)
-"""The fields that say where something happened."""
+"""The fields that say where an event happened."""
 
 EVENTS = {
     # shipping
-    "generation-begins": "A generation became this daemon's to write.",
-    "diverged": "The log does not hold what was shipped of it: a new generation begins.",
-    "objects-lost": "A replica lost what was acknowledged: a new generation begins, of all that the log still holds.",
-    "objects-unrecoverable": "The log does not hold what a replica lost: a default restore begins after it.",
-    "state-caught-up": "The state was older than the replica: what this daemon had put after it was adopted.",
-    "sync-failed": "A sync failed; it is tried again.",
+    "generation-begins": "This daemon began a generation, or took one over.",
+    "diverged": "The log no longer holds what was shipped: a new generation begins.",
+    "objects-lost": "A replica lost acknowledged objects: a new generation begins, with all that the log still holds.",
+    "objects-unrecoverable": "The log no longer holds what a replica lost: a default restore begins after it.",
+    "state-caught-up": "The state was older than the replica: the objects that this daemon had put since were adopted.",
+    "sync-failed": "A sync failed; it will be retried.",
     "recovered": "A sync succeeded again.",
     "fenced": "Shipping has ended: another owner writes there.",
-    "frozen": "Shipping has ended: bytes are not what they should be.",
-    "refused": "Shipping has ended: what was asked for cannot be.",
-    "fencing-isolated": "A replica where nothing stops another daemon is opened.",
-    "file-passed-over": "A file in the log's folder is no log segment.",
-    "file-too-late": "A log segment appeared that sorts before what is shipped: it is not shipped.",
+    "frozen": "Shipping has ended: bytes are damaged.",
+    "refused": "Shipping has ended: the configuration cannot be carried out.",
+    "fencing-isolated": "A replica was opened whose store does not keep another daemon from writing.",
+    "file-passed-over": "A file in the log's folder is not a log segment; it is skipped.",
+    "file-too-late": "A log segment appeared that sorts before the shipped ones; it is not shipped.",
     "predecessor-damaged": "A generation that another owner left is damaged.",
     # sealed segments, snapshots, retention
-    "sealing-failed": "Sealing, or a snapshot, failed; it is tried again, and shipping goes on.",
-    "sealed-from-wal": "A sealed segment was made of WAL segments, as its log segment is gone.",
-    "sealed-segment-damaged": "A sealed segment is damaged; what it holds is looked for elsewhere.",
-    "snapshot-damaged": "A snapshot is damaged; an older one is taken.",
-    "snapshot-replaced": "The newest snapshot is not the one that was kept: the next is made from it.",
+    "sealing-failed": "Sealing, or a snapshot, failed; it will be retried, and shipping continues.",
+    "sealed-from-wal": "A sealed segment was made from WAL segments, as its log segment is gone.",
+    "sealed-segment-damaged": "A sealed segment is damaged; its bytes are read from another source.",
+    "snapshot-damaged": "A snapshot is damaged; an older one is used.",
+    "snapshot-replaced": "The newest snapshot is not the one in the state; the next one is made from it.",
     "covered-deleted": "WAL segments that a snapshot covers were deleted.",
-    "delete-refused": "The store does not allow deletions; it is said once.",
-    "pruned": "What retention frees was deleted.",
-    "prune-failed": "Pruning failed; it is tried again.",
-    "truncated": "Log segments that every replica has were removed at the source.",
-    "not-truncated": "Truncation failed, or waits for a replica; it is tried again.",
+    "delete-refused": "The store does not allow deletions; this is logged once.",
+    "pruned": "Retention deleted objects.",
+    "prune-failed": "Pruning failed; it will be retried.",
+    "truncated": "Log segments that every replica holds were removed at the source.",
+    "not-truncated": "Truncation failed, or waits for a replica; it will be retried.",
     # verification
     "verified": "All of a replica was verified.",
-    "anomaly": "Verification found something that was not known before.",
-    "verify-failed": "Verification could not be done; it is tried again.",
-    "state-not-kept": "What verification found could not be saved.",
-    "state-lost": "A file in the state folder is not what was saved there: it is treated as lost.",
+    "anomaly": "Verification found a new anomaly.",
+    "verify-failed": "A verification failed; it will be retried.",
+    "state-not-kept": "The result of a verification could not be saved.",
+    "state-lost": "A file in the state folder is not the one that was saved; it is treated as lost.",
     "state-closed": "A state folder was open to other users; it no longer is.",
     # logs that come and go
-    "log-refused": "A log was found that cannot be replicated as the configuration says.",
-    "not-looked": "A folder of logs could not be looked into; it is tried again.",
-    "not-opened": "A log could not be opened; it is tried again, unless it was refused.",
-    "let-go": "A log is replicated no longer.",
-    "not-closed": "What is kept of a log could not be saved when it was closed.",
-    "descriptor-limit": "There are hardly enough file descriptors for so many logs.",
+    "log-refused": "A log was found that cannot be replicated as configured.",
+    "not-looked": "A folder of logs could not be listed; it will be retried.",
+    "not-opened": "A log could not be opened; it will be retried, unless it was refused.",
+    "let-go": "A log is no longer replicated.",
+    "not-closed": "The state of a log could not be saved when it was closed.",
+    "descriptor-limit": "The limit of file descriptors is low for the number of logs.",
     # the process
-    "signal": "A signal to end has come.",
+    "signal": "The daemon received a signal to end.",
     "reloaded": "The configuration was read again, and is in force.",
-    "reload-partial": "What changed in some keys of it is in force from the next start on.",
+    "reload-partial": "Some changed keys take effect only at the next start.",
     "reload-failed": "The configuration was not read again.",
     "listening": "The HTTP service listens.",
-    "not-listening": "It does not, and replication goes on without.",
-    "http-ended": "It has ended by an error.",
+    "not-listening": "The HTTP service cannot listen; replication continues without it.",
+    "http-ended": "The HTTP service ended with an error.",
     "token-refused": "The token file cannot be used; no token is accepted until it can.",
-    "status-failed": "The daemon's own status could not be had; it is tried again, and health reports how old it is.",
-    "measuring-failed": "The logs' folders could not be looked at for the lag.",
+    "status-failed": "The daemon could not collect its status; it will be retried, and health reports its age.",
+    "measuring-failed": "The logs' folders could not be read to measure the lag.",
     "heartbeat-failed": "The heartbeat URL could not be called.",
-    "heartbeat-answered": "It was answered again.",
-    "notify-failed": "The service manager could not be told.",
-    "credentials-failed": "Credentials could not be had; they are looked up again.",
-    "store-asks-to-wait": "A store asks to be left alone (Retry-After) before the next try. The wait is limited.",
-    "upload-not-aborted": "Parts of an upload that failed may be left in the store.",
+    "heartbeat-answered": "The heartbeat URL answered again.",
+    "notify-failed": "The service manager could not be notified.",
+    "credentials-failed": "Credentials could not be obtained; they will be looked up again.",
+    "store-asks-to-wait": "A store asks to wait (Retry-After) before the next attempt. The wait is limited.",
+    "upload-not-aborted": "Parts of a failed upload may be left in the store.",
     "failed": "The command failed.",
     "nothing-to-do": "There was nothing to do.",
-    "progress": "How far a long command is.",
+    "progress": "The progress of a long command.",
     # reading and restoring
     "restoring": "A restore begins.",
-    "not-resumed": "A restore cannot use what an earlier one left, and reads it again.",
-    "planned-again": "Objects of its plan went away, and it was planned again.",
+    "not-resumed": "A restore cannot use the files of an earlier one, and reads them again.",
+    "planned-again": "Planned objects disappeared, and the restore was planned again.",
     "passed-over": "A replica cannot be restored from.",
-    "donor-failed": "A replica could not help out with what another one lost.",
-    "claim-damaged": "A claim of such a replica is damaged.",
-    "substitute-damaged": "What was to take the place of a damaged object is damaged, too.",
-    "mended": "What an object had lost came from elsewhere.",
+    "donor-failed": "A replica could not supply what another one lost.",
+    "claim-damaged": "A claim of a replica that should supply lost bytes is damaged.",
+    "substitute-damaged": "The replacement of a damaged object is damaged, too.",
+    "mended": "Lost bytes were replaced from another source.",
     "following": "A restored copy is kept up to date from now on.",
-    "followed": "It is no longer, and was so up to a position.",
-    "follow-failed": "Following met an error that may pass.",
+    "followed": "A restored copy is no longer kept up to date; the line has the last position.",
+    "follow-failed": "Following met a temporary error.",
     "gap": "An object is missing, or late.",
     # Spark
-    "data-lost": "Data is missing, and failOnDataLoss=false says to go on.",
-    "nothing-yet": "A log that a pattern names has only begun: it is read without.",
-    "malformed": "A commit was left out, as mode says.",
-    "malformed-total": "How many a task left out.",
-    "store-failed": "A stream's request failed; it is tried again.",
-    "task-failed": "A task of Spark's raised what the command ends with.",
-    "published": "What was written became visible.",
-    "not-discarded": "What was written in vain could not be removed.",
+    "data-lost": "Data is missing; reading continues, as failOnDataLoss=false.",
+    "nothing-yet": "A log that a pattern names has no data yet; it is left out.",
+    "malformed": "A malformed commit was skipped, as mode says.",
+    "malformed-total": "The number of malformed commits that a task skipped.",
+    "store-failed": "A stream's request failed; it will be retried.",
+    "task-failed": "A Spark task raised the error that the command ends with.",
+    "published": "Written data became visible.",
+    "not-discarded": "Data that was written in vain could not be removed.",
 }
-"""Every event that a log line may be of, and what it means. The names stay, for those who count and alert."""
+"""Every event of a log line, and its meaning. The names are stable, for counts and alerts."""
 
 REMINDER_FAILURES = 64
-"""After how many failures in a row it is said again, besides after 1, 2, 4, 8, ...: every half an hour, or sooner."""
+"""Failures are logged after 1, 2, 4, 8, ... in a row, and at each multiple of this: every half an hour, or sooner."""
 
 
 def fields(
@@ -108,15 +108,15 @@ def fields(
     position: object = None,
     **more: str | int | float | bool | None,
 ) -> dict[str, object]:
-    """``extra`` for a call of ``logging``: fields that are None are left out.
+    """The ``extra`` argument for a call of ``logging``, without fields that are None.
 
-    ``event``: a name that stays, for those who count and alert. ``log``: the log's folder. ``replica``: its URL as its
-    client spells it, without secrets. ``position``: a Position, or text. ``more``: the event's own.
+    ``event``: a stable name, for counts and alerts. ``log``: the log's folder. ``replica``: the URL as its client
+    gives it, without secrets. ``position``: a Position, or text. ``more``: the event's own.
     """
     said = {EVENT: event, LOG: log, REPLICA: replica, POSITION: None if position is None else str(position), **more}
     return {name: value for name, value in said.items() if value is not None}
 
 
 def is_worth_saying(failures: int) -> bool:
-    """Whether so many failures in a row are told: not each of them."""
+    """Whether to log this number of failures in a row."""
     return failures & (failures - 1) == 0 or failures % REMINDER_FAILURES == 0
