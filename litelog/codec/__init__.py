@@ -1,1 +1,1 @@
-"""Bytes: checksums, LZ4 frames, columns of integers, and JSON that may hold anything. No I/O."""
+"""Bytes: checksums, LZ4 frames, columns of integers, and untrusted JSON. No I/O."""

@@ -57,7 +57,7 @@ def parse_json(text: bytes, limits: JsonLimits) -> Any:
     for _ in range(limits.depth):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     if brackets:
-        raise ValueError(f"is no JSON, or is nested more than {limits.depth} deep")
+        raise ValueError(f"is not JSON, or is nested more than {limits.depth} deep")
     return _parse(text.decode())
 
 
@@ -130,4 +130,4 @@ def _check(what: str, held: int, limit: int) -> None:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"holds {name}, which is no number")
+    raise ValueError(f"holds {name}, which is not a number")

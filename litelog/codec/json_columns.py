@@ -103,6 +103,6 @@ def _read(name: str, written: object, count: int | None) -> list[Any]:
 
 def _check(name: str, numbers: Sequence[Any]) -> None:
     if not set(map(type, numbers)) <= {int}:
-        raise ValueError(f"{name} holds what is no whole number")
+        raise ValueError(f"{name} holds a value that is not a whole number")
     if numbers and not -LIMIT < min(numbers) <= max(numbers) < LIMIT:
         raise ValueError(f"{name} holds a number out of range")

@@ -1,1 +1,1 @@
-"""What a replica is made of: the names and the bytes of its objects. No I/O, no clock."""
+"""The objects of a replica: their names and their bytes. No I/O, no clock."""

@@ -107,7 +107,7 @@ def check_scan(key: str, footer: SealedFooter, run: range, data: memoryview, sca
     follows = footer.next if last else frames.firsts[run.stop]
     facts: list[tuple[str, int | None, int | None]] = [("records", frame.records, scan.records)]
     if scan.commits:
-        facts += [("first sequence", frame.first, scan.first), ("sequence behind", follows, scan.next)]
+        facts += [("first sequence", frame.first, scan.first), ("sequence after", follows, scan.next)]
         facts += [("lowest timestamp", frame.lowest, scan.lowest), ("highest timestamp", frame.highest, scan.highest)]
     end = frame.offset + len(data)
     if not (last and log_format.finished_tail is FinishedTail.SHIP):

@@ -218,7 +218,7 @@ def _records(
     if start > offset:
         scan = log_format.scan(footer.path, data[: start - offset], offset, expect)
         if scan.end != start:
-            raise CorruptObjectError(entry.key, "end of the commit to go on behind", start, scan.end)
+            raise CorruptObjectError(entry.key, "end of the commit to continue after", start, scan.end)
         data, offset, expect = data[start - offset :], start, scan.expectation
     return log_format.decode(footer.path, data, offset, expect)
 
@@ -342,7 +342,7 @@ def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: 
     if start < offset:
         scan = log_format.scan(header.path, data[: offset - start], start, expect)
         if scan.end != offset:
-            raise CorruptObjectError(segment.key, "end of the commit to go on behind", offset, scan.end)
+            raise CorruptObjectError(segment.key, "end of the commit to continue after", offset, scan.end)
         data, start, expect = data[offset - start :], offset, scan.expectation
     columns = log_format.decode(header.path, data, start, expect)
     return SealedBatch(entry, start, header.end, columns, header.shipped)

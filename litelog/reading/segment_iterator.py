@@ -50,7 +50,7 @@ class Signal(Protocol):
 class _Start(Enum):
     BEGINNING = "the generation's first"
     AT = "the one at a position, which was there once"
-    AFTER = "those behind a position, which was there once"
+    AFTER = "those after a position, which was there once"
     SLOT = "the one at a position, or the next index where that slot was never used"
 
 

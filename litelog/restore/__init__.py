@@ -1,1 +1,1 @@
-"""Restoring a log from a replica: the plan as a value, and its execution."""
+"""Restores a log from a replica: the plan as a value, and its execution."""

@@ -168,7 +168,7 @@ class _Totals:
         self.mended: list[Mended] = []
 
     def add(self, piece: Piece) -> None:
-        """Count a piece. Its commits' epochs must not go back behind those of the pieces before it."""
+        """Count a piece. Its commits' epochs must not go back below those of the pieces before it."""
         self.objects += piece.objects
         self.mended += piece.mended
         for part in piece.parts:

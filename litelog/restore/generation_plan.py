@@ -148,7 +148,7 @@ def _plan_dropped(
             raise
         except TooEarlyError as error:
             early, high = error, middle
-        except (CorruptObjectError, NotFoundError) as error:  # damaged, or removed by retention meanwhile
+        except (CorruptObjectError, NotFoundError) as error:  # damaged, or removed by retention in the meantime
             lost += [error] if isinstance(error, CorruptObjectError) else []
             del indexes[middle]
             high -= 1

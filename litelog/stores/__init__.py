@@ -1,1 +1,1 @@
-"""Where objects are kept: the seam to backends, and the wrappers that retry, measure and limit."""
+"""Object stores and replica clients: the interface to backends, and the wrappers that retry, measure and limit."""

@@ -99,7 +99,7 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
     is_path = _URL.match(url) is None
     if is_path and (like := _SCHEME_LIKE.match(url)):
         raise ConfigError(
-            f"what begins with {like[0]} is no URL, and hardly a path: write {like[0]}// for a URL, "
+            f"{like[0]} begins neither a URL nor a likely path: write {like[0]}// for a URL, "
             f"or ./{like[0]}... for a folder of that name"
         )
     spelled = url if is_path else scheme + url[len(scheme) :]

@@ -129,7 +129,7 @@ _KINDS = (
     (("position in", "epoch in the claim"), Kind.FOREIGN),
     (("length", "bytes ", "more than "), Kind.LENGTH),
     (("end of the last whole commit",), Kind.COMMIT),
-    (("records", "first", "next", "lowest", "highest", "sequence behind"), Kind.CONFLICT),
+    (("records", "first", "next", "lowest", "highest", "sequence after"), Kind.CONFLICT),
 )
 """Beginnings of a CorruptObjectError's ``what``, and the kind of anomaly for each."""
 

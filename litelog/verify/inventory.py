@@ -65,7 +65,7 @@ def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
     previous = ""
     for info in infos:
         if info.key <= previous:
-            raise StoreError("list", info.key, f"the store lists it behind {previous}: its listing is not in order")
+            raise StoreError("list", info.key, f"the store lists it after {previous}: its listing is not in order")
         previous = info.key
         yield info
 

@@ -71,7 +71,7 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
         newest = epoch
         position += total
     if positions and expected is not None and expected > MAX_SEQUENCE:
-        raise CorruptCommitError(name, offset + positions[-1], "sequence behind it", f"up to {MAX_SEQUENCE}", expected)
+        raise CorruptCommitError(name, offset + positions[-1], "sequence after it", f"up to {MAX_SEQUENCE}", expected)
     if not positions:
         expected = expect.sequence
     tail, damage, wanted = _judge_tail(name, data, offset, position, Expectation(expected, newest))

@@ -50,7 +50,7 @@ class SegmentHeader:
         Raises ValueError if the bytes are damaged or too few, and WrongFormatError if they are another format's.
         """
         if len(head) < SEGMENT_HEADER_BYTES:
-            raise ValueError(f"{len(head)} bytes are no header")
+            raise ValueError(f"{len(head)} bytes are not a header")
         magic, version, flags, length, log_id, first, created, zeros, stored = _HEADER.unpack_from(head)
         checksum = crc32c(head[:_CHECKED_BYTES])
         if _is_foreign(head):

@@ -186,12 +186,12 @@ def test_commits_that_are_not_what_the_footer_says_are_found(tmp_path: Path) -> 
         ("records of frame", {"records": (*frames.records[:-1], frames.records[-1] + 1)}),
         ("lowest timestamp of frame 0", {"lowests": (-1, *frames.lowests[1:])}),
         ("highest timestamp of frame", {"highests": (*frames.highests[:-1], 1 << 60)}),
-        ("sequence behind of frame", {"firsts": (*frames.firsts[:-1], last + 1)}),
+        ("sequence after of frame", {"firsts": (*frames.firsts[:-1], last + 1)}),
     ):
         looks_inside = "timestamp" in what
         with pytest.raises(CorruptObjectError, match=what):
             decode_all(replace(made.footer, frames=replace(frames, **changes)), body, log, looks_inside=looks_inside)
-    with pytest.raises(CorruptObjectError, match="sequence behind of frame"):
+    with pytest.raises(CorruptObjectError, match="sequence after of frame"):
         decode_all(replace(made.footer, next=21), body, log)
 
 
