@@ -32,11 +32,18 @@ for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
-# Of glibc: buffers of a MiB and more go back when they are freed, and threads have few heaps.
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
-if hasattr(_libc := ctypes.CDLL(None), "mallopt"):
-    _libc.mallopt(M_MMAP_THRESHOLD, 1 << 20)
-    _libc.mallopt(M_ARENA_MAX, 2)
+
+
+def _limit_heaps() -> None:
+    """Have glibc give back buffers of a MiB and more when they are freed, and threads share few heaps."""
+    if hasattr(library := ctypes.CDLL(None), "mallopt"):
+        library.mallopt(M_MMAP_THRESHOLD, 1 << 20)
+        library.mallopt(M_ARENA_MAX, 2)
+        library.malloc_trim(0)
+
+
+_limit_heaps()
 
 DEFAULT_EXAMPLES = 100
 """Hypothesis's own; a test that names another number multiplies it with ``examples`` of tests/sampling.py."""
@@ -119,10 +126,11 @@ def _logging_stays_as_it_was() -> Iterator[None]:
 def _memory_is_given_back() -> Iterator[None]:
     """fsspec's file system in memory is one for the process, and glibc keeps what threads have freed."""
     yield
+    gc.unfreeze()  # a Spark task that ran in this process has frozen all that there was
     gc.collect()  # what the module's fixtures made
     if "fsspec.implementations.memory" in sys.modules:
         sys.modules["fsspec.implementations.memory"].MemoryFileSystem.store.clear()
-    ctypes.CDLL(None).malloc_trim(0)
+    _limit_heaps()  # a daemon, or a Spark task, that ran in this process has set other limits
 
 
 @pytest.fixture(scope="session")
