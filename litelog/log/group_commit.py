@@ -28,7 +28,7 @@ GROUP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an append is in the log: sequences from ``first`` up to, but not including, ``next``."""
+    """The position of an append in the log: sequences from ``first`` up to, but not including, ``next``."""
 
     first: int
     next: int
@@ -198,7 +198,7 @@ class GroupCommit:
 
     def _poisoned(self) -> PoisonedError:
         error = PoisonedError(
-            f"{self._name}: a write or sync failed ({self._poison}); what is durable is not known: open the log anew"
+            f"{self._name}: a write or sync failed ({self._poison}); what is durable is unknown; open the log again"
         )
         error.__cause__ = self._poison
         return error

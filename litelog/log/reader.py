@@ -200,7 +200,7 @@ class LogReader:
             return None
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise NotYetAvailableError(f"{self.folder}: nothing is there yet behind what was read")
+            raise NotYetAvailableError(f"{self.folder}: no record follows yet")
         self._wake.clear()
         if self._watcher is None and not self._closed:
             self._watcher = Watcher()

@@ -1,4 +1,4 @@
-"""Finds the end of a log of ours when its writer opens it, after whatever a crash left there.
+"""Finds the end of one of litelog's own logs when its writer opens it, after whatever a crash left there.
 
 Only the newest log segment can have a torn tail: a new one is started after the last one is synced, and a commit is
 written after its header is. A tail is cut only if no good commit follows it, and never because an index says so.
@@ -37,7 +37,7 @@ OnTrailing = Literal["trim", "error"]
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the next commit is written."""
+    """The position of the next commit."""
 
     log_id: UUID | None
     """None if the only log segment has no whole header yet."""
@@ -202,7 +202,7 @@ def _advance(end: LogEnd, scan: Scan) -> LogEnd:
 
 def _read_bounded(path: str, descriptor: int, offset: int, length: int) -> bytes:
     if length > MAX_TAIL_BYTES:
-        raise CorruptCommitError(path, offset, "bytes behind the last good commit", f"up to {MAX_TAIL_BYTES}", length)
+        raise CorruptCommitError(path, offset, "bytes after the last good commit", f"up to {MAX_TAIL_BYTES}", length)
     return _read(path, descriptor, offset, length)
 
 
@@ -227,5 +227,5 @@ def _named_sequence(path: str) -> int:
 
 def _corrupt(path: str, damage: Damage | None, offset: int, size: int) -> CorruptCommitError:
     if damage is None:
-        return CorruptCommitError(path, offset, "bytes behind the last commit", 0, size - offset)
+        return CorruptCommitError(path, offset, "bytes after the last commit", 0, size - offset)
     return CorruptCommitError(path, damage.offset, damage.what, damage.expected, damage.actual)

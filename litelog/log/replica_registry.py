@@ -97,8 +97,8 @@ class ReplicaSet:
         """Raise PositionsError if the set exists but cannot be read."""
         if self.names() is None and self._is_there():
             raise PositionsError(
-                f"{os.path.join(self._folder, _SET)}: cannot be read, so nobody can tell which replicas are in it; it "
-                "is made again, of all that have a folder beside it, when litelog replicate starts for the log"
+                f"{os.path.join(self._folder, _SET)}: cannot be read, so the replicas in it are not known; it "
+                "is rebuilt, from all that have a folder next to it, when litelog replicate starts for the log"
             )
 
     def add(self, name: str, url: str) -> None:
@@ -153,7 +153,7 @@ class ReplicaSet:
         log = known.pop() if len(known) == 1 else None
         if self._is_there():
             _logger.warning(
-                "%s: cannot be read, and is made again: all replicas with a folder beside it are waited for, until "
+                "%s: cannot be read, and is rebuilt: truncation waits for all replicas with a folder next to it, until "
                 "they are forgotten: %s",
                 os.path.join(self._folder, _SET),
                 ", ".join(names) or "none",
@@ -169,7 +169,7 @@ class ReplicaSet:
             with os.scandir(self._folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
         except OSError as error:
-            raise PositionsError(f"{self._folder}: cannot be looked into: {error.strerror}") from error
+            raise PositionsError(f"{self._folder}: cannot be listed: {error.strerror}") from error
 
     def _save(self, names: Mapping[str, str], log: str | None) -> None:
         _save(self._folder, _SET, {"replicas": names, "log": log})
@@ -257,7 +257,7 @@ def _save(folder: str, name: str, fields: dict[str, Any]) -> None:
     try:
         write_private(os.path.join(folder, name), body.encode())
     except OSError as error:
-        raise PositionsError(f"{folder}: cannot keep what is replicated: {error.strerror}") from error
+        raise PositionsError(f"{folder}: cannot record what is replicated: {error.strerror}") from error
 
 
 def _checksum(fields: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""The tail of a log of ours: the newest log segment, open for writing, and the step to the next one."""
+"""The tail of one of litelog's own logs: the newest log segment, open for writing, and the step to the next one."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class SegmentNames:
         for file in late:
             said = (
                 "%s: %s appeared when %s was being shipped, and sorts before it: it is not shipped. Log segments are "
-                "shipped in the order of their names, so each new one must sort behind those that are there"
+                "shipped in the order of their names, so each new name must sort after the existing ones"
             )
             _logger.warning(said, self._folder, file, name, extra=fields("file-too-late", log=self._folder, file=file))
 
@@ -296,7 +296,7 @@ class SegmentNames:
 
     def _report(self) -> None:
         for name in sorted(self._foreign - self._reported):
-            said = "%s: not a %s log segment, passed over: %s"
+            said = "%s: not a %s log segment, skipped: %s"
             extra = fields("file-passed-over", log=self._folder, file=name)
             _logger.warning(said, self._folder, self._format.name, name, extra=extra)
         self._reported |= self._foreign

@@ -258,13 +258,13 @@ class Truncation:
         if others or (self._format.self_numbered and any(one is not None and one.first is None for one in known)):
             return (
                 f"{segment.name}: a replica counts its records from {others[0] if others else 'nowhere'}, the log from "
-                f"{first}: where what remains would begin cannot be said"
+                f"{first}: it is not known where the rest would begin"
             )
         return None
 
     def _why_empty_kept(self, name: str) -> str | None:
         with self._names.open(name) as opened:
-            return f"{name}: it is not empty any more" if opened.size() else None
+            return f"{name}: it is no longer empty" if opened.size() else None
 
     def _first_sequence(self, name: str, unknown: int | None = None) -> int:
         """Return a log segment's first sequence; ``unknown`` if it has no commit yet (SourceError if that is None)."""

@@ -1,4 +1,4 @@
-"""LogWriter: appends to a log of ours, durably and in order, as its only writer."""
+"""LogWriter: appends to a log in litelog's own format, durably and in order, as its only writer."""
 
 from __future__ import annotations
 

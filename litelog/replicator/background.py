@@ -230,7 +230,7 @@ class Scrubs:
         where = {"log": task.log, "replica": task.url}
         for anomaly in new:
             level = logging.ERROR if anomaly.harmful else logging.WARNING
-            said = "%s to %s: the replica is not as it should be: %s"
+            said = "%s to %s: the replica has an anomaly: %s"
             extra = fields("anomaly", **where, kind=str(anomaly.kind), key=anomaly.key)
             _logger.log(level, said, task.log, task.url, anomaly, extra=extra)
         if verified.error is not None:

@@ -295,7 +295,7 @@ class Finders:
             since = before.get((each.log, each.reason))
             if since is None:
                 extra = fields("log-refused", log=each.log)
-                _logger.error("%s: was found, and is not replicated: %s", each.log, each.reason, extra=extra)
+                _logger.error("%s: found, but not replicated: %s", each.log, each.reason, extra=extra)
             self._refused[each.log, each.reason] = self._clock.monotonic() if since is None else since
         return chosen
 
@@ -321,7 +321,7 @@ class Finders:
         except SourceError as error:
             failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
             if failures.add(error):
-                said = "%s: cannot look for logs (%d times in a row); those that are known stay"
+                said = "%s: cannot look for logs (%d times in a row); known logs stay"
                 extra = fields("not-looked", log=finder.folder.dir, failures=failures.count)
                 _logger.warning(said, error, failures.count, extra=extra)
         else:

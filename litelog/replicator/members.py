@@ -379,9 +379,9 @@ class Roster:
             return
         if task.phase is Phase.DONE or (isinstance(task.error, SourceMissingError) and not left):
             extra = task.fields("let-go")
-            _logger.info("%s to %s: is replicated no longer; all of it was shipped", task.log, task.url, extra=extra)
+            _logger.info("%s to %s: is no longer replicated; all of it was shipped", task.log, task.url, extra=extra)
         else:
-            said = "%s to %s: is replicated no longer; its last sync failed, about %d bytes were not shipped: %s"
+            said = "%s to %s: is no longer replicated; its last sync failed, about %d bytes were not shipped: %s"
             reason = task.error or "not done in time"
             _logger.warning(said, task.log, task.url, left, reason, extra=task.fields("let-go"))
 

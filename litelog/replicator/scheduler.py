@@ -260,7 +260,7 @@ class Turns:
 
     def _recover(self, task: ReplicaTask) -> None:
         if task.failures:
-            said, extra = "%s to %s: goes on after %d failures", task.fields("recovered", task.failures)
+            said, extra = "%s to %s: continues after %d failures", task.fields("recovered", task.failures)
             _logger.info(said, task.log, task.url, task.failures, extra=extra)
         task.succeed()
 

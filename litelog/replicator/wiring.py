@@ -123,7 +123,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
     """Return the state folder of one log and replica. It has names for people, and digests to be unique.
 
     ``url`` is the configuration's, ``place`` the client's. Two replicas whose endpoints differ are two replicas; a
-    folder is one replica, however it is spelled.
+    folder is one replica, no matter how it is spelled.
     """
     name = place if local_folder(place) is not None else f"{redact(url)} {place}"
     return os.path.join(log_state_folder(state_dir, log), _short_digest(name))

@@ -151,7 +151,7 @@ class Gathering:
     def gather(
         self, drops: Sequence[Drop] = (), upto: int | None = None, mine: Claim | None = None
     ) -> ReplicaFacts | None:
-        """Return the current facts, with the drops of the source; None if there is nothing to restore.
+        """Return the current facts, with the drops of the source; None if no generation can be restored.
 
         ``mine`` is the claim of the owner that wants to delete, by default the latest generation's. If it is isolated,
         only objects of that owner's generations may be deleted: the other owners may still write.

@@ -84,7 +84,7 @@ def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[Drop
 
 
 def note_drop(drops: Sequence[Drop], drop: Drop, policy: RetentionPolicy) -> tuple[Drop, ...]:
-    """Return ``drops`` with a new one: few, but enough to tell when each index was dropped, to a 200th of max-age.
+    """Return ``drops`` with a new one: few, but enough to know when each index was dropped, to a 200th of max-age.
 
     Times and indexes only rise. A time that goes back, after the clock was set, is replaced by the last one.
     """

@@ -65,7 +65,7 @@ class CatchingUp:
                 if info.position >= slot:
                     ahead = self._pass_wal_segment(claim, ahead, slot)
         except (_UnlikeError, CorruptionError, NotFoundError):
-            pass  # what was reached before it is valid all the same
+            pass  # the state that was reached before it is valid
         if ahead is state or (ahead.digest != state.digest and ahead.last == state.last):
             return None
         promised = ahead.promised

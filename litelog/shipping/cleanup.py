@@ -129,7 +129,7 @@ class Clearing:
                 raise
             if not self._refused:
                 extra = self._fields("delete-refused")
-                _logger.error("%s: covered WAL segments stay there: %s", client.url, error, extra=extra)
+                _logger.error("%s: covered WAL segments cannot be deleted: %s", client.url, error, extra=extra)
             self._refused = done = True
         if done:
             self._change(covered=self._state().covered[1:])

@@ -160,7 +160,7 @@ class LagHistory:
         self._bytes = array("q")
         self._last = -math.inf
         self._next = 0
-        """Where the next sample is written, once there are SAMPLES."""
+        """The position of the next sample, once there are SAMPLES."""
         self._lock = threading.Lock()
 
     def add_if_due(self, now: float, lag: Lag) -> None:

@@ -56,9 +56,7 @@ class LogIdentity:
             end = self.find_end(tip)
         except CorruptionError as error:
             extra = fields("predecessor-damaged", replica=self._client.url, generation=tip.slot.generation)
-            _logger.warning(
-                "%s: what the predecessor ended with cannot be read: %s", self._client.url, error, extra=extra
-            )
+            _logger.warning("%s: the end of the predecessor cannot be read: %s", self._client.url, error, extra=extra)
             return None
         return 0 if end is None else self.find_shift_to(end)
 

@@ -210,7 +210,7 @@ class Owner:
         ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)
         if ahead is not None:
             log, replica = self._source.folder, self._client.url
-            said = "%s: the state that was kept is older than %s: goes on after %s, which this daemon put"
+            said = "%s: the saved state is older than %s: continues after %s, which this daemon put"
             extra = fields("state-caught-up", log=log, replica=replica, position=ahead.last)
             _logger.warning(said, log, replica, ahead.last, extra=extra)
         return ahead
@@ -312,8 +312,7 @@ class Owner:
         why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
         extra = fields("objects-unrecoverable", log=self._source.folder, replica=self._client.url, reason=why)
         _logger.error(
-            "%s: %s: what a default restore gives begins after them; what is whole before them is restored with "
-            "--generation %s",
+            "%s: %s: a default restore begins after them; to restore what is whole before them, use --generation %s",
             self._client.url,
             why,
             name,

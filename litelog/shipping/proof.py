@@ -53,7 +53,7 @@ def find_lost(
 def describe_lost(lost: Sequence[str]) -> str:
     """Say why a generation cannot continue that lost objects."""
     more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
-    return f"the replica lost what was acknowledged: {', '.join(lost[:MAX_NAMED])}{more}"
+    return f"the replica lost acknowledged objects: {', '.join(lost[:MAX_NAMED])}{more}"
 
 
 def prove_claim(client: ReplicaClient, claim: Claim) -> None:

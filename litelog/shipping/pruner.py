@@ -117,7 +117,7 @@ class Pruner:
         reason = error.reason if isinstance(error, StoreError) else str(error)
         if reason != self._reported:
             extra = fields("prune-failed", replica=self._client.url)
-            _logger.error("%s: what retention lets go stays there: %s", self._client.url, error, extra=extra)
+            _logger.error("%s: retention cannot delete: %s", self._client.url, error, extra=extra)
         self._reported = reason
 
     def _delete(self, may_go_on: Callable[[], bool]) -> None:
@@ -165,7 +165,7 @@ class PruningSession:
         self._folder = folder
 
     def plan(self) -> RetentionPlan | None:
-        """Return what would be deleted; None if there is nothing to restore. Changes nothing."""
+        """Return what would be deleted; None if no generation can be restored. Changes nothing."""
         return self._plan(read_state(self._folder) if self._folder is not None else None)
 
     def prune(
@@ -173,7 +173,7 @@ class PruningSession:
         told: Callable[[RetentionPlan], None] = lambda _: None,
         progress: Callable[[int, int], None] = lambda _done, _whole: None,
     ) -> Pruned | None:
-        """Delete planned objects. None if there is nothing to restore.
+        """Delete planned objects. None if no generation can be restored.
 
         ``told`` is called first, with the plan. ``progress(freed, total)`` is called after each step, in bytes.
 

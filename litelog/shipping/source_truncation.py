@@ -141,14 +141,14 @@ class LogTruncator:
         now = self._time.now()
         names = self._replicas.names()
         if names is None:
-            self._tell(f"{self._folder}: not truncated: which replicas it waits for is not known until a restart")
+            self._tell(f"{self._folder}: not truncated: its set of replicas is not known until a restart")
             return
         done = self._truncation.by_policy(self._replicas.held_by(names), policy, now)
         if done.next is not None:
             self._due = self._clock.monotonic() + max(1.0, (done.next - now) / MICROSECONDS)
         if done.removed:
             extra = fields("truncated", log=self._folder, file=done.removed[-1])
-            _logger.info("%s: truncated: %s and all before it are gone", self._folder, done.removed[-1], extra=extra)
+            _logger.info("%s: truncated: removed %s and all before it", self._folder, done.removed[-1], extra=extra)
         if done.kept is not None:
             self._tell(f"{self._folder}: not truncated further: {done.kept}")
         self._tell_waiting(done.waiting, names)
@@ -169,8 +169,8 @@ class LogTruncator:
         if is_worth_saying(self._waits):
             urls = [names[name] for name in absent or lacking]
             _logger.warning(
-                "%s: not truncated (%d times in a row): %s and what is behind it wait for %s to hold them, too; "
-                "what will not come back is waited for no more after: litelog forget %s %s",
+                "%s: not truncated (%d times in a row): %s and all after it wait for %s to hold them, too; "
+                "if a replica will not come back, run: litelog forget %s %s",
                 self._folder,
                 self._waits,
                 waiting.file,

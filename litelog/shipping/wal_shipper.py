@@ -190,7 +190,7 @@ class WalWriter:
         finally:
             wait([put])
         if _was_refused(put):
-            self._resolve_refusal(prepared)  # what was encoded meanwhile is encoded again, after the object there
+            self._resolve_refusal(prepared)  # encode the later ones again, after the object there
             return True
         self._acknowledge(prepared)
         return prepared.more
@@ -364,7 +364,7 @@ class PutChecks:
             return
         if missed or not self._owner.keeps(state):
             path = os.path.join(self._folder, promised.file)
-            raise DivergedError(path, "was rewound before all was shipped that it continues")
+            raise DivergedError(path, "was rewound before the end of the predecessor was reached")
         self._keeper.state = replace(state, promised=None)
 
 

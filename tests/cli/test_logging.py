@@ -79,7 +79,7 @@ def test_repeated_failures_are_counted_and_carry_where(litelog: Command) -> None
     assert {line["log"] for line in failed} == {str(litelog.folder / "log")}
     assert all(line["replica"].endswith("down") for line in failed)
     (litelog.folder / "down").unlink()
-    said = litelog.wait_for_line(process, "goes on after")
+    said = litelog.wait_for_line(process, "continues after")
     (recovered,) = (line for line in objects("".join(said)) if line["event"] == "recovered")
     assert recovered["failures"] >= 4
     process.send_signal(signal.SIGTERM)

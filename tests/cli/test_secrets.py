@@ -121,7 +121,7 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         said += litelog.wait_for_line(process, "failure 2 in a row")
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         indiscreet.failing.clear()
-        said += litelog.wait_for_line(process, "goes on after")
+        said += litelog.wait_for_line(process, "continues after")
         indiscreet.failing.set()
         litelog.lines(10)
         end.touch()

@@ -237,7 +237,7 @@ def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_adde
     assert replicas.names() is None
     replicas.add("a", "memory://r")
     assert replicas.names() == {"a": "memory://r", "b": "b"}
-    assert ("is made again" in caplog.text) == (damage in spoilt)
+    assert ("is rebuilt" in caplog.text) == (damage in spoilt)
     with LogWriter(log) as writer:
         assert writer.truncate(50, state_dir=state).removed == ()
         replicas.remove("b")

@@ -355,7 +355,7 @@ def test_a_first_contact_that_fails_backs_off_and_is_told(
     stores["testing://a"] = store
     with pytest.raises(StoreError, match="injected"):
         make((log, ["testing://a"])).run(once=True)
-    assert "goes on after" not in caplog.text
+    assert "continues after" not in caplog.text
     with Running(make((log, ["testing://a"]), timeout=0.2, random=Random(1))) as running:
         asked = store.requests["sealed"]
         while running.replicator.status()[:1] == [] or (status := running.replicator.status()[0]).failures < 3:

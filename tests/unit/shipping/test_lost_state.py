@@ -190,7 +190,7 @@ def test_an_archive_of_any_shape_is_a_state_or_lost(daemon: Daemon, caplog: pyte
     assert kept > 0
     for text in (*NESTED, "", "[]", "null", "x"):
         assert archive_state.read_state(text, name, "boot", 3.0, "/f") == archive_state.ArchiveState(name, boot="boot")
-    assert "/f: what it holds of sealed segments cannot be used: " in caplog.text
+    assert "/f: its part about sealed segments cannot be used: " in caplog.text
 
 
 def test_a_daemon_with_a_junk_archive_reads_it_from_the_replica(daemon: Daemon) -> None:
@@ -238,7 +238,7 @@ def test_a_set_of_replicas_never_names_a_folder_elsewhere(tmp_path: Path, caplog
         path.write_bytes(content)
         assert replicas.names() in (None, {})
     assert replicas.agree_on_log_id("a" * 32) == "a" * 32
-    assert f"{path}: cannot be read, and is made again" in caplog.text
+    assert f"{path}: cannot be read, and is rebuilt" in caplog.text
     assert dict(replicas.names() or {}) == {"one": "one"}
     for log in JUNK[:-4]:
         path.write_bytes(signed({"replicas": {"one": "x"}, "log": log}))
