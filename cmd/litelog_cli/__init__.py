@@ -1,1 +1,1 @@
-"""The litelog command: one module a verb."""
+"""The litelog command: one module for each verb."""

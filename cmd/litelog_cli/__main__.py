@@ -1,4 +1,4 @@
-"""``python -m litelog_cli``: the command without its script, and the file to give to spark-submit."""
+"""``python -m litelog_cli``: the command without its script, and the file to pass to spark-submit."""
 
 from litelog_cli.entry import main
 

@@ -1,4 +1,4 @@
-"""What the command's arguments mean: a log's folder or a replica, where to start, and the target of a restore."""
+"""Parses the command's arguments: a log's folder or a replica, where to start, and the target of a restore."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 PLACE_POLL_SECONDS = 1.0
-"""How often a follower looks at a folder that holds neither a log nor a replica yet: a log's writer is not waited for
-longer than a replica's next WAL segment."""
+"""Pause between two looks at a folder that is neither a log nor a replica yet. No longer than the wait for a replica's
+next WAL segment."""
 
 
 class _GenerationName(click.ParamType[Generation]):
@@ -45,8 +45,10 @@ GENERATION = _GenerationName()
 
 
 class _PlaceName(click.ParamType[str]):
-    """A log's folder or a replica, which shells complete as a folder. An empty one is a variable that is not set: the
-    working folder is not meant."""
+    """A log's folder or a replica, which shells complete as a folder.
+
+    An empty value is refused: it comes from an unset variable, and does not mean the working folder.
+    """
 
     name = "place"
 
@@ -63,7 +65,7 @@ PLACE = _PlaceName()
 
 
 def is_replica(place: str) -> bool:
-    """Whether ``place`` is a replica: a URL, or a folder that holds what a replica holds."""
+    """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
     if "://" in place:
         return True
     return any(os.path.isdir(os.path.join(place, folder)) for folder in (CLAIMS, GENERATIONS))
@@ -88,8 +90,7 @@ def _holds_files(folder: str) -> bool:
 
 @contextmanager
 def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ReplicaClient]:
-    """A client of the replica at ``url`` that tries failed requests again, closed at the end. ``options``: its
-    backend's own."""
+    """Open a client of the replica at ``url``, with retries; close it at the end. ``options``: its backend's own."""
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.stores.registry import open_store
     from litelog.stores.retrying_store import RetryingStore
@@ -104,7 +105,7 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
 
 
 def make_target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:
-    """The target that a command's options name. click.BadParameter for a value that is none."""
+    """The target that a command's options describe. Raises click.BadParameter for an invalid value."""
     from litelog.restore.plan import Target
 
     return Target(
@@ -117,29 +118,29 @@ def make_target(name: Generation | None, index: str | None, sequence: int | None
 
 def _parse_index(text: str) -> int:
     if not re.fullmatch("[0-9A-Fa-f]{1,16}", text):
-        raise click.BadParameter(f"{text!r} is no index: up to 16 hexadecimal digits", param_hint="--index")
+        raise click.BadParameter(f"{text!r} is not an index: write up to 16 hexadecimal digits", param_hint="--index")
     return int(text, 16)
 
 
 def _parse_time(text: str) -> int:
-    with suppress(ConfigError):  # which names all that a start may be
+    with suppress(ConfigError):  # its message lists every kind of start
         start = parse_start(text, datetime.now(UTC))
         if start.kind is Kind.TIME:
             return start.value
-    raise click.BadParameter(f"{text!r} is no time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
+    raise click.BadParameter(f"{text!r} is not a time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
 
 
 MAX_SEQUENCE = (1 << 64) - 1
 
 
 class Kind(Enum):
-    """What a start is told by."""
+    """How a start is given."""
 
     BEGINNING = "beginning"
     LAST = "last"
-    """The last record that is there."""
+    """The last existing record."""
     END = "end"
-    """Behind the last record that is there."""
+    """After the last existing record."""
     SEQUENCE = "sequence"
     TIME = "time"
 
@@ -174,7 +175,7 @@ _EXPECTED = (
 
 
 def parse_start(text: str, now: datetime) -> Start:
-    """Where ``text`` says to start; ``now`` is what durations go back from. ConfigError if it says nothing.
+    """Parse a start. ``now``: durations count back from here. Raises ConfigError.
 
     A time without a zone is in UTC.
     """
@@ -187,7 +188,7 @@ def parse_start(text: str, now: datetime) -> Start:
         return Start(Kind.SEQUENCE, int(word))
     moment = _back_from(word, now) or _iso_time(text.strip())
     if moment is None:
-        raise ConfigError(f"{text!r} is no place in a log: {_EXPECTED}")
+        raise ConfigError(f"{text!r} is not a place in a log: {_EXPECTED}")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
@@ -195,7 +196,7 @@ def parse_start(text: str, now: datetime) -> Start:
 
 
 def _back_from(word: str, now: datetime) -> datetime | None:
-    """``now`` less a duration, by the calendar: a month back from 31 March is the last day of February."""
+    """``now`` minus a duration, by the calendar: a month before 31 March is the last day of February."""
     from dateutil.relativedelta import relativedelta
 
     amounts: dict[str, int] = {}
@@ -212,7 +213,7 @@ def _back_from(word: str, now: datetime) -> datetime | None:
     try:
         return now - relativedelta(**amounts)  # type: ignore[arg-type]
     except (OverflowError, ValueError):
-        raise ConfigError(f"{word!r} goes back before the year 1") from None
+        raise ConfigError(f"{word!r} reaches back before the year 1") from None
 
 
 def _iso_time(text: str) -> datetime | None:

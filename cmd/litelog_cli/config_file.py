@@ -1,4 +1,4 @@
-"""Which configuration file a verb reads, what its ``${VARIABLES}`` are, and where the daemon keeps its state."""
+"""Finds the configuration file that a verb reads, the values of its ``${VARIABLES}``, and the daemon's state folder."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ DEFAULT_CONFIG = "/etc/litelog.yml"
 
 
 def config_path(given: str | None) -> str:
-    """The file that ``--config`` names, else LITELOG_CONFIG, else the one at the usual place."""
+    """The file from ``--config``, else from LITELOG_CONFIG, else the default one."""
     return given or os.environ.get("LITELOG_CONFIG") or DEFAULT_CONFIG
 
 
 def read_config(given: str | None) -> Config | None:
-    """What is configured; None where nobody named a file and there is none at the usual place. ConfigError."""
+    """The configuration; None if no file is given and the default one does not exist. Raises ConfigError."""
     path, named = config_path(given), given or os.environ.get("LITELOG_CONFIG")
     return load(path) if named or os.path.exists(path) else None
 
 
 def load(path: str) -> Config:
-    """The configuration in a file. ConfigError."""
+    """Load the configuration from a file. Raises ConfigError."""
     from litelog.config import load_config
 
     return load_config(Path(path), variables())
 
 
 def load_checked(path: str) -> Config:
-    """As ``load``, and checked by the formats and replica clients that it names, too."""
+    """As ``load``, and also checked by the formats and replica clients that it names."""
     from litelog.config import load_config
     from litelog.replicator.wiring import find_refused
 
@@ -45,7 +45,7 @@ def load_checked(path: str) -> Config:
 
 @contextmanager
 def telling_lines(path: str) -> Iterator[None]:
-    """What is raised inside of a value in the file that only a format or a client refuses gets its line and key."""
+    """Add line and key in the file to an error about a value that only a format or a client refuses."""
     try:
         yield
     except InvalidConfigError:
@@ -56,22 +56,24 @@ def telling_lines(path: str) -> Iterator[None]:
 
 
 def choose_state_dir(given: str | None, config: Config | None) -> str:
-    """Where the daemon keeps its state: as ``--state-dir`` says, else as configured."""
+    """The daemon's state folder: from ``--state-dir``, else from the configuration."""
     from litelog.log.replica_registry import default_state_dir
 
     return given or (config.state_dir if config is not None else None) or default_state_dir()
 
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
-"""The variable that names the folder with the credentials of ``LoadCredential=``."""
+"""The variable with the folder for the credentials of ``LoadCredential=``."""
 
 MAX_CREDENTIAL_BYTES = 1 << 20
-"""What systemd takes of all of them together."""
+"""systemd's limit for all of them together, in bytes."""
 
 
 class Variables(Mapping[str, str]):
-    """Variables by name: those of the environment, and the files in its credentials folder. The environment's count
-    first; a file is read when it is asked for, without the line break at its end."""
+    """Variables from the environment, and from the files in its credentials folder.
+
+    The environment takes precedence. A file is read when it is needed, without the line break at its end.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -99,5 +101,5 @@ class Variables(Mapping[str, str]):
 
 
 def variables() -> Variables:
-    """Those of this process."""
+    """The variables of this process."""
     return Variables(os.environ)

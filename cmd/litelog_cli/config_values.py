@@ -1,4 +1,4 @@
-"""A configuration as it is written: keys in kebab-case, sizes and durations with units, and nothing that is secret."""
+"""Converts a configuration back to its written form: keys in kebab-case, values with units, secrets masked."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SHOWN_OPTIONS = frozenset(
     {"region", "endpoint", "profile", "path-style", "storage-class", "checksum", "sse", "ca-bundle"}
     | {"connect-timeout", "read-timeout", "connections", "host", "port", "username"}
 )
-"""The options of replica clients that are no secret. Any other may be one: clients are not ours alone."""
+"""The options of replica clients that are not secret. Any other may be one: others can write clients, too."""
 
 _DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def written(model: BaseModel, *, exact: bool = False) -> dict[str, Any]:
-    """The keys and values of ``model``; what is None is left out. ``exact``: seconds and bytes as numbers."""
+    """The keys and values of ``model``, without those that are None. ``exact``: seconds and bytes as numbers."""
     values = {}
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
@@ -51,7 +51,7 @@ def _value(name: str, value: Any, reader: object) -> Any:
 
 def _callable_url(url: str) -> str:
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}/{MASK}"  # whoever knows its path may call it
+    return f"{parts.scheme}://{parts.hostname}/{MASK}"  # anyone who knows the path may call it
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _option(key: str, value: Any) -> Any:
 
 
 def _reader(field: FieldInfo) -> object:
-    """The function that reads a field's text: it says what its number counts. ``_PLAIN`` where it counts nothing."""
+    """The function that reads a field's text, which shows the number's unit; ``_PLAIN`` if it has none."""
     annotations = [field.annotation, *field.metadata]
     while annotations:
         each = annotations.pop()

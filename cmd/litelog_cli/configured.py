@@ -1,4 +1,4 @@
-"""Arguments that stand for the replicas of a configured log: the log's folder in the place of its replicas' URLs."""
+"""Resolves arguments that stand for the replicas of a configured log: the log's folder instead of replica URLs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica: its URL, its backend's own options, and how it is configured to be fenced."""
+    """A replica: its URL, its backend's own options, and its configured fencing."""
 
     url: str
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -29,18 +29,18 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a command's arguments name."""
+    """The replicas that a command's arguments name."""
 
     replicas: tuple[Replica, ...]
     pattern: str | None = None
-    """The configured log's, where there is one."""
+    """Pattern of the configured log, if there is one."""
 
 
 def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     """The replicas that ``places`` name: URLs, folders of replicas, and folders of configured logs.
 
-    A place that is a replica is that replica, with the options that the configuration has for it if ``config_file`` is
-    given. Without any, the only log of the configuration. UsageError; ConfigError for one that does not fit.
+    A place that is a replica stands for itself, with its options in the configuration if ``config_file`` is given. No
+    places stand for the only log in the configuration. Raises UsageError, and ConfigError for an invalid configuration.
     """
     config = _load(places, config_file)
     if not places:
@@ -65,13 +65,15 @@ def find_replica(place: str, config_file: str | None) -> Replica:
     """The one replica that ``place`` names, with its options if ``config_file`` is given. UsageError for several."""
     replicas = find_sources((place,), config_file).replicas
     if len(replicas) > 1:
-        raise click.UsageError(f"which replica of {place}? give its URL: {', '.join(each.url for each in replicas)}")
+        raise click.UsageError(f"{place} has several: choose a URL of {', '.join(each.url for each in replicas)}")
     return replicas[0]
 
 
 def find_log(folder: str, config_file: str | None) -> tuple[LogConfig | None, str | None]:
-    """The configured log in ``folder``, and the state folder that is configured. UsageError where ``config_file`` is
-    given and does not have it; ConfigError."""
+    """The configured log in ``folder``, and the configured state folder.
+
+    Raises UsageError if ``config_file`` is given and does not contain the log, and ConfigError.
+    """
     config = _load((folder,), config_file)
     if config is None:
         return None, None
@@ -82,7 +84,7 @@ def find_log(folder: str, config_file: str | None) -> tuple[LogConfig | None, st
 
 
 def _load(places: Sequence[str], config_file: str | None) -> Config | None:
-    """The configuration, if anybody gave one and it may be needed."""
+    """The configuration, if one is given and may be needed."""
     needed = not places or any(not is_replica(place) for place in places)
     return read_config(config_file) if needed or config_file is not None else None
 

@@ -1,4 +1,4 @@
-"""Asks the daemon of this machine over HTTP: at the configured address, or the default one."""
+"""Asks the daemon of this machine over HTTP, at the configured address or the default one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MAX_TOKEN_BYTES = 4096
 
 
 class NoDaemonError(LitelogError):
-    """No daemon answers there."""
+    """No daemon answers at the address."""
 
 
 class DaemonAnswerError(LitelogError):
-    """What answers is no daemon, or refuses to."""
+    """The answer does not come from a daemon, or is a refusal."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -52,14 +52,14 @@ class DaemonClient:
     token_file: str | None = None
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """The JSON that the daemon answers with. NoDaemonError, DaemonAnswerError."""
+        """The daemon's answer, from JSON. Raises NoDaemonError and DaemonAnswerError."""
         status, answer = self._request("GET", path, query, CONNECT_SECONDS)
         if status != http.HTTPStatus.OK:
             raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
         return answer
 
     def post(self, path: str, seconds: float, accepted: Sequence[int], **query: str) -> dict[str, Any]:
-        """As ``get``, where an answer may take ``seconds``, and have a status of ``accepted``."""
+        """As ``get``, for an answer that may take ``seconds``, and may have any status in ``accepted``."""
         status, answer = self._request("POST", path, query, seconds + CONNECT_SECONDS)
         if status not in accepted:
             raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
@@ -82,7 +82,7 @@ class DaemonClient:
             except ValueError:
                 answer = None
             if not isinstance(answer, dict):
-                raise DaemonAnswerError(f"what answers at {self.addr} is no litelog daemon (status {response.status})")
+                raise DaemonAnswerError(f"the server at {self.addr} is not a litelog daemon (status {response.status})")
             return response.status, answer
         finally:
             connection.close()
@@ -92,7 +92,7 @@ class DaemonClient:
             return _UnixConnection(self.addr.removeprefix("unix:"), seconds)
         host, _, port = self.addr.rpartition(":")
         host = host.strip("[]")
-        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened at, not where
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to listen on
         return http.client.HTTPConnection(everywhere.get(host, host), int(port), timeout=seconds)
 
     def _headers(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class DaemonClient:
 
 
 def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
-    """Where the daemon is to be asked: at ``addr``, else as configured; None where it is configured to be silent."""
+    """The daemon's address: ``addr``, else the configured one; None if the daemon is configured not to listen."""
     from litelog.config.serving import DEFAULT_ADDR, OFF
 
     configured = config.addr if config is not None else None
@@ -119,12 +119,12 @@ def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
 
 
 def same_log(one: str, other: str) -> bool:
-    """Whether two paths are one log's folder."""
+    """Whether two paths are the folder of the same log."""
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def same_replica(given: str, known: str) -> bool:
-    """Whether ``given``, as people write it, is the replica that the daemon calls ``known``."""
+    """Whether ``given``, as a person writes it, is the replica that the daemon calls ``known``."""
     from litelog.stores.registry import local_folder, redact
 
     folder = local_folder(known)

@@ -1,4 +1,4 @@
-"""How the verbs that ask the daemon find it."""
+"""Options with which verbs find the daemon that they ask."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _check_addr(_context: click.Context, _parameter: click.Parameter, addr: str 
 
 
 daemon_config_option = click.option(
-    "--config", "config_file", type=click.Path(), help="The daemon's configuration file."
+    "--config", "config_file", type=click.Path(), help="Configuration file of the daemon."
 )
 daemon_addr_option = click.option(
-    "--addr", callback=_check_addr, help="Where the daemon listens: HOST:PORT or unix:/path.  [default: as configured]"
+    "--addr", callback=_check_addr, help="Address of the daemon: HOST:PORT or unix:/path.  [default: as configured]"
 )

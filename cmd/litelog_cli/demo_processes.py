@@ -1,4 +1,4 @@
-"""The processes of the demo: a writer and a daemon, each the litelog command itself, and what they say."""
+"""The processes of the demo, a writer and a daemon: each is the litelog command itself. Reads their output."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.02
 END_TIMEOUT_SECONDS = 30.0
-"""How long a process may take to end in order: its final sync included."""
+"""How long a process may take to stop, with its final sync, in seconds."""
 
 
 class CommandProcess:
-    """A litelog command. ``take`` gets each line of its output and returns the sequence below which all is safe."""
+    """A litelog command. ``take`` gets each line of its output, and returns the sequence below which all is safe."""
 
     def __init__(self, arguments: Sequence[str], take: Callable[[bytes], int], *, fed: bool = False) -> None:
         self.sequence = 0
-        """All records below it are safe, says the process."""
+        """The process has reported that all records below this sequence are safe."""
         self._take = take
         self._news = threading.Condition()
         self._process = subprocess.Popen(  # noqa: S603 - this very command
@@ -46,12 +46,12 @@ class CommandProcess:
 
     @property
     def exit_code(self) -> int:
-        """What it ended with; a signal's number below 0."""
+        """The process's exit code; negative for the number of a signal."""
         return self._process.wait(END_TIMEOUT_SECONDS)
 
     @property
     def input(self) -> IO[bytes]:
-        """What it reads."""
+        """The process's standard input."""
         assert self._process.stdin is not None
         return self._process.stdin
 
@@ -66,12 +66,12 @@ class CommandProcess:
             raise click.ClickException(f"no record {sequence} within {seconds:g}s (at {reached}); it said: {said}")
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal and wait for the end; all that was said before it has been read then."""
+        """Send a signal and wait for the end. All earlier output has been read then."""
         self._process.send_signal(number)
         self._join()
 
     def finish(self) -> None:
-        """Wait for the end; all that was said before it has been read then."""
+        """Wait for the end. All earlier output has been read then."""
         self._join()
 
     def _join(self) -> None:
@@ -108,7 +108,7 @@ class CommandProcess:
 
 
 def start_writer(log: str) -> CommandProcess:
-    """``litelog append``: appends the lines that it is fed."""
+    """Start ``litelog append``, which appends the lines that it is fed."""
     return CommandProcess(["append", log], int, fed=True)
 
 
@@ -123,7 +123,7 @@ class Feeder:
         self._thread.start()
 
     def finish(self) -> None:
-        """Feed no more."""
+        """Stop feeding."""
         self._finished.set()
         self._thread.join()
 
@@ -142,19 +142,19 @@ class Feeder:
             self._input.close()
         except BrokenPipeError:
             with suppress(BrokenPipeError):
-                self._input.close()  # it was killed; what is in the buffer is lost with it
+                self._input.close()  # it was killed; its buffered data is lost
 
 
 @dataclass(slots=True)
 class Shipping:
-    """What a daemon says of its progress."""
+    """The progress that a daemon reports."""
 
     position: str = "-"
     log_bytes: int = 0
     object_bytes: int = 0
 
     def take(self, line: bytes) -> int:
-        """Take note of an event; the sequence below which all is acknowledged, as far as this one tells."""
+        """Record an event. Returns the sequence below which all is acknowledged, according to this event."""
         event = json.loads(line)
         if event["event"] != "shipped":
             return 0
@@ -165,13 +165,13 @@ class Shipping:
 
 
 def start_daemon(log: str, backup: str, state: str, sync_interval: str, shipping: Shipping) -> CommandProcess:
-    """``litelog replicate``."""
+    """Start ``litelog replicate``."""
     settings = ["--json", "--state-dir", state, "--sync-interval", sync_interval]
     return CommandProcess(["replicate", *settings, log, backup], shipping.take)
 
 
 def run_verb(*arguments: str) -> None:
-    """Run a litelog command to its end, with its output on ours; ClickException if it fails."""
+    """Run a litelog command to its end, showing its output. Raises ClickException if it fails."""
     echo(f"  $ litelog {' '.join(arguments)}")
     result = subprocess.run(  # noqa: S603 - this very command
         [sys.executable, "-m", "litelog_cli", *arguments], check=False

@@ -1,4 +1,4 @@
-"""A restore drill: restores a replica to a temporary folder, checks what comes out, and removes it."""
+"""A restore drill: restores a replica to a temporary folder, checks the result, and removes it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DrillResult:
-    """How a restore drill went."""
+    """The result of a restore drill."""
 
     bytes: int
     files: int
     records: int
     seconds: float
-    """Of the restore alone."""
+    """Duration of the restore alone."""
     compared: int | None
-    """Bytes that are those of the source; None where its format alone was to judge."""
+    """Bytes that were compared with the source; None if only the format checked them."""
     error: str | None = None
     is_corrupt: bool = False
-    """Whether the error is one of the replica's bytes."""
+    """Whether the error means that the replica's bytes are wrong."""
 
     def as_json(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -57,9 +57,11 @@ def run_drill(
     parallelism: int,
     show: Callable[[int, int | None], None] | None = None,
 ) -> DrillResult:
-    """Restore the latest generation below ``temp_dir``; compare it with the log in ``source``, or have its format check
-    it. The folder is removed, whatever happens. What a restore raises is in the result. ``show`` is told of the bytes
-    that are restored, and of all of them."""
+    """Restore the latest generation below ``temp_dir``, and compare it with the log in ``source``.
+
+    Without ``source`` the log's format checks it. The folder is removed in any case. Errors of the restore are in the
+    result. ``show`` is called with restored bytes and total bytes.
+    """
     from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore
     from litelog.restore.history_plan import Target

@@ -1,4 +1,4 @@
-"""The console script: signals are held from the first moment, before the command itself is imported."""
+"""The console script. It holds signals from the first moment, before the command itself is imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from litelog_cli.signals import HeldSignals
 
 
 def main() -> None:
-    """Run the command, and end the process with its exit code."""
+    """Run the command, and exit with its code."""
     held = HeldSignals()
     held.hold()
     from litelog_cli.main import main as run_command

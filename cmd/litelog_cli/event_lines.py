@@ -1,4 +1,4 @@
-"""What ``litelog replicate --json`` prints while it runs: one JSON line per event, from a thread of its own."""
+"""Prints the output of ``litelog replicate --json``: one JSON line for each event, from a separate thread."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
 
 PATIENCE_SECONDS = 1.0
-"""How long a reader that does not read holds up the end, once the process is told to end."""
+"""How long a reader that does not read may delay the exit once the process is stopping, in seconds."""
 
 MAX_QUEUED_EVENTS = 10_000
-"""Events that wait for a slow reader; more are counted and left out, as replication waits for nobody."""
+"""Events that wait for a slow reader. More are counted and dropped, since replication does not wait for readers."""
 
 
 class EventLines:
-    """A listener that prints: a line that is there was acknowledged, whatever becomes of this process."""
+    """A listener that prints. A printed line was acknowledged, whatever happens to this process later."""
 
     def __init__(self) -> None:
         self._queue: Queue[dict[str, Any] | None] = Queue(MAX_QUEUED_EVENTS)
         self._left_out = 0
         self._failure: OSError | None = None
-        """Why nothing is printed any more: the reader is gone, or what takes the lines is full."""
+        """Why printing has stopped: the reader is gone, or the destination is full."""
         self.patience: float | None = None
-        """How many seconds what is left may take to be read, at the end; None: as long as it takes."""
+        """Seconds that the last lines may take to be read at the end; None: no limit."""
         self._thread = Thread(target=self._print_all, name="events")  # it may hang: main() does not wait for it
 
     def began(self, log: str, replica: str, claim: Claim) -> None:
-        """A generation is ours to write."""
+        """This daemon now owns a generation."""
         facts = {"event": "began", "log": log, "replica": replica}
         self._put(facts | {"generation": claim.generation, "fencing": claim.fencing})
 
@@ -69,7 +69,7 @@ class EventLines:
         self._put({**facts, **asdict(event.verified), "new": new})
 
     def ended(self, status: ReplicaStatus) -> None:
-        """Where a replica stands at the end."""
+        """The final state of a replica."""
         with suppress(Full):
             self._queue.put({"event": "status", **facts_of(status)}, timeout=self.patience)
 
@@ -84,7 +84,7 @@ class EventLines:
             self._queue.put(None, timeout=self.patience)
         self._thread.join(self.patience)
         if self._thread.is_alive():
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - whoever flushes the other one hangs
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - flushing the other one would hang
         if self._failure is not None and kind is None:
             raise self._failure
 
@@ -103,4 +103,4 @@ class EventLines:
                     print_json(facts)
                     sys.stdout.flush()
             except OSError as error:
-                self._failure = error  # replication goes on all the same
+                self._failure = error  # replication continues without it

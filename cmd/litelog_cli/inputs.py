@@ -1,4 +1,4 @@
-"""Batches of records between two places of a log or a replica."""
+"""Reads batches of records between two places of a log or a replica."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
 
 @dataclass(frozen=True, slots=True)
 class LocalLog:
-    """A log's folder, and how it is read."""
+    """A log's folder, and how to read it."""
 
     folder: str
     format: str
     pattern: str | None
     state_dir: str | None
-    """Where its daemon keeps its state; None: where daemons do if nobody says."""
+    """The state folder of its daemon; None: the default one."""
 
 
 def choose_format(log: LogConfig | None, format_name: str | None, pattern: str | None) -> tuple[str, str | None]:
-    """A log's format and pattern: as options say, then as it is configured."""
+    """A log's format and pattern: from the options, else from its configuration."""
     if log is not None:
         format_name, pattern = format_name or log.format, pattern or log.pattern
     return format_name or DEFAULT_FORMAT, pattern
 
 
 def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None, follow: bool) -> Iterator[Columns]:
-    """The records of a log. What is opened is closed by ``stack``."""
+    """The records of a log. ``stack`` closes what this opens."""
     from litelog.log.reader import LogReader
     from litelog.stores.registry import open_format
 
@@ -70,13 +70,13 @@ def replica_batches(
     end: Start | None,
     follow: bool,
 ) -> Iterator[Columns]:
-    """The records of a replica. What is opened is closed by ``stack``."""
+    """The records of a replica. ``stack`` closes what this opens."""
     from litelog.reading.replica_reader import ReplicaReader
 
     client = stack.enter_context(opened_replica(replica.url, replica.options))
     sequence = start.value if start.kind is Kind.SEQUENCE else None
     if start.kind in (Kind.LAST, Kind.END):
-        # A follower waits for a replica that holds nothing yet: its last record is still to come.
+        # A follower waits for a replica that is still empty.
         with suppress(NothingToRestoreError) if follow else nullcontext():
             if (last := _last_commit(client, name)) is not None:
                 sequence = last[0] if start.kind is Kind.LAST else last[1]
@@ -94,8 +94,10 @@ def replica_batches(
 
 
 def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, int] | None:
-    """The last record's sequence, and the one behind it; None if there is none. Of bytes that are sequences, what a
-    reader of the log gives last. A few headers at most, at the end."""
+    """The last record's sequence and the next one; None if there is no record. Reads at most a few headers at the end.
+
+    If sequences count bytes, the last record is the one that a reader of the log returns last.
+    """
     from litelog.formats.raw import RawFormat
     from litelog.log.cursor import PIECE_BYTES
     from litelog.reading.contents import list_pieces
@@ -112,11 +114,11 @@ def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, i
         return None
     if pieces.base.claim.format != RawFormat.name:
         return max(0, reached - 1), reached
-    begin = None if first is None else first - offset  # of its file: readers begin there, and take pieces
+    begin = None if first is None else first - offset  # of its file: readers begin there, piece by piece
     while begin is None:
         of, first, offset, after = next(runs, (0, 0, 0, 0))
         if after is not None and after < reached and of != index:
-            begin = after  # what lies between was never shipped piece by piece
+            begin = after  # the bytes between were not shipped as WAL segments
         elif first is not None:
             begin = first - offset
     return begin + max(0, reached - 1 - begin) // PIECE_BYTES * PIECE_BYTES, reached

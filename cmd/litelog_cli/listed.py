@@ -1,4 +1,4 @@
-"""The replicas that a listing verb lists: the one at a URL, or all of a configured log's."""
+"""The replicas that a listing verb covers: the one at a URL, or all of a configured log's."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 config_option = click.option(
-    "--config", "config_file", type=click.Path(), help="The configuration file in which LOG_DIR is a log."
+    "--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR."
 )
 
 
 replica_config_option = click.option(
-    "--config", "config_file", type=click.Path(), help="The configuration file that has the replica's own options."
+    "--config", "config_file", type=click.Path(), help="Configuration file with the replica's options."
 )
 
 place_config_option = click.option(
     "--config",
     "config_file",
     type=click.Path(),
-    help="The configuration file that has the log, or the replica's own options.",
+    help="Configuration file with the log, or with the replica's options.",
 )
 
 
 def each_replica(
     place: str, config_file: str | None, require: Callable[[ReplicaClient], object]
 ) -> Iterator[tuple[str | None, ReplicaClient]]:
-    """The replicas that ``place`` names, each open until the next one is asked for, and its URL where there are
-    several.
+    """Yield the replicas that ``place`` names, with their URL if there are several. Each stays open until the next one.
 
-    Of several, those that hold nothing to list are named on standard error; NothingToRestoreError if all are so.
-    ``require`` raises it for such a one.
+    If there are several, empty ones are reported on standard error. ``require`` raises NothingToRestoreError for an
+    empty replica; if all are empty, so does this function.
     """
     replicas = find_sources((place,), config_file).replicas
     passed_over = 0
@@ -61,13 +60,13 @@ def each_replica(
                 passed_over += 1
                 if passed_over == len(replicas):
                     raise
-                say(f"litelog: passed over {error}", "passed-over", level=logging.WARNING)
+                say(f"litelog: skipped {error}", "passed-over", level=logging.WARNING)
                 continue
             yield (client.url if len(replicas) > 1 else None), client
 
 
 def _may_be_log(url: str, place: str) -> bool:
-    """Whether ``place`` is a folder on this machine that holds no replica, and that no configuration knows."""
+    """Whether ``place`` is a local folder that is neither a replica nor in a configuration."""
     return url == place and not is_replica(place) and os.path.isdir(place)
 
 
@@ -79,11 +78,11 @@ def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:
 
 
 def choose_generation(client: ReplicaClient, name: Generation | None) -> Generation:
-    """As ``choose_claim``, its name."""
+    """As ``choose_claim``, but returns the generation's name."""
     return generation(choose_claim(client, name).generation)
 
 
 def print_heading(url: str | None, echo: Callable[[str], None]) -> None:
-    """Say which replica the table below is of, where there are several."""
+    """Print the replica's URL above its table, if there are several replicas."""
     if url is not None:
         echo(f"{url}:")

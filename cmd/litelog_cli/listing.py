@@ -1,4 +1,4 @@
-"""What a replica holds, generation by generation, from its claims, its listings and a few headers."""
+"""Describes a replica generation by generation, from its claims, listings and a few headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GenerationFacts:
-    """One generation. Times are microseconds since 1970, sizes bytes as stored; None where there is nothing to say."""
+    """One generation. Times are microseconds since 1970, sizes are stored bytes; None: unknown."""
 
     generation: str
     epoch: int
@@ -38,17 +38,17 @@ class GenerationFacts:
     """The position of its next slot, or of its terminal."""
     ended: bool
     began: bool
-    """False where it was ended before it began: what it holds is in no history."""
+    """False if it was ended before it began: no history includes it."""
     snapshots: int
     newest_snapshot: int | None
-    """Its index: the log segments before it are sealed."""
+    """Index of the newest snapshot: log segments before it are sealed."""
     sealed_segments: int
-    """Those that the newest snapshot names, wherever they lie; likewise the next three."""
+    """Sealed segments that the newest snapshot names, wherever they are; likewise the next three fields."""
     sealed_bytes: int
     sealed_length: int
     """Bytes of the log."""
     ratio: float | None
-    """Bytes of the log for each that is stored."""
+    """Bytes of the log for each stored byte."""
     wal_segments: int
     wal_bytes: int
     first_sequence: int | None
@@ -56,7 +56,7 @@ class GenerationFacts:
     first_shipped: int | None
     last_shipped: int | None
     lag: float | None = None
-    """Seconds between its last shipped bytes and those of the generation that was shipped to last."""
+    """Seconds between its last shipped bytes and the newest shipped bytes of all generations."""
     damage: str | None = None
     """What is wrong with its snapshots."""
 
@@ -76,13 +76,13 @@ def describe_generations(client: ReplicaClient) -> list[GenerationFacts]:
 
 
 def require_any(client: ReplicaClient) -> None:
-    """Raise NothingToRestoreError if no generation is claimed or holds objects. A listing or two."""
+    """Raise NothingToRestoreError if no generation is claimed or holds objects. One or two listings."""
     if not client.claims() and not client.generations():
         raise NothingToRestoreError(f"{client.url}: holds no generation")
 
 
 def ratio(length: int, size: int) -> float | None:
-    """Bytes of the log for each that is stored, two digits behind the point; None where nothing is stored."""
+    """Bytes of the log for each stored byte, with two decimals; None if nothing is stored."""
     return round(length / size, 2) if size else None
 
 
@@ -104,7 +104,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
     ended = newest is not None and newest.successor is not None
     began = newest is None or claim is None or not never_began(claim.first, newest)
     data = newest
-    if ended:  # a terminal carries no data: what it ended is told by the one before it
+    if ended:  # a terminal carries no data: the WAL segment before it has the facts
         data = read_header(client, before_last) if before_last else None
     oldest = read_header(client, first) if first and data else None
     end = None if newest is None else newest.position if ended else newest.next_slot
@@ -145,7 +145,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
 def _read_entries(
     client: ReplicaClient, claim: Claim | None, indexes: list[int]
 ) -> tuple[tuple[SnapshotEntry, ...], str | None]:
-    """What the newest snapshot names, and what is wrong with it."""
+    """The entries of the newest snapshot, and what is wrong with it."""
     if claim is None:
         return (), None
     try:

@@ -1,4 +1,4 @@
-"""How log lines look: text for people and for the journal, JSON for collectors; one line an event."""
+"""Sets up log lines: text for people and for the journal, JSON for collectors; one line for each event."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ LEVELS = ("debug", "info", "warning", "error")
 
 _RENAMED = {"levelname": "level", "name": "logger"}
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
-"""The journal's, which are syslog's: err, warning, info, debug."""
+"""The journal's levels, which are syslog's: err, warning, info, debug."""
 
 
 class LogFormat(StrEnum):
-    """How a log line is written."""
+    """The format of log lines."""
 
     AUTO = "auto"
-    """JSON for a daemon whose standard error is a file or a pipe; else text."""
+    """JSON for a daemon whose standard error is a file or a pipe; otherwise text."""
     TEXT = "text"
     JSON = "json"
 
 
 def set_up_logging(level: int, chosen: LogFormat = LogFormat.AUTO, *, daemon: bool = False) -> LogFormat:
-    """Log to standard error from now on; the format that was chosen. ``daemon``: whether somebody collects the lines
-    rather than reads them, if no terminal is there."""
+    """Log to standard error from now on. Returns the format that was chosen.
+
+    ``daemon``: without a terminal, a program collects the lines.
+    """
     journal = is_journal(os.environ)
     if chosen is LogFormat.AUTO:
         chosen = LogFormat.JSON if daemon and not journal and not _is_terminal() else LogFormat.TEXT
@@ -48,7 +50,7 @@ def set_up_logging(level: int, chosen: LogFormat = LogFormat.AUTO, *, daemon: bo
 
 
 def logs_json() -> bool:
-    """Whether all that is said on standard error is to be JSON."""
+    """Whether all output on standard error must be JSON."""
     return any(isinstance(handler, _Lines) and handler.chosen is LogFormat.JSON for handler in logging.root.handlers)
 
 
@@ -63,7 +65,7 @@ def say(
     position: object = None,
     **more: str | int | float | bool | None,
 ) -> None:
-    """Tell people on standard error, or collectors as an event with its fields (see ``fields``)."""
+    """Report to people on standard error, or to collectors as an event with its fields (see ``fields``)."""
     if logs_json():
         extra = fields(event, log=log, replica=replica, position=position, **more)
         _logger.log(level, "%s", text.removeprefix("litelog: "), exc_info=trace, extra=extra)
@@ -72,7 +74,7 @@ def say(
 
 
 def is_journal(environment: Mapping[str, str]) -> bool:
-    """Whether standard error goes straight to systemd's journal, which has its own times."""
+    """Whether standard error goes directly to systemd's journal, which adds its own times."""
     device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")
     try:
         status = os.fstat(sys.stderr.fileno())
@@ -94,7 +96,7 @@ def _utc(record: logging.LogRecord) -> str:
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
-    """Standard error, and how it is written."""
+    """Writes to standard error."""
 
     def __init__(self, chosen: LogFormat) -> None:
         logging.Handler.__init__(self)
@@ -102,12 +104,12 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
 
     @property
     def stream(self) -> Any:
-        """Looked for each time: a progress bar takes its place while it is drawn."""
+        """Looked up each time: a progress bar replaces it while it is drawn."""
         return sys.stderr
 
 
 class _TextLine(logging.Formatter):
-    """Time in UTC, level, message; and in brackets where it happened, as far as the message does not say it."""
+    """Time in UTC, level and message; then in brackets the log and replica, unless the message names them."""
 
     def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
         super().__init__(form)
@@ -125,7 +127,7 @@ class _TextLine(logging.Formatter):
 
 
 class _JournalLine(_TextLine):
-    """A line that begins with the priority that the journal files it under."""
+    """A line that begins with its priority for the journal."""
 
     def __init__(self) -> None:
         super().__init__("%(message)s")

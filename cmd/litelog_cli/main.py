@@ -1,4 +1,4 @@
-"""The command's entry: its verbs, found when they are called, and the one place where errors become exit codes."""
+"""The command's entry point: finds verbs when they are called, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ VERBS = (
     "version",
     "completion",
 )
-"""Each is a module of ``verbs`` with a click command of the same name."""
+"""Each name is a module of ``verbs``, with a click command of the same name."""
 
 DAEMONS = ("replicate",)
-"""The verbs whose log lines are collected where nobody looks on."""
+"""The verbs whose log lines are collected by a program if there is no terminal."""
 
 INTERRUPTED = 130
-"""128 + SIGINT, as a shell says it."""
+"""128 + SIGINT, as shells report it."""
 
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: whoever read our output is gone."""
+"""128 + SIGPIPE: the reader of the output is gone."""
 
 COLLECTION_THRESHOLD = 50_000
-"""Objects made between two collections of cycles: with Python's 700, a quarter of the start goes into them."""
+"""Objects created between two collections of cycles. With Python's 700, they would take a quarter of the start."""
 
 EXIT_CODES = """\b
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
@@ -66,11 +66,11 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
 
 
 class OutputGoneError(Exception):
-    """Nobody reads our output any more. A name of its own, as click ends the process with 1 where it meets EPIPE."""
+    """The reader of the output is gone. Not a BrokenPipeError, for which click would exit with code 1."""
 
 
 class VerbGroup(click.Group):
-    """Imports a verb's module when it is asked for, so that a small verb does not wait for a large one."""
+    """Imports a verb's module when it is called, so that a small verb does not wait for a large one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -99,14 +99,14 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  litelog demo                                              see all of it work, in a temporary folder
+  litelog demo                                              try everything in a temporary folder
   litelog replicate /var/lib/events file:///backup/events   replicate a log while it grows
-  litelog restore file:///backup/events -o /var/lib/events  rebuild it
+  litelog restore file:///backup/events -o /var/lib/events  restore it
 \b
 """
     + EXIT_CODES,
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log in detail, and show where an unexpected error comes from.")
+@click.option("-v", "--verbose", is_flag=True, help="Log in detail, and show tracebacks of unexpected errors.")
 @click.option(
     "--log-format",
     type=click.Choice([each.value for each in LogFormat]),
@@ -120,7 +120,7 @@ Examples:
     type=click.Choice(LEVELS),
     envvar="LITELOG_LOG_LEVEL",
     show_envvar=True,
-    help="Log what is so important, or more.  [default: info]",
+    help="Lowest level to log.  [default: info]",
 )
 @click.option(
     "--version",
@@ -141,34 +141,36 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
 
 
 def main(held: HeldSignals | None = None) -> None:
-    """Run the command, and end the process with its exit code. ``held``: signals that a daemon acts on later."""
+    """Run the command, and exit with its code. ``held``: signals on which a daemon acts later."""
     gc.set_threshold(COLLECTION_THRESHOLD)
     _prepare_streams()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts one for each processor; nothing here needs them
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start one for each processor; they are not needed
     code = run(sys.argv[1:], held=held)
-    gc.freeze()  # what was loaded is not looked through for cycles on the way out
+    gc.freeze()  # skips loaded modules in the last collection
     if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
-        # A verb that has ended left threads behind which wait for a disk or a network: they may wait for ever.
+        # The verb left threads that wait for a disk or a network, possibly forever.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
 
 def _prepare_streams() -> None:
-    """Take the places of standard streams that are closed, or the next files that are opened would: a log would get
-    what is meant for people. What is written to such an output fails; such an error output says nothing."""
+    """Reopen closed standard streams on /dev/null, so that the next file opened does not become one of them.
+
+    Otherwise messages would be written into a log. Writing to such an output fails; such an error output is discarded.
+    """
     for descriptor, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest that is free: this one
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest free one: this descriptor
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open until the process ends
     elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        # Python's -u: such a file writes as much as fits, and whoever writes text does not look how much that was.
+        # Python's -u: such a file writes only as much as fits, and callers do not check how much that was.
         sys.stdout = open(1, "w", encoding=sys.stdout.encoding, buffering=1, closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names need not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for standard error: names may not be UTF-8
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
@@ -176,7 +178,7 @@ def _prepare_streams() -> None:
 def run(  # noqa: PLR0911 - one for each kind of end
     arguments: Sequence[str], command: click.Command = litelog, held: HeldSignals | None = None
 ) -> int:
-    """Run the command and return its exit code; messages go to standard error."""
+    """Run the command and return its exit code. Messages go to standard error."""
     try:
         code = command.main(list(arguments), prog_name="litelog", standalone_mode=False, obj=held)
         sys.stdout.flush()
@@ -198,7 +200,7 @@ def run(  # noqa: PLR0911 - one for each kind of end
     except OSError as error:
         place = error.filename or _failing_output()
         return _fail([f"{place}: {error.strerror}" if place else str(error)], trace=_verbose(arguments))
-    except Exception as error:  # noqa: BLE001 - the last resort: one line for people, the trace for -v
+    except Exception as error:  # noqa: BLE001 - the last resort: a line for people, the traceback for -v
         hint = "" if _verbose(arguments) else " (litelog -v shows where)"
         return _fail([f"unexpected error: {type(error).__name__}: {error}{hint}"], trace=_verbose(arguments))
     return code if isinstance(code, int) else ExitCode.DONE
@@ -220,7 +222,7 @@ def _fail(lines: Sequence[str], code: int = ExitCode.FAILURE, *, trace: bool = F
 
 
 def _failing_output() -> str | None:
-    """What to call standard output, if it takes no more: a full disk there is not the log's."""
+    """The name for standard output if writing to it fails, so that a full disk there is not taken for the log's."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -233,7 +235,7 @@ def _verbose(arguments: Sequence[str]) -> bool:
 
 
 def _give_up_output() -> int:
-    # What is still buffered would fail again, with a trace, when the interpreter ends.
+    # What is still buffered would fail again, with a traceback, when the interpreter exits.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -26,9 +26,9 @@ UNKNOWN = "unknown"
 
 
 def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> Report:
-    """What is kept in ``state_dir`` of all logs, of the log at ``place``, or of the replica there.
+    """Read the status of all logs, or of the log or replica at ``place``, from ``state_dir``.
 
-    A log that is neither ``place`` nor ``configured`` is called as its folder of state is: its path is kept nowhere.
+    A log that is neither ``place`` nor ``configured`` gets the name of its state folder, which does not hold its path.
     """
     from litelog_cli.daemon_client import same_replica
 
@@ -52,7 +52,7 @@ def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> R
 
 
 def read_replicas(replicas: Sequence[tuple[str, Replica | ReplicaConfig]]) -> Report:
-    """What the replicas, each with its log's folder if that is known, hold. One that cannot be read says why."""
+    """Read the status from the replicas, each with its log's folder if known. Unreadable ones have an error."""
     logs: dict[str, list[ReplicaReport]] = {}
     for log, replica in replicas:
         logs.setdefault(log, []).append(_of_replica(replica))
@@ -89,7 +89,7 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
 
 
 def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
-    """The bytes that the log's folder holds behind what was kept; None where that cannot be known."""
+    """The bytes in the log's folder after the recorded position; None if they cannot be determined."""
     from litelog.shipping.lag import SourceEnd, find_place
     from litelog.stores.registry import open_stored_format
 

@@ -1,7 +1,7 @@
-"""What the verbs print: lines and tables for people, JSON lines for programs, times and bytes.
+"""Prints the output of verbs: lines and tables for people, JSON lines for programs, times and bytes.
 
-All text passes through ``escape`` on its way out, as names, owners and reasons come from objects that anyone may have
-written: what would steer a terminal, or begin another line, is shown and not obeyed. No other module here prints.
+All text passes through ``escape``, since names, owners and reasons come from objects that anyone may have written.
+Characters that would control a terminal, or start another line, are shown as escapes. No other module here prints.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PLAIN_WIDTH = 10_000
-"""Columns of a table that is not for a terminal: nothing is wrapped."""
+"""Width of a table that is not for a terminal: nothing is wrapped."""
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-_MARKS = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # they change the direction of text, or its lines
+_MARKS = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # they change the direction of text, or break lines
 _STEERING = re.compile(f"[\x00-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
 _BEYOND_JSON = re.compile(f"[\x7f-\x9f{_MARKS}\ud800-\udfff]")  # JSON escapes the others itself
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape(text: str) -> str:
-    """``text`` in one line, with an escape (``\\x1b``, ``\\u202e``) for each character that steers a terminal."""
+    """``text`` as a single line, with an escape (``\\x1b``, ``\\u202e``) for characters that control a terminal."""
     return _STEERING.sub(lambda match: _SHORT.get(match[0]) or _spell(match[0]), text)
 
 
 def escape_json(text: str) -> str:
-    """JSON, with JSON's own escape for each character that steers a terminal."""
+    """JSON, with JSON's own escape for each character that controls a terminal."""
     return _BEYOND_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -58,12 +58,12 @@ def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object in one line."""
+    """Print a JSON object on one line."""
     sys.stdout.write(json_line(value))
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """The line, of characters that standard output takes: JSON escapes what it cannot hold in ASCII."""
+    """The line, limited to characters that standard output accepts: JSON escapes the others in ASCII."""
     return escape_json(json.dumps(value, ensure_ascii=not _takes_all())) + "\n"
 
 
@@ -72,7 +72,7 @@ def _takes_all() -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> None:
-    """Rows under column titles; ``numbers`` are the columns to align on the right."""
+    """Print rows under column titles. ``numbers``: columns to align on the right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -93,12 +93,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
 
 
 def format_number(number: float | None) -> str:
-    """A number as it is; ``-`` where there is none."""
+    """The number; ``-`` for None."""
     return "-" if number is None else str(number)
 
 
 def format_time(microseconds: int | None) -> str:
-    """Microseconds since 1970 as ISO 8601 in UTC; ``-`` where there is none."""
+    """Microseconds since 1970 as ISO 8601 in UTC; ``-`` for None."""
     if microseconds is None:
         return "-"
     try:
@@ -109,7 +109,7 @@ def format_time(microseconds: int | None) -> str:
 
 
 def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as JSON holds them: text where they are UTF-8, else ``{"base64": ...}``."""
+    """Bytes for JSON: text if they are UTF-8, else ``{"base64": ...}``."""
     if value is None:
         return None
     try:

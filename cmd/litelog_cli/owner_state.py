@@ -1,4 +1,4 @@
-"""What a log's daemon keeps on this machine of a replica, however either of them is spelled."""
+"""The state that a log's daemon keeps of a replica on this machine, regardless of how their names are spelled."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _AMAZON = ".amazonaws.com"
 
 
 def require_readable(state_dir: str, log: str | None = None) -> None:
-    """StateError where what daemons keep there, of all logs or of ``log``, cannot be looked at: it would seem that
-    nothing is kept. Where there is nothing, nothing is raised."""
+    """Raise StateError if the daemon's state, of all logs or of ``log``, cannot be read.
+
+    Otherwise it would seem that there is none. A missing state is not an error.
+    """
     from litelog.log.replica_registry import log_state_folder
     from litelog.shipping.state import StateError
 
@@ -24,17 +26,17 @@ def require_readable(state_dir: str, log: str | None = None) -> None:
         if not isinstance(error, FileNotFoundError):
             rights = isinstance(error, PermissionError)
             advice = "run this as the daemon's own user" if rights else "is it the daemon's --state-dir?"
-            raise StateError(f"{error.filename}: cannot be looked into ({error.strerror}); {advice}") from error
+            raise StateError(f"{error.filename}: cannot be read ({error.strerror}); {advice}") from error
 
     for _ in os.walk(state_dir if log is None else log_state_folder(state_dir, log), onerror=refuse):
         pass
 
 
 def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowledged | None:
-    """What the daemon of ``log`` knows to be in the replica; None if it keeps its state elsewhere, or none.
+    """What the daemon of ``log`` knows to be in the replica; None if it has no state here.
 
-    ``url``: as the replica is called here; ``place``: its client's. A daemon that called it otherwise is found by the
-    place. Of several that wrote there, the one that came furthest. StateError.
+    ``url``: the replica's URL here; ``place``: its client's. A daemon that spelled the URL differently is found by the
+    place. If several daemons wrote there, returns the state that is furthest ahead. Raises StateError.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
     from litelog.objects.position import Position
@@ -54,8 +56,7 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
 
 
 def normal_place(url: str) -> tuple[str, ...] | None:
-    """A client's URL, so that two of one place are equal; None where that cannot be told: what was masked in it may
-    be a part of the place."""
+    """A client's URL in a form that is equal for the same place; None if masked parts of it may belong to the place."""
     from litelog.stores.registry import MASK, local_folder, scheme_of
 
     if MASK in url:
@@ -75,7 +76,7 @@ def normal_place(url: str) -> tuple[str, ...] | None:
 
 
 def _normal_endpoint(endpoint: str) -> str:
-    """An S3 endpoint, empty for Amazon's own: there a bucket's name means one bucket, whatever the region."""
+    """An S3 endpoint; empty for Amazon's own, where a bucket's name means one bucket in all regions."""
     parts = urlsplit(endpoint)
     host = (parts.hostname or "").removesuffix(".")
     if not host or (host.endswith(_AMAZON) and host.startswith(("s3.", "s3-"))):

@@ -194,7 +194,7 @@ def test_state_that_cannot_be_looked_at_is_not_taken_for_none(litelog: Command, 
     assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
     (litelog.folder / "state-file").touch()
     done = litelog(*arguments, "--state-dir", "state-file")
-    assert (done.code, "cannot be looked into (Not a directory)" in done.err) == (ExitCode.FAILURE, True)
+    assert (done.code, "cannot be read (Not a directory)" in done.err) == (ExitCode.FAILURE, True)
 
 
 def test_an_output_below_a_file_is_no_output_that_exists(litelog: Command) -> None:

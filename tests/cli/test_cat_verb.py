@@ -105,7 +105,7 @@ def test_files_of_lines_are_read_by_their_pattern(litelog: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "soon"], "'soon' is no place in a log: expected beginning"),
+        (["--from", "soon"], "'soon' is not a place in a log: expected beginning"),
         (["--to", "latest"], "neither a sequence nor a time"),
         (["--generation", "0" * 16], "--generation is for replicas"),
         (["--format", "nonsense"], "no log format 'nonsense' (known: "),

@@ -64,7 +64,7 @@ def test_a_restore_up_to_a_time_before_everything_has_nothing_to_restore(litelog
 def test_what_is_no_time_is_told_what_a_time_is(litelog: Command, replica: str, text: str) -> None:
     done = litelog("restore", replica, "-o", "out", "--timestamp", text)
     assert done.code == ExitCode.USAGE
-    assert f"--timestamp: '{text}' is no time: write 2026-11-21T10:00:00Z, or 1h" in done.err
+    assert f"--timestamp: '{text}' is not a time: write 2026-11-21T10:00:00Z, or 1h" in done.err
 
 
 def test_two_bounds_at_once_are_a_usage_error(litelog: Command, replica: str) -> None:
