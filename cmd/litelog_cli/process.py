@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from litelog.replicator import Replicator
 
 FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-"""The signals that are the program's alone, besides those that end it."""
+"""Signals that are only passed to the program, besides those that end it."""
 
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
-"""What a terminal sends to all of its foreground group."""
+"""Signals that a terminal sends to its whole foreground group."""
 
 
 class Child:
-    """A running program; ``on_end`` is called once, from a thread, when it has ended.
+    """A running program. A thread calls ``on_end`` once, when it has ended.
 
-    Where we are PID 1, processes that lose their parent become ours: they are waited for when they end.
+    If this process is PID 1, it inherits processes that lose their parent, and waits for them when they end.
     """
 
     def __init__(self, command: str, on_end: Callable[[], None]) -> None:
@@ -49,7 +49,7 @@ class Child:
         if not arguments:
             raise ConfigError("--exec: names no program")
         try:
-            self._process = subprocess.Popen(arguments)  # noqa: S603 - what the caller asked for, without a shell
+            self._process = subprocess.Popen(arguments)  # noqa: S603 - the command that the user gave, without a shell
         except OSError as error:
             raise ConfigError(f"--exec: {arguments[0]}: {error.strerror}") from error
         self._on_end = on_end
@@ -59,18 +59,18 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, 128 + n where signal n ended it; None while it runs."""
+        """Its exit code; 128 + n if signal n ended it; None while it runs."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     def forward(self, number: int) -> None:
-        """Send it a signal, unless the terminal has sent it to both of us."""
+        """Send it a signal, unless the terminal has already sent that to both processes."""
         if number in _FROM_TERMINAL and _in_foreground():
             return
         self._send(number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it at once."""
         self._send(signal.SIGKILL)
 
     def end(self, timeout: float) -> None:
@@ -91,7 +91,7 @@ class Child:
         self._on_end()
 
     def _reap_orphans(self) -> None:
-        """Wait for whichever process ends, but leave the program's end to those who ask for its exit code."""
+        """Wait for any process that ends, but leave the program's end to those who ask for its exit code."""
         while (ended := _look_for_ended()) is not None:
             if ended == self._process.pid and self._process.returncode is None:
                 self._process.wait()
@@ -101,7 +101,7 @@ class Child:
 
 
 def _look_for_ended() -> int | None:
-    """The next of our processes to have ended, which stays to be waited for; None if there is no process of ours."""
+    """The next child process that has ended, without reaping it; None if there are no child processes."""
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:
@@ -117,20 +117,22 @@ def _in_foreground() -> bool:
 
 
 FEEDS_PER_TIMEOUT = 4
-"""How often the watchdog is fed within its time: one may be late, or lost to a full socket."""
+"""How often the watchdog is fed within its time: one message may be late, or lost to a full socket."""
 
 _logger = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """Speaks to whoever started this process and waits for its word; without one it says nothing.
+    """Notifies the service manager that started this process, if there is one.
 
-    Nothing here blocks or fails: replication does not depend on being heard. Used by any thread.
+    Nothing here blocks or fails, since replication does not depend on notifications. For use from any thread.
     """
 
     def __init__(self, environment: MutableMapping[str, str], steady: Callable[[], float] = time.monotonic) -> None:
-        """Takes what is meant for this process out of ``environment``, so that a program that it starts does not speak
-        for it. ``steady``: monotonic seconds."""
+        """Remove this process's settings from ``environment``, so that a program it starts does not notify for it.
+
+        ``steady``: monotonic seconds.
+        """
         address = environment.pop("NOTIFY_SOCKET", "")
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._feed_seconds = _watchdog_seconds(environment) / FEEDS_PER_TIMEOUT
@@ -140,9 +142,10 @@ class ServiceManager:
         self._failed = False
 
     def turned(self, is_ready: Callable[[], bool], status: Callable[[], str]) -> None:
-        """The main loop has turned: feed the watchdog if it is time, and tell of readiness when it is reached.
+        """Feed the watchdog if it is due, and report readiness once it is reached.
 
-        For the main loop alone: a timer's word would be worth nothing. ``status``: one line, asked for once.
+        Only the main loop may call this after each turn: a timer would prove nothing. ``status``: one line, requested
+        once.
         """
         if not self._address:
             return
@@ -155,12 +158,12 @@ class ServiceManager:
             self._send("WATCHDOG=1")
 
     def stopping(self, seconds: float) -> None:
-        """The final sync begins, and may take so long."""
-        self._ready = True  # too late for that
+        """Report that the final sync begins, and how many seconds it may take."""
+        self._ready = True  # too late to report readiness
         self._send("STOPPING=1", "STATUS=final sync", f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def status(self, text: str) -> None:
-        """One line for whoever looks at the service."""
+        """Report a line of status for people."""
         self._send(f"STATUS={text}")
 
     def _send(self, *lines: str) -> None:
@@ -173,12 +176,12 @@ class ServiceManager:
         except OSError as error:
             if not self._failed:
                 extra = fields("notify-failed")
-                _logger.warning("the service manager cannot be told: %s", error.strerror, extra=extra)
+                _logger.warning("the service manager cannot be notified: %s", error.strerror, extra=extra)
             self._failed = True
 
 
 def _watchdog_seconds(environment: MutableMapping[str, str]) -> float:
-    """The watchdog's time; 0 where there is none for this process."""
+    """The watchdog's time in seconds; 0 if there is none for this process."""
     microseconds = environment.pop("WATCHDOG_USEC", "")
     meant_for = environment.pop("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or (meant_for and meant_for != str(os.getpid())):
@@ -195,11 +198,11 @@ FIXED = (
     "heartbeat_url",
     "heartbeat_interval",
 )
-"""The keys that are looked at once, when the daemon starts."""
+"""The keys that are only read when the daemon starts."""
 
 
 class Reloader:
-    """Reads a configuration again, as often as it is asked, each time in a thread of its own: files may hang."""
+    """Reads the configuration again on request, each time in a separate thread, since files may hang."""
 
     def __init__(self, replicator: Replicator, read: Callable[[], Config]) -> None:
         self._replicator = replicator
@@ -208,23 +211,23 @@ class Reloader:
         self._one_at_a_time = threading.Lock()
 
     def start(self) -> None:
-        """Begin to read it again. What becomes of that is logged."""
+        """Start to read it again. The result is logged."""
         threading.Thread(target=self.reload, name="reload", daemon=True).start()
 
     def reload(self) -> None:
-        """Read it again, and have it in force unless it is wrong."""
+        """Read it again, and apply it unless it is invalid."""
         with self._one_at_a_time:
             try:
                 config = self._read()
                 if not self._replicator.reload(config):
                     return
             except (LitelogError, OSError, click.ClickException) as error:
-                said = "the configuration was not read again; what was in force stays so: %s"
+                said = "the configuration was not reloaded; the previous one stays in force: %s"
                 _logger.error(said, error, extra=fields("reload-failed"))
                 return
-            start = self._started_with  # an earlier reload put nothing of these in force
+            start = self._started_with  # earlier reloads did not apply these keys
             late = [name.replace("_", "-") for name in FIXED if getattr(start, name) != getattr(config, name)]
             if late:
-                said = "the configuration's %s: what changed there is in force from the next start on"
+                said = "the configuration's %s: changes take effect at the next start"
                 _logger.warning(said, ", ".join(late), extra=fields("reload-partial", keys=",".join(late)))
-            _logger.info("the configuration was read again, and is in force", extra=fields("reloaded"))
+            _logger.info("the configuration was reloaded", extra=fields("reloaded"))

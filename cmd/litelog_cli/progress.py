@@ -1,4 +1,4 @@
-"""The progress of a long verb, on standard error: a bar on a terminal, otherwise a line now and then."""
+"""Shows the progress of a long verb on standard error: a bar on a terminal, otherwise a line at intervals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from litelog.replicator import Replicator
 
 WORTH_SECONDS = 2.0
-"""What is done sooner shows no progress."""
+"""Shorter work shows no progress; seconds."""
 
 LINE_SECONDS = 10.0
-"""Between two lines where there is no terminal."""
+"""Pause between two lines if there is no terminal, in seconds."""
 
 ASK_SECONDS = 0.2
-"""Between two looks at work that does not tell of itself."""
+"""Pause between two checks of work that does not report progress, in seconds."""
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 """For every verb that shows progress."""
@@ -37,8 +37,10 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progres
 def showing_progress(
     what: str, *, quiet: bool, steady: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int, int | None], None] | None]:
-    """A function to call with the bytes that are done and those that there are (None: nobody knows yet), from any
-    thread; None where nothing is to be shown. ``what``: the verb. ``steady``: monotonic seconds."""
+    """Yield a function to call from any thread with bytes done and total bytes (None: not known yet).
+
+    Yields None if nothing is to be shown. ``what``: the verb. ``steady``: monotonic seconds.
+    """
     if quiet:
         yield None
         return
@@ -51,7 +53,7 @@ def showing_progress(
 
 @contextmanager
 def watching_progress(what: str, *, quiet: bool, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
-    """Show what ``look`` says, asked every now and then by a thread of its own, while the block runs."""
+    """Show what ``look`` returns while the block runs. A separate thread calls it at intervals."""
     over = Event()
     with showing_progress(what, quiet=quiet) as show:
         if show is None:
@@ -60,7 +62,7 @@ def watching_progress(what: str, *, quiet: bool, look: Callable[[], tuple[int, i
 
         def watch() -> None:
             while not over.wait(ASK_SECONDS):
-                with suppress(Exception):  # what is looked at may end at any time; its own error is told elsewhere
+                with suppress(Exception):  # the work may end at any time; its errors are reported elsewhere
                     show(*look())
 
         watcher = Thread(target=watch, name="progress", daemon=True)
@@ -69,11 +71,11 @@ def watching_progress(what: str, *, quiet: bool, look: Callable[[], tuple[int, i
             yield
         finally:
             over.set()
-            watcher.join(1.0)  # a look may hang as a file system does
+            watcher.join(1.0)  # a call may hang with its file system
 
 
 def describe(done: int, whole: int | None, seconds: float) -> str:
-    """Bytes, rate and time left after so many ``seconds``, in words."""
+    """Bytes, rate and time left after ``seconds``, in words."""
     rate = done / seconds if seconds > 0 else 0.0
     of = f" of {format_size(whole)}" if whole is not None else ""
     left = f", {format_duration((whole - done) / rate)} left" if whole is not None and rate and whole > done else ""
@@ -81,7 +83,7 @@ def describe(done: int, whole: int | None, seconds: float) -> str:
 
 
 class _Lines:
-    """A line after WORTH_SECONDS, and then one each LINE_SECONDS."""
+    """Prints a line after WORTH_SECONDS, and then one each LINE_SECONDS."""
 
     def __init__(self, what: str, steady: Callable[[], float]) -> None:
         self._what = what
@@ -103,7 +105,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar that appears after WORTH_SECONDS and goes when all is done."""
+    """A bar that appears after WORTH_SECONDS, and disappears at the end."""
 
     def __init__(self, what: str, steady: Callable[[], float]) -> None:
         self._what = what
@@ -146,14 +148,14 @@ def _make_bar() -> Progress:
 
 
 class ShippingProgress:
-    """The bytes of all logs, once for each replica. One thread."""
+    """The bytes of all logs, counted once for each replica. For one thread."""
 
     def __init__(self, replicator: Replicator) -> None:
         self._replicator = replicator
         self._whole = 0
 
     def look(self) -> tuple[int, int | None]:
-        """What is done and what there was to do; None for that until the folders have been looked at."""
+        """(bytes done, total bytes); the total is None until the folders have been read."""
         self._replicator.measure()
         statuses = self._replicator.status()
         behind = sum(status.lag_bytes for status in statuses)
@@ -162,5 +164,5 @@ class ShippingProgress:
         self._whole = max(self._whole, behind)
         if not self._whole:
             return durable, None
-        # A first contact seals before anything is acknowledged; what was shipped first may be sealed, too.
+        # First contact seals before anything is acknowledged, and sealed data may have been shipped before.
         return min(self._whole, max(durable, self._whole - behind)), self._whole

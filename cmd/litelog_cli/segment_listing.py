@@ -1,4 +1,4 @@
-"""What is known of each log segment: in a replica, from its newest snapshot and what lies above; in a log's folder."""
+"""Lists log segments: of a replica, from its newest snapshot and later objects; of a log, from its folder."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 PARALLELISM = 8
-"""Requests at a time."""
+"""Concurrent requests."""
 
 HEAD_BYTES = 64 << 10
-"""How much of a local log segment is read for its first commit."""
+"""How many bytes of a local log segment are read for its first commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One log segment. Times are microseconds since 1970, lengths bytes; None where there is nothing to say."""
+    """One log segment. Times are microseconds since 1970, lengths are bytes; None: unknown."""
 
     file: str
     stored: str
-    """``sealed``, ``wal``, ``sealed+wal`` for one whose end in the WAL says the same and that no snapshot names yet, or
-    ``log`` for a local one."""
+    """``sealed``; ``wal``; ``sealed+wal`` for one that is sealed and final, but in no snapshot yet; or ``log`` for a
+    local one."""
     length: int
-    """Of the log segment."""
+    """Length of the log segment."""
     first: int | None
     next: int | None
     records: int | None
     finished: bool
     index: int | None = None
     generation: str | None = None
-    """Where it is stored: an earlier one where that sealed it."""
+    """The generation that stores it, which may be an earlier one."""
     size: int | None = None
     """Stored bytes."""
     ratio: float | None = None
     objects: int | None = None
     lowest: int | None = None
-    """The lowest record timestamp."""
+    """The lowest timestamp of a record."""
     highest: int | None = None
     shipped_first: int | None = None
     shipped_last: int | None = None
 
 
 def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFacts]:
-    """The log segments of a generation, in order. Those that the newest snapshot names cost nothing more; for each one
-    above two headers are read at most, and a footer where one is sealed. Raises as ``list_pieces``; its gap, once all
-    before it was given."""
+    """Yield the log segments of a generation, in order.
+
+    Those in the newest snapshot cost no further request. Each later one costs at most two headers, and a footer if it
+    is sealed. Raises as ``list_pieces`` does; reports its gap after all log segments before it.
+    """
     from litelog.reading.contents import list_pieces
 
     pieces = list_pieces(client, claim)
@@ -88,7 +90,7 @@ def _above(client: ReplicaClient, pieces: Pieces) -> Iterator[SegmentFacts]:
 
 
 def _read_entry(client: ReplicaClient, name: Generation, index: int) -> SnapshotEntry | None:
-    """What the footer of a sealed segment says; None where it is damaged or gone, as its WAL segments are there."""
+    """The entry from the footer of a sealed segment; None if that is damaged or missing: its WAL segments exist."""
     from litelog.reading.wal_cursor import read_entry
 
     try:
@@ -98,8 +100,10 @@ def _read_entry(client: ReplicaClient, name: Generation, index: int) -> Snapshot
 
 
 def _is_named(entry: SnapshotEntry, infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> bool:
-    """Whether the ``final`` of a log segment names the sealed one, or the next snapshot will, as it holds the same
-    bytes. Any other is an orphan, and counts for nothing."""
+    """Whether the sealed segment belongs to the log: a ``final`` names it, or the next snapshot will.
+
+    The next snapshot will name it if it holds the same bytes. Any other sealed segment is an orphan.
+    """
     (last,) = headers([infos[-1].position])
     if not last.final:
         return False
@@ -130,8 +134,10 @@ def _sealed(entry: SnapshotEntry, stored: str, size: int, objects: int) -> Segme
 
 
 def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator[SegmentFacts]:
-    """A log segment that lies in WAL segments: its first and last header tell all but its number of records and their
-    timestamps, unless there are no others."""
+    """A log segment that is in WAL segments.
+
+    Its first and last header show all except the number of records and the timestamps, unless there are no others.
+    """
     first, last = headers([infos[0].position, infos[-1].position])
     if first.successor is not None:
         return
@@ -162,8 +168,10 @@ def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator
 
 
 def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
-    """The log segments in a log's folder, in order. Sequences and times are told where commits carry them: the first of
-    each from its head, and behind the last one from its end. SourceMissingError."""
+    """The log segments in a log's folder, in order. Raises SourceMissingError.
+
+    If commits carry sequences and times, those of each first record are read, and the sequence after the last one.
+    """
     from litelog.log.source import SegmentNames
     from litelog.system.clock import SystemClock
 

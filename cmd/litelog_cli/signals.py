@@ -1,7 +1,7 @@
-"""Signals as values: a handler puts a number into a queue, a thread takes it out and acts.
+"""Handles signals as values: a handler puts a number into a queue, and a thread takes it out and acts.
 
-A daemon takes a second to import, to read its configuration and to open its files. A signal that arrives meanwhile is
-held, and acted on as soon as there is something that can be stopped.
+A daemon takes a second to import modules, read its configuration and open its files. A signal that arrives meanwhile is
+held until there is something to stop.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 STARTING_SECONDS = 60.0
-"""How long a start may still take after a signal that ends it: one that hangs (a configuration on a mount that is gone)
-has nothing to sync, and must end. A cold start takes seconds, also on a busy machine."""
+"""Seconds that a start may still take after a signal that ends it. A start that hangs (a configuration on a lost mount)
+has nothing to sync, and must end. A cold start takes seconds, even on a busy machine."""
 
 
 class HeldSignals:
-    """The signals that arrive before anybody acts on them. Only for the main thread.
+    """Holds the signals that arrive before anything can act on them. For the main thread only.
 
-    A second one of those that end the process ends it at once, as later, and so does the end of ``STARTING_SECONDS``.
+    A second ending signal exits at once, as it does later. So does the expiry of ``STARTING_SECONDS``.
     """
 
     def __init__(self, starting_seconds: float = STARTING_SECONDS) -> None:
@@ -36,21 +36,23 @@ class HeldSignals:
         self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def hold(self) -> None:
-        """Begin to hold SIGTERM, SIGINT and SIGHUP; SIGHUP not where it is ignored, as nohup has it."""
+        """Start to hold SIGTERM, SIGINT and SIGHUP; not SIGHUP if it is ignored, as under nohup."""
         for number in (*STOPPING, signal.SIGHUP):
             if number in STOPPING or signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._keep)
 
     def take(self, numbers: tuple[signal.Signals, ...]) -> list[int]:
-        """Those of ``numbers`` that have arrived, in their order: call it once somebody else handles them. The others
-        do from now on what they would have done."""
+        """The signals among ``numbers`` that have arrived, in order. Call this once something else handles them.
+
+        Other signals have their default effect from now on.
+        """
         signal.setitimer(signal.ITIMER_REAL, 0)
         taken = [number for number in self._arrived if number in numbers]
         self._let_through([number for number in self._previous if number not in numbers])
         return taken
 
     def release(self) -> None:
-        """Hold nothing any more; what has arrived does what it would have done."""
+        """Stop holding. Signals that have arrived have their default effect."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         self._let_through(list(self._previous))
 
@@ -70,7 +72,7 @@ class HeldSignals:
 
     def _give_up(self, _number: int, _frame: FrameType | None) -> None:
         ended_by = next(number for number in self._arrived if number in STOPPING)
-        late = f"the start did not end within {self._starting_seconds:g} s of it"
+        late = f"the start took longer than {self._starting_seconds:g} s after it"
         os.write(2, f"litelog: signal {ended_by} came while the daemon started; {late}: nothing was synced\n".encode())
         os._exit(128 + ended_by)
 
@@ -81,10 +83,10 @@ def acting_on_signals(
     numbers: tuple[signal.Signals, ...] = STOPPING,
     held: HeldSignals | None = None,
 ) -> Iterator[None]:
-    """Call ``act`` with the number of each of these signals, in a thread of its own, while the block runs; first with
-    those that were ``held``.
+    """Call ``act`` with the number of each of these signals while the block runs, first with the ``held`` ones.
 
-    Only for the main thread. A handler may do nothing but put: it interrupts whatever holds whichever lock.
+    A separate thread calls it. For the main thread only. A handler may only put a value into a queue, since it may
+    interrupt code that holds any lock.
     """
     arrived: SimpleQueue[int | None] = SimpleQueue()
 

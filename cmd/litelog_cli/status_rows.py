@@ -1,4 +1,4 @@
-"""A replica's status as a row of a table."""
+"""Formats a replica's status as a row of a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spell_pair(log: str | None, replica: str | None) -> str:
 
 
 def make_row(log: str, replica: ReplicaReport) -> tuple[str, ...]:
-    """The cells: log, replica, phase, lag, bytes behind, position, sequence, verified, what is wrong."""
+    """The cells: log, replica, phase, lag, bytes behind, position, sequence, verified, problems."""
     errors = (replica.error, replica.archive_error, replica.source_error, replica.verify_error)
     return (
         log or "-",
@@ -29,5 +29,5 @@ def make_row(log: str, replica: ReplicaReport) -> tuple[str, ...]:
         replica.position or "-",
         format_number(replica.sequence),
         replica.last_verified or "-",
-        "; ".join(filter(None, dict.fromkeys(errors))),  # two may say the same
+        "; ".join(filter(None, dict.fromkeys(errors))),  # two may be equal
     )

@@ -1,4 +1,4 @@
-"""Errors of ours that tasks of Spark's raise, found again in what Spark says of them."""
+"""Recovers litelog's errors raised by Spark tasks from the text of Spark's errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from litelog.errors import ExitCode
 
 _RAISED = re.compile(r"^(?:.*: )?((?:litelog|replica_clients)(?:\.\w+)+): (.+)$", re.MULTILINE)
-"""The line of a Python trace that names an error of ours, and what it said."""
+"""The line of a Python traceback with an error of litelog's and its message."""
 
 
 class TaskError(LitelogError):
-    """An error of ours that a task raised, as Spark's own error tells of it."""
+    """An error of litelog's that a task raised, as found in Spark's error."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         self.exit_code = exit_code
@@ -24,7 +24,7 @@ class TaskError(LitelogError):
 
 
 def find_told(text: str) -> TaskError | None:
-    """The error of ours that the traces in ``text`` end with; None where there is none."""
+    """The litelog error at the end of the tracebacks in ``text``; None if there is none."""
     for name, message in reversed(_RAISED.findall(text)):
         module, _, word = name.rpartition(".")
         try:

@@ -77,7 +77,7 @@ def test_what_a_reload_says_of_the_end_is_in_force(tree: Command) -> None:
     process = start(tree)
     (tree.folder / "c.yml").write_text(f"shutdown-timeout: 7s\n{TREE}")
     process.send_signal(signal.SIGHUP)
-    tree.wait_for_line(process, "is in force")
+    tree.wait_for_line(process, "was reloaded")
     process.send_signal(signal.SIGTERM)
     assert "at most 7s" in tree.wait_for_line(process, "final sync")[-1]
     assert process.wait(240) == ExitCode.DONE
@@ -89,8 +89,8 @@ def test_what_waits_for_the_next_start_is_told_by_what_this_one_began_with(tree:
     for text, waits in ((f"max-lag: 99s\n{TREE}", True), (f"max-lag: 99s\n{TREE}{MORE}", True), (TREE, False)):
         (tree.folder / "c.yml").write_text(text)
         process.send_signal(signal.SIGHUP)
-        lines = tree.wait_for_line(process, "and is in force")
-        assert any("max-lag: what changed there is in force from the next start on" in line for line in lines) is waits
+        lines = tree.wait_for_line(process, "was reloaded")
+        assert any("max-lag: changes take effect at the next start" in line for line in lines) is waits
     process.send_signal(signal.SIGTERM)
     assert process.wait(240) == ExitCode.DONE
 

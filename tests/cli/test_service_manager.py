@@ -166,7 +166,7 @@ def test_replication_does_not_depend_on_being_heard(litelog: Command) -> None:
     litelog.lines(10)
     done = litelog("replicate", "--once", "log", "replica", NOTIFY_SOCKET="/no/such/socket", WATCHDOG_USEC="1000")
     assert done.code == 0
-    assert done.err.count("cannot be told") == 1
+    assert done.err.count("cannot be notified") == 1
 
 
 def wait_for_state(pid: int, state: str) -> None:
