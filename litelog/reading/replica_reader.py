@@ -51,8 +51,8 @@ POLLS_PER_LOOK = 30
 an ended generation just as often."""
 
 LOOK_SECONDS = 1800.0
-"""After this many seconds without news, or off the head, a follower checks that its place still exists, and lists what
-follows it. Half of the grace for which WAL segments are kept at least."""
+"""After this many seconds without news, or behind the head, a follower checks that its place still exists, and lists
+what follows it. Half of the grace for which WAL segments are kept at least."""
 
 STOP_SECONDS = 0.1
 """How soon, in seconds, a waiting follower notices the caller's own stop event."""
@@ -94,7 +94,7 @@ class ReplicaReader:
                 ``end`` may both lie within bytes that were shipped at once.
             follow: Wait at the head for more records, instead of ending there.
             poll_interval: Seconds between polls at the head.
-            look_seconds: After this many seconds without news, or off the head, a follower checks that it stands at
+            look_seconds: After this many seconds without news, or behind the head, a follower checks that it stands at
                 the end, and not at a hole.
             stop: Ends a follower, as ``close`` does.
             formats: Returns the log format of a name.

@@ -100,14 +100,19 @@ def restore(  # noqa: PLR0913 - each is an independent choice
     """Write the log that ``plan`` describes to the new folder ``output``: complete and synced, or not there.
 
     Args:
-        delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,
-            and the rest is read. Then the two folders are exchanged at once, and the older one is removed. Until then
-            it stays unchanged.
+        client: The replica that the plan was made from.
+        plan: What to restore.
+        output: The path of the folder to create. The folder must be missing or empty.
+        log_format: The format that the replica's claim names.
         parallelism: The number of objects read at a time, 1 to MAX_PARALLELISM.
         progress: Called after each object, on the caller's thread.
+        clock: For the duration in the result.
         donors: Other replicas, which supply what this one lost. The result names what they supplied.
         replan: Makes a new plan if a planned object is gone: retention may have removed it, and another object may
             now hold its bytes.
+        delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,
+            and the rest is read. Then the two folders are exchanged at once, and the older one is removed. Until then
+            it stays unchanged.
 
     Returns:
         What was restored, and where the bytes came from.

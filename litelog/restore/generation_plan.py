@@ -62,6 +62,10 @@ def plan_generation(
     """Plan from one generation.
 
     Args:
+        client: The replica.
+        claim: The generation's claim.
+        target: What to restore.
+        log_format: The format that the claim names.
         donors: Other replicas: the plan works around damage if they have what was lost.
         dropped: For a target before all that the newest snapshot names, plan from an older snapshot.
 
