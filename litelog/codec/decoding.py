@@ -45,8 +45,8 @@ class JsonLimits:
 
 
 def parse_json(text: bytes, limits: JsonLimits) -> Any:
-    """Parse a JSON text in UTF-8. Raises ValueError if it is not JSON, or exceeds ``limits``, in which case it is not
-    parsed."""
+    """Parse a JSON text in UTF-8. Raises ValueError if it is not JSON, or, without parsing it, if it exceeds
+    ``limits``."""
     _check("bytes", len(text), limits.size)
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
     _check("texts", bare.count(b'"') // 2, limits.texts)
@@ -92,8 +92,8 @@ def require_text(name: str, value: object) -> str:
 
 
 def require_number(name: str, value: object, low: int = 0, below: int = MOST) -> int:
-    """``value``, if it is a whole number from ``low`` to ``below``, exclusive. Raises ValueError otherwise, also for a
-    boolean."""
+    """``value``, if it is a whole number from ``low`` to ``below``, exclusive, and not a boolean; otherwise
+    ValueError."""
     if type(value) is not int or not low <= value < below:
         refuse(name, value)
     return value

@@ -56,8 +56,8 @@ def write_gapped(column: Sequence[int | None]) -> list[Any]:
 
 
 def read_plain(name: str, written: object, count: int | None = None) -> Column:
-    """The column that ``write_column`` wrote. Raises ValueError for anything else, or if it does not have ``count``
-    numbers."""
+    """The column that ``write_column`` wrote. Raises ValueError for anything else, or if its length is not
+    ``count``."""
     numbers = _read(name, written, count)
     _check(name, numbers)
     return tuple(numbers)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def never_began(first: int, header: WalHeader) -> bool:
-    """Whether a WAL segment shows that its generation never began. ``first``: the first index, as the claim states
-    it."""
+    """Whether a WAL segment shows that its generation never began. ``first``: the claim's first index."""
     in_first_slot = (header.index, header.offset) == (first, 0)
     return header.successor is not None and in_first_slot and not header.previous

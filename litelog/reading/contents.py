@@ -126,8 +126,7 @@ def list_generation(client: ReplicaClient, name: Generation, keep: int | None = 
 
 
 def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int) -> Iterator[WalSegmentInfo]:
-    """Yield the WAL segments, except some that the newest snapshot covers. Appends the snapshots' indexes to
-    ``found``."""
+    """Yield the WAL segments, except some that the newest snapshot covers. Appends snapshots' indexes to ``found``."""
     for number, info in enumerate(client.snapshots_and_wal_segments(name, since)):
         if isinstance(info, IndexedInfo):
             found.append(info.index)
@@ -247,8 +246,7 @@ def missing_snapshot(base: Base, wal: Sequence[WalSegmentInfo]) -> ReplicaGapErr
 
 
 def missing_piece(start: Position, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
-    """The first hole that names alone show. Indexes must have no holes from ``start`` on, and each begins at offset
-    0."""
+    """The first hole in the names: indexes must be without holes from ``start`` on, and each must begin at offset 0."""
     index = start.index - 1
     for number, piece in enumerate(wal):
         at = piece.position

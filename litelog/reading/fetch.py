@@ -51,8 +51,7 @@ def ahead(
     most_bytes: int = AHEAD_BYTES,
     most_jobs: int = AHEAD_JOBS,
 ) -> Iterator[_Result]:
-    """Yield the results of ``jobs`` in order. A job is the number of bytes that its result holds, and a function to
-    call.
+    """Yield the results of ``jobs`` in order. A job is the size of its result in bytes, and a function to call.
 
     Raises a job's error, or that of the iteration of ``jobs``, after all earlier results. Jobs are taken when there is
     room for them. Jobs that have not begun when this ends never run.
@@ -91,8 +90,7 @@ AHEAD_PER_WORKER = 4
 
 
 class OrderedPool:
-    """Threads that process items in order, taken as they are needed. With one worker the caller's thread does the
-    work."""
+    """Threads that process items, taken as they are needed. With one worker the caller's thread does the work."""
 
     def __init__(self, workers: int) -> None:
         self._ahead = workers * AHEAD_PER_WORKER

@@ -52,8 +52,7 @@ class Extent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it began and was ended. A generation that no successor ended may hold bytes that its successor
-        lacks."""
+        """Whether it began and was ended. If no successor ended it, it may hold bytes that its successor lacks."""
         return self.began and self.successor is not None
 
 
@@ -278,8 +277,7 @@ class _Lookups:
         return self._pieces[claim.generation]
 
     def holds_data(self, claim: Claim) -> bool:
-        """Whether anything of the log was shipped. Names show that, unless only the generation's first objects
-        exist."""
+        """Whether anything of the log was shipped. Names show it, unless only the generation's first objects exist."""
         listing = self.listing(claim)
         wal = bool(listing.wal) and listing.wal[-1].position > Position(generation(claim.generation), claim.first, 0)
         if wal or (listing.newest or 0) > claim.first:

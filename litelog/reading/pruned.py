@@ -45,8 +45,7 @@ def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
 
 
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
-    """Return a LetGoError if the generation looks pruned, and a later generation has a snapshot; otherwise
-    ``damage``."""
+    """A LetGoError if the generation looks pruned, and a later generation has a snapshot; otherwise ``damage``."""
     name = generation(claim.generation)
     try:
         if not looks_taken(client, claim):

@@ -116,8 +116,7 @@ class ReplicaReader:
         self._first: Position | None = None
         self._cursor: WalCursor | None = None
         self._leaving: tuple[WalHeader, Position] | None = None
-        """The terminal of the current generation and the position up to which it was read, until a successor has
-        begun."""
+        """The current generation's terminal, and the position up to which it was read, until a successor begins."""
 
     def __enter__(self) -> Self:
         return self

@@ -37,8 +37,7 @@ class SegmentFeed:
         notified: Signal | None = None,
         page: int = PAGE,
     ) -> SegmentIterator:
-        """Return a new, open iterator that receives everything from now on. Subscribe first, then read the base
-        position.
+        """Return a new, open iterator over everything from now on. Subscribe first, then read the base position.
 
         It ends when it is closed. After ``fail`` or ``close`` it gives what is listed, and then ends that way. Raises
         PrunedError if the start was removed because a snapshot covers it: read the base, and subscribe at its start.

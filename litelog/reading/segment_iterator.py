@@ -37,8 +37,7 @@ ListSegments = Callable[[Generation, Position | None], Iterable[WalSegmentInfo]]
 
 
 class Signal(Protocol):
-    """An iterator sets it when there is news. A ``threading.Event`` is one; one waiter may share it among many
-    iterators.
+    """An iterator sets it when there is news. It may be a ``threading.Event``, shared by many iterators.
 
     Clear it, take until nothing is left, then wait: news in between sets it again.
     """
@@ -252,8 +251,7 @@ class SegmentIterator:
         self.notified.set()
 
     def skip_to(self, position: Position) -> None:
-        """Give nothing below ``position``, a slot, because it is part of the base. A position already passed changes
-        nothing."""
+        """Skip everything below ``position``, a slot: it is part of the base. Never goes back."""
         self._check_generation(position)
         with self._reading, self._lock:
             self._floor = max(self._floor or position, position)

@@ -43,8 +43,7 @@ class Wanted:
     sequence: int | None = None
     """Start with the first record of this sequence or a higher one."""
     time: int | None = None
-    """Start with the first record stamped then or later (in a format without timestamps: shipped), microseconds since
-    1970."""
+    """Start with the first record stamped (without timestamps: shipped) then or later; microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,7 @@ class StartFilter:
 
 
 def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format: LogFormat) -> Start:
-    """Find where to begin, possibly a little early. Sealed segments cost no request, WAL segments ranged GETs of
-    headers.
+    """Find where to begin, possibly a little early. Costs no request for sealed segments, ranged GETs for WAL segments.
 
     Raises TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
     """
@@ -142,8 +140,7 @@ def _at_place(pieces: Pieces, place: Position) -> Start:
 
 
 def _in_wal(positions: Sequence[Position], number: int) -> Start:
-    """Begin at the WAL segment of that number. The last one is read again if the wanted place lies after all of
-    them."""
+    """Begin at the WAL segment of that number, or at the last one if the place lies after all of them."""
     return Start(None, SealedStart(), max(0, min(number, len(positions) - 1)))
 
 

@@ -145,16 +145,15 @@ def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:
 
 
 def _is_empty_first(client: ReplicaClient, claim: Claim) -> bool:
-    """Whether a generation is the first one, and ended with nothing of the log: the next one then counts as the
-    first."""
+    """Whether a generation is the first one, and ended without data: the next one then counts as the first."""
     return claim.relation is Relation.FIRST and not find_extent(client, claim).has_data
 
 
 def _require_shared(
     client: ReplicaClient, claim: Claim, older: Claim, successor: Claim, read_to: Position | None
 ) -> None:
-    """Raise DivergedError if more was read of ``claim``'s generation than the part in ``older``'s, which both it and
-    ``successor`` continue."""
+    """Raise DivergedError if more was read of ``claim``'s generation than is in ``older``'s, which it and ``successor``
+    both continue."""
     extent = find_extent(client, claim)
     if not extent.began or not extent.has_data:
         return

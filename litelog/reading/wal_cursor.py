@@ -142,8 +142,7 @@ class WalCursor:
     def _cut(
         self, segment: WalSegment, data: memoryview, expect: Expectation, offset: int
     ) -> tuple[memoryview, int, Expectation]:
-        """The data after ``offset``, where the generation before this one ended: a commit boundary in both
-        generations."""
+        """The data after ``offset``, where the generation before ended: a commit boundary in both generations."""
         head = offset - segment.header.offset
         scan = self._format.scan(segment.header.path, data[:head], segment.header.offset, expect)
         if scan.end != offset:
@@ -168,14 +167,13 @@ class WalCursor:
 
 
 def describe(client: ReplicaClient, header: WalHeader) -> WalHeader | SnapshotEntry:
-    """The facts about the records of a WAL segment: its header, or the entry of the sealed segment that it stands for.
-    Raises ReplicaGapError."""
+    """The facts about a WAL segment's records: its header, or the entry of its sealed segment. Raises
+    ReplicaGapError."""
     return header if header.sealed is None else describe_sealed(client, header)
 
 
 def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
-    """The entry that a snapshot would have for the sealed segment that ``header`` stands for. Raises
-    ReplicaGapError."""
+    """The snapshot entry of the sealed segment that ``header`` stands for. Raises ReplicaGapError."""
     entry = read_entry(client, header.position.generation, header.index, header)
     if entry is None:
         key = sealed_key(header.position.generation, header.index)

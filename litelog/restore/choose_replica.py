@@ -240,8 +240,7 @@ class _Chooser:
                 )
 
     def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_Standing]) -> _Candidate:
-        """The furthest replica whose history no other one has left; if several, the one that begins first and is
-        whole."""
+        """The furthest replica whose history no other has left; if several, the one that begins first and is whole."""
         beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
 
         def rank(candidate: _Candidate) -> tuple[object, ...]:
@@ -270,8 +269,7 @@ class _Chooser:
             return False
 
     def _is_left_by(self, best: _Candidate, other: _Standing) -> bool:
-        """Whether ``other`` has left the history that ``best`` holds. Skips ``other`` if it is the one that was
-        left."""
+        """Whether ``other`` has left the history that ``best`` holds. Skips ``other`` if it was left itself."""
         verdict, place = agreed_place(best.history, other.history)
         if place is not None:
             self._agreed.setdefault(id(best), []).append((other.history, place))

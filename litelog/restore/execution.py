@@ -260,8 +260,7 @@ class _Run:
         return Link(base.claim, base.start, UNKNOWN)
 
     def _check_end(self, link: Link | None, written: int) -> None:
-        """Check the end of the log: a plan is made from unverified headers, and what they said of the end must be
-        true."""
+        """Check the end of the log, as the plan was made from unverified headers."""
         end = self.plan.end
         if link is not None and (link.slot.index, link.slot.offset) < (end.index, end.offset):
             raise ReplicaGapError(str(link.slot))

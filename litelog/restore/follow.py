@@ -78,8 +78,7 @@ class CopyFollower:
         clock: Clock | None = None,
     ) -> None:
         """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
-        behind the head, it checks that it stands at the end. Raises LockedError if another process follows into the
-        copy."""
+        behind the head, it checks that it stands at the end. Raises LockedError if another process has the copy."""
         self._client = client
         self._look_seconds = look_seconds
         self._clock = clock or SystemClock()

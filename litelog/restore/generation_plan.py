@@ -107,8 +107,7 @@ def plan_generation(
 def plan_restore(
     replica: str, base: Base, wal: Sequence[WalSegmentInfo], target: Target, lookup: Lookup, log_format: LogFormat
 ) -> RestorePlan:
-    """Plan for ``target`` from the contents of a generation: a base, and the WAL segments after it. Pure except for
-    look-ups.
+    """Plan for ``target`` from a generation's base, and the WAL segments after it. Pure except for look-ups.
 
     Raises NothingToRestoreError, which names the contents, for a target that the generation does not reach or that
     precedes all it holds; and CorruptObjectError for a base that does not name log segments of that format.
@@ -164,8 +163,7 @@ def _plan_dropped(
 
 
 def _may_end_behind(plan: RestorePlan, target: Target) -> bool:
-    """Whether ``target`` may lie after all that ``plan`` is made from: a later snapshot does not have to name that
-    part."""
+    """Whether ``target`` may lie after all that ``plan`` is made from: no later snapshot has to name that part."""
     start, last = plan.base.start, plan.base.entries[-1]
     if target.index is not None:
         return target.index >= start.index

@@ -169,8 +169,7 @@ class SealedReader:
             return None
 
     def _write_runs(self, opened: Opened, group: Sequence[range], file: int | None, data: Buffer) -> list[Part]:
-        """Write a group from its bytes of the log segment, which match its checksums. ``file`` None: they are
-        written."""
+        """Write a group from its bytes, which match its checksums. ``file`` None: they were written before."""
         parts, frames = [], opened.footer.frames
         for run in group:
             start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
@@ -202,8 +201,7 @@ class SealedReader:
         return Part(piece.entry.key, stop - start, decoded.scan, scan)
 
     def _check_continues(self, opened: Opened, decoded: SealedRun) -> None:
-        """Check that the first commit follows the log segment before, if the format can tell. Raises
-        SequenceGapError."""
+        """Check that the first commit follows the log segment before, if the format can tell. SequenceGapError."""
         expected = opened.next_before
         if expected is not None and decoded.scan.first not in (None, expected):
             self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))
@@ -270,8 +268,7 @@ def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, .
 
 
 def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: memoryview) -> None:
-    """Check that the bytes before ``piece`` are those of the WAL segments: the frames before ``run``, and its
-    ``head``."""
+    """Check the bytes before ``piece`` (the frames before ``run``, and its ``head``) against the WAL segments."""
     total = crc32c(head, _crc_of(footer, run.start))
     if total != piece.crc_before:
         what = f"CRC-32C up to {piece.start}"

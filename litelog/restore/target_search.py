@@ -50,8 +50,7 @@ class Cutter:
         self._positions = [piece.position for piece in wal]
 
     def cut(self, target: Target, log_format: LogFormat) -> Cut:
-        """Find the cut for ``target``. A NothingToRestoreError for a bound past the end says what the generation
-        holds."""
+        """Find the cut for ``target``. A NothingToRestoreError for a bound past the end names the contents."""
         if target.index is not None:
             return self._at_index(target.index)
         if target.sequence is not None:

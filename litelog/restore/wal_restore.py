@@ -66,8 +66,7 @@ class Step:
     before: Link | None
     """What the object before ``link`` continues; None if that object was reconstructed, or if there is none."""
     settled: Future[str]
-    """The digest of that object, once its bytes are written. ``link`` has the digest of the body that was read
-    first."""
+    """The digest of that object, once its bytes are written. ``link`` has that of the body that was read first."""
 
 
 class PieceWriter:

@@ -91,8 +91,7 @@ def open_client(url: str, options: Mapping[str, object] | None = None) -> Replic
 
 
 def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectStore:
-    """Open the object store for a URL or path, for callers that put wrappers around it. Args and Raises as
-    ``open_client``."""
+    """Open the object store for a URL or path, to put wrappers around it. Args and Raises as ``open_client``."""
     if not url.strip():
         raise ConfigError("a replica's URL is empty")
     scheme = scheme_of(url)

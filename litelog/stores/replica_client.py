@@ -100,8 +100,8 @@ class ReplicaClient(Protocol):
     def snapshots_and_wal_segments(
         self, generation: Generation, since: int = 0
     ) -> Iterator[IndexedInfo | WalSegmentInfo]:
-        """The snapshots of a generation from index ``since`` on, then all its WAL segments. One listing, page by page
-        as consumed."""
+        """The snapshots of a generation from index ``since`` on, then all its WAL segments, in one listing, page by
+        page."""
 
     def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         """Create the snapshot at the start of ``index``."""

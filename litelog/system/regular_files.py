@@ -72,8 +72,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_
 
 
 def read_regular(path: str, limit: int, *, flags: int = 0, dir_fd: int | None = None) -> bytes:
-    """Read a whole regular file. Raises TooLargeError if it has more than ``limit`` bytes, and OSError as
-    ``open_regular``."""
+    """Read a whole regular file. TooLargeError if it has more than ``limit`` bytes; OSError as ``open_regular``."""
     with os.fdopen(open_regular(path, os.O_RDONLY | flags, dir_fd=dir_fd), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         body = bytearray()

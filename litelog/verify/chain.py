@@ -173,8 +173,7 @@ class Chain:
         return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:
-        """Take the WAL segments that are listed only now, as a store's listing may lag. Return whether that closed the
-        gap."""
+        """Take WAL segments that are listed only now, as listings may lag. Return whether that closed the gap."""
         try:
             self._take_listed_again(start, stop)
             self._subject.refresh()

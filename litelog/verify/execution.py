@@ -287,8 +287,7 @@ class _Verification:
         return {held.place.index: held.file for held in self._held(name)}
 
     def _check_acknowledged(self, acknowledged: Acknowledged) -> None:
-        """Check that what the owner knows to be durable exists. No other object could show that the newest one is
-        missing."""
+        """Check that the object that the owner knows to be durable exists: no other object names the newest one."""
         key = wal_key(acknowledged.position)
 
         def check(body: bytes) -> None:

@@ -51,8 +51,7 @@ class Kind(StrEnum):
     CONFLICT = "conflict"
     """Two intact objects contradict each other: the one at the key, and the one that is named."""
     MISSING = "missing"
-    """An object is missing although another one shows that it existed: by naming it, or by being written only after
-    it."""
+    """An object is missing although another one names it, or is written only after it."""
     FOREIGN = "foreign"
     """A name outside the layout (harmless), or an object of another key, log, generation or owner (harmful); or a local
     log that is not the replica's (``against``)."""

@@ -128,8 +128,7 @@ class SealedJudge:
     def judge_unnamed(
         self, generation: Generation, covered: int, slot: Position | None, *, ended: bool, finals: set[str]
     ) -> None:
-        """Report sealed segments that no snapshot names, unless they are new. Reports nothing if a snapshot was not
-        read.
+        """Report sealed segments that no snapshot names, unless they are new, or a snapshot was not read.
 
         ``slot``: the generation's next slot, if known.
         """

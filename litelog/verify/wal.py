@@ -167,8 +167,7 @@ def _other_size(key: str, listed: int, read: int) -> Anomaly:
 
 
 def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
-    """Check a WAL segment's bytes, and its commits as they come. Return the scan of all; None if nothing is to be
-    scanned.
+    """Check a WAL segment's bytes, and its commits as they come. Return their scan, if there are any to check.
 
     Raises CorruptObjectError, CorruptCommitError and SequenceGapError.
     """

@@ -52,8 +52,7 @@ class Lookup(Protocol):
         """The commits in a run of frames of a sealed segment."""
 
     def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
-        """Yield the commits of a log segment with a damaged sealed segment that other sources have; then raise
-        ``why``."""
+        """Yield what other sources have of the commits of a damaged sealed segment; then raise ``why``."""
 
     def marks(self, entry: SnapshotEntry) -> Marks:
         """When a log segment was shipped, from its WAL segments if its sealed segment is damaged."""

@@ -83,8 +83,7 @@ class Mender:
         self._runs = runs
 
     def fill(self, link: Link, upto: Position, own: int, why: Exception, work: Work) -> Link:
-        """Restore all between ``link`` and ``upto``, and return the link then. ``own``: the index of the caller's
-        piece.
+        """Restore all between ``link`` and ``upto``; return the link there. ``own``: the index of the caller's piece.
 
         Raises ``why`` if no replica has the bytes, or if the bytes that others have do not continue the chain.
         """
@@ -101,8 +100,7 @@ class Mender:
         return link
 
     def replace_data(self, link: Link, header: WalHeader, file: int, why: Exception, work: Work) -> None:
-        """Restore the bytes of a WAL segment of which only the header is left, and which continues ``link``. Raises
-        ``why``."""
+        """Restore a WAL segment's bytes from its header, which alone is left and continues ``link``. Raises ``why``."""
         key = wal_key(header.position)
         try:
             try:
@@ -159,8 +157,7 @@ class Mender:
         return next_link(link, WalSegment(fitting, UNKNOWN, memoryview(b"")), self._format)
 
     def _check_totals(self, link: Link, chunks: list[Chunk]) -> None:
-        """Check what the other replica states of the log segment from its start on against our bytes before the
-        hole."""
+        """Check the other replica's checksum of the log segment's front against our bytes before the hole."""
         total = link.crc_total
         for chunk in chunks:
             total = combine(total, crc32c(chunk.data), len(chunk.data))

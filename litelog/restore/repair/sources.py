@@ -72,8 +72,7 @@ def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
 
 
 def _last_place(history: History) -> Place | None:
-    """The place after the last WAL segment that has a readable header and any bytes, or after the last sealed
-    segment."""
+    """The place after the last WAL segment with a readable header and bytes, or after the last sealed segment."""
     for number in reversed(range(len(history.pieces))):
         header = history.header(number)
         if header is not None and header.length:
@@ -271,8 +270,7 @@ class Substitutes:
         self._donors = donors
 
     def chunks(self, entry: SnapshotEntry, start: int, stop: int, *, proven: bool) -> Iterator[Chunk]:
-        """Yield bytes [start, stop) of the log segment that ``entry`` describes. Raises NoDonorError if no source has
-        them.
+        """Yield bytes [start, stop) of the log segment that ``entry`` describes. NoDonorError if no source has them.
 
         They match their own object. The caller checks that they are the ones that were sealed. ``proven``: as in
         ``Donors.chunks``.
