@@ -156,7 +156,7 @@ class SegmentNames:
         """Raise SourceMissingError if the folder does not exist or is empty: an unmounted disk is not a rewind."""
         self._status()
         if not self.all():
-            raise SourceMissingError(self._folder, "holds no log segment any more")
+            raise SourceMissingError(self._folder, "no longer holds a log segment")
 
     def all(self) -> list[str]:
         """Return the log segments, oldest first. Lists the folder again when it has changed."""

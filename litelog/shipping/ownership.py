@@ -74,7 +74,7 @@ NOT_HELD = "the log does not hold what the predecessor ended with"
 """Why a generation diverges if no other reason is known."""
 
 
-RENUMBERED = "the log begins with log segments that the predecessor did not have: its records are numbered anew"
+RENUMBERED = "the log begins with log segments that the predecessor did not have: its records have new numbers"
 """Why a generation diverges in a format whose records do not carry their numbers."""
 
 
@@ -164,7 +164,7 @@ class Owner:
         self._identity.require_format(claim)
         file = state.place.file or state.place.behind
         if file and self._source.format.segment_order(file) is None:
-            return self.begin(state, f"{file} is no log segment any more by the configuration's pattern")
+            return self.begin(state, f"{file} is no longer a log segment by the configuration's pattern")
         inode = _folder_inode(self._source.folder)
         try:
             if not state.closed:
@@ -181,7 +181,7 @@ class Owner:
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
                 raise
-            return self.begin(state, "the state that was kept is older than the replica" if rolled_back else None)
+            return self.begin(state, "the saved state is older than the replica" if rolled_back else None)
         self._takeover.spend()
         if inode != state.folder_inode:
             stale = "the log's folder was restored or replaced"

@@ -163,7 +163,7 @@ def test_a_pattern_that_means_other_files_begins_a_generation_of_these(
     old, new = read_replica(store).values()
     assert old.terminal is not None
     assert new.claim["relation"] == "diverged"
-    assert "app.000000 is no log segment any more" in new.claim["reason"]
+    assert "app.000000 is no longer a log segment" in new.claim["reason"]
     assert new.files() == {"sys.000000": b"another log's\n"}
 
 

@@ -100,7 +100,7 @@ def test_log_segments_before_the_first_that_a_replica_had_are_shipped(
     assert restored(store, tmp_path / "out", log.format) == log.files()
     numbered = log.format.self_numbered
     assert daemon.claims[-1].relation is (Relation.CONTINUES if numbered else Relation.DIVERGED)
-    assert ("numbered anew" in (daemon.claims[-1].reason or "")) is not numbered
+    assert ("have new numbers" in (daemon.claims[-1].reason or "")) is not numbered
     assert found(verified(store, log.format, against=log.folder)) == []
 
 
