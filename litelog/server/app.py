@@ -1,4 +1,4 @@
-"""The routes of the HTTP API. Each wait of ``POST /sync`` has a thread of its own, and their number is limited."""
+"""The routes of the HTTP API. Each wait of ``POST /sync`` has its own thread, and their number is limited."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 class Handlers:
-    """What answers. ``status`` and the like run in threads, as they may wait for the daemon for a moment."""
+    """The handlers. ``status`` and similar ones run in threads, since they may briefly wait for the daemon."""
 
     def __init__(self, daemon: Daemon, board: Board, heartbeat: Heartbeat | None) -> None:
         self._board = board
@@ -72,7 +72,7 @@ class Handlers:
         return Response(report.model_dump_json(), media_type="application/json", headers=_NO_STORE)
 
     def metrics(self, request: Request) -> Response:
-        """As Prometheus reads them, in the format that it asks for."""
+        """The metrics, in the Prometheus format that the request asks for."""
         accept = request.headers.get("accept", "")
         if not all(map(_VERSION.fullmatch, _read_versions(accept))):
             return _error(400, "the Accept header is malformed: it asks for a version that is not a number")
@@ -84,11 +84,11 @@ class Handlers:
         return _verdict(request, find_unhealthy(self._board.read(), self._board.rules))
 
     def readyz(self, request: Request) -> Response:
-        """Whether all is safe, and was synced."""
+        """Whether all is safe, and has been synced."""
         return _verdict(request, find_unready(self._board.read(), self._board.rules))
 
     async def sync(self, request: Request) -> Response:
-        """Wait until what the logs hold is durable."""
+        """Wait until the current data of the logs is durable."""
         query = request.query_params
         try:
             seconds = parse_duration(query["wait"]) if "wait" in query else DEFAULT_WAIT_SECONDS
@@ -142,7 +142,7 @@ def make_app(
 
 
 def _read_versions(accept: str) -> Iterator[str]:
-    """The versions that an Accept header asks for of the formats that metrics have."""
+    """The versions of metrics formats that an Accept header asks for."""
     for each in accept.split(","):
         kind, *parameters = each.split(";")
         if kind.strip() in _FORMATS:
@@ -167,7 +167,7 @@ DEFAULT_WAIT_SECONDS = 30.0
 
 
 class TooManyWaitingError(Exception):
-    """MAX_WAITING others wait already."""
+    """MAX_WAITING requests are waiting already."""
 
 
 class Barriers:
@@ -178,7 +178,7 @@ class Barriers:
         self._waiting = 0
 
     async def wait(self, log: str | None, replica: str | None, seconds: float) -> Barrier:
-        """As ``Daemon.barrier``; TooManyWaitingError. A client that goes leaves its thread behind until then."""
+        """As ``Daemon.barrier``. Raises TooManyWaitingError. A disconnected client's thread waits until its end."""
         if self._waiting >= MAX_WAITING:
             raise TooManyWaitingError
         loop = asyncio.get_running_loop()
@@ -197,7 +197,7 @@ class Barriers:
             barrier, failure = None, None
             try:
                 barrier = self._daemon.barrier(log, replica, seconds)
-            except BaseException as error:  # noqa: BLE001 - told in the loop
+            except BaseException as error:  # noqa: BLE001 - reported in the loop
                 failure = error
             if not loop.is_closed():
                 loop.call_soon_threadsafe(tell, barrier, failure)

@@ -1,4 +1,4 @@
-"""Who may ask: a bearer token where there is one, else names that cannot be another site's (DNS rebinding)."""
+"""Decides who may send requests: holders of a bearer token, else requests for trusted host names (DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from litelog.server.token_file import TokenFile
 
 MAX_BODY_BYTES = 4096
-"""No request here needs a body: what a client library sends unasked fits."""
+"""No request needs a body, but client libraries may send small ones."""
 
 PROBES = ("/healthz", "/readyz")
-"""What anybody may ask: without a token it says yes or no."""
+"""Paths that anyone may request. Without a token the answer is only yes or no."""
 
 PAGE = "/"
-"""What people open in a browser: it asks them for the token as a password (HTTP Basic), and sends it from then on. So
-that is taken for what reads, and for nothing else: another site's page could make the browser ask, too."""
+"""The path that people open in a browser. The browser asks for the token as a password (HTTP Basic), and sends it from
+then on. That is accepted for reading only: another site's page could make the browser send a request, too."""
 
 BARE = "litelog.bare"
-"""In a request's scope: the answer is yes or no, without reasons."""
+"""Key in a request's scope: answer yes or no, without reasons."""
 
 READING = ("GET", "HEAD")
-"""Methods that change nothing and start nothing: a page of another site may send them, and cannot read the answer."""
+"""Methods that change and start nothing. A page of another site may send them, but cannot read the answer."""
 
 MAX_LENGTH_DIGITS = 20
 
@@ -45,10 +45,10 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
 class Guard:
-    """ASGI middleware that refuses requests before anything looks at them."""
+    """ASGI middleware that refuses requests before any handler sees them."""
 
     def __init__(self, app: ASGIApp, token: TokenFile | None, hosts: Iterable[str] | None) -> None:
-        """``hosts``: names besides this machine's loopback ones; None: the Host header says nothing (a unix socket)."""
+        """``hosts``: names besides this machine's loopback ones; None: ignore the Host header (a unix socket)."""
         self._app = app
         self._token = token
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
@@ -106,7 +106,7 @@ class Guard:
 
 
 def _find_malformed(headers: Headers) -> str | None:
-    """The name of a header that no client may send as it is here; None where all are well."""
+    """The name of a header that no client may send in this form; None if all are valid."""
     origins = headers.getlist("origin")
     if len(origins) > 1 or not all(map(_is_origin, origins)):
         return "Origin"
@@ -120,8 +120,10 @@ def _is_origin(text: str) -> bool:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Whether no browser asks, or one does for a page of this very server: the same host and port. Any other program of
-    this machine may serve pages from another port of it."""
+    """Whether the request comes from no browser, or from a page of this server, with the same host and port.
+
+    Other programs on this machine may serve pages from other ports.
+    """
     if headers.get("sec-fetch-site", "none").lower() not in ("none", "same-origin"):
         return False
     host = headers.get("host", "").lower()
@@ -136,7 +138,7 @@ def _is_same_origin(headers: Headers) -> bool:
 
 
 def _read_token(authorization: str, *, basic: bool) -> str:
-    """The token that a request gives; empty where it gives none. ``basic``: also as a password, with any user name."""
+    """The token in a request; empty if there is none. ``basic``: also as a password, with any user name."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return given.strip()

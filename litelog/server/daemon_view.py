@@ -1,4 +1,4 @@
-"""The server's view of the daemon: what it asks, and the answers, which threads of its own fetch.
+"""The server's view of the daemon. Separate threads fetch the daemon's answers.
 
 So neither waits for the other.
 """
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 MEASURE_SECONDS = 1.0
 RETRY_SECONDS = 1.0
-"""How soon it is tried again after a bug."""
+"""Seconds before a retry after a bug."""
 FRESH_SECONDS = 0.25
-"""A status younger than this is given again: however many ask, the daemon is asked four times a second."""
+"""Seconds for which a status is reused: the daemon is asked at most four times a second, however many clients ask."""
 PATIENCE_SECONDS = 2.0
-"""How long a new status is waited for; then the last one is given, with its age."""
+"""Seconds to wait for a new status. After that the last one is returned, with its age."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The daemon at one moment. Times are monotonic seconds, but for ``time``."""
+    """The daemon at one moment. Times are monotonic seconds, except ``time``."""
 
     statuses: Sequence[ReplicaStatus]
     now: float
-    """When this was asked for."""
+    """When it was requested."""
     time: int
     """When it was taken, microseconds since 1970."""
     taken: float
     measured: float
-    """When the logs' folders were looked at last."""
+    """When the logs' folders were last measured."""
     last_turn: float
     opened: bool = True
-    """Whether it has opened all that was there when it began, as far as it could."""
+    """Whether the daemon has opened everything that existed at its start, as far as possible."""
     not_replicated: Sequence[NotReplicated] = ()
 
 
 class Board:
-    """Keeps what the daemon says of itself. ``read`` from any thread; nothing hangs where the daemon does."""
+    """Keeps the daemon's latest status. ``read`` works from any thread, and does not hang if the daemon does."""
 
     def __init__(self, daemon: Daemon, rules: Rules, clock: Clock) -> None:
         self.rules = rules
@@ -66,7 +66,7 @@ class Board:
         self._not_replicated: Sequence[NotReplicated] = ()
         self._time = clock.now()
         self._taken = self._measured = clock.monotonic()
-        self._oldest = math.inf  # what was taken before is not given; there is nothing yet
+        self._oldest = math.inf  # older snapshots are not returned; there is none yet
         self._failed = False
         self._threads = [
             threading.Thread(target=self._go_on, args=(work, name), name=name, daemon=True)
@@ -74,18 +74,18 @@ class Board:
         ]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Look no more. A thread that hangs in the daemon, or in a file system, is left."""
+        """Stop the threads. A thread that hangs in the daemon, or in a file system, is abandoned."""
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
 
     def read(self, fresh: float = FRESH_SECONDS, patience: float = PATIENCE_SECONDS) -> Snapshot:
-        """The daemon now, or as it was when it answered last."""
+        """The current snapshot of the daemon, or the last one if it does not answer."""
         with self._changed:
             asked = self.clock.monotonic()
             if self._taken < self._oldest or asked - self._taken > fresh:
@@ -104,13 +104,15 @@ class Board:
             )
 
     def expire(self) -> None:
-        """What is read next is newer than now: whoever waited for something sees it."""
+        """Make the next read return a newer snapshot, so that a caller who waited for a change sees it."""
         with self._changed:
             self._oldest = self.clock.monotonic()
 
     def _go_on(self, work: Callable[[], None], name: str) -> None:
-        """Do ``work`` again and again. What is a bug in it ends no thread: it is logged once, what is known grows old,
-        which health reports, and the work is tried again."""
+        """Repeat ``work``. A bug in it does not end the thread.
+
+        The bug is logged once, and the work is retried. Meanwhile the known values grow old, which health reports.
+        """
         failed = False
         while not self._stopped.is_set():
             try:
@@ -155,34 +157,34 @@ class Board:
 
 
 class Daemon(Protocol):
-    """A replicator, as far as others need it. From any thread."""
+    """The parts of a replicator that the server needs. For use from any thread."""
 
     @property
     def last_turn(self) -> float:
-        """When its main loop took its last turn, in the clock's monotonic seconds: one a second at least."""
+        """When its main loop last ran, in the clock's monotonic seconds. It runs at least once a second."""
 
     @property
     def opened(self) -> bool:
-        """Whether all that was there when it began has been opened, as far as it could be."""
+        """Whether everything that existed at its start has been opened, as far as possible."""
 
     def status(self) -> list[ReplicaStatus]:
-        """Where every replica stands."""
+        """The state of every replica."""
 
     def not_replicated(self) -> tuple[NotReplicated, ...]:
-        """What the configuration means and ``status`` does not tell of, as it cannot be opened."""
+        """Configured logs and replicas that cannot be opened, and so are missing in ``status``."""
 
     def measure(self) -> None:
-        """Look at the logs' folders for the lag that ``status`` tells. It may hang as file systems do."""
+        """Measure the logs' folders, for the lag in ``status``. May hang with their file systems."""
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
-        """Wait until what the logs hold now is durable. ConfigError where ``log`` and ``replica`` name none."""
+        """Wait until the logs' current data is durable. ConfigError if ``log`` and ``replica`` match none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a daemon is to be believed."""
+    """Thresholds for trusting a daemon."""
 
     max_lag: float
-    """Seconds."""
+    """Largest lag of a replica, in seconds."""
     loop_seconds: float = 30.0
-    """How old its main loop's last turn may be, and so the last look at the logs, and the last status."""
+    """Largest age of the main loop's last turn, of the last measurement, and of the last status, in seconds."""

@@ -1,4 +1,4 @@
-"""Whether all is safe, and if not, why: rules over what the daemon says, no I/O."""
+"""Rules that decide from the daemon's status whether all is safe, and if not, why. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from litelog.server.daemon_view import Rules, Snapshot
 
 NOT_REPLICATED = "not_replicated"
-"""The kind of a reason: a log that the configuration means cannot be opened, or a folder of logs not looked into."""
+"""Kind of a reason: a configured log cannot be opened, or a folder of logs cannot be read."""
 
 STOPPED = {
     Phase.FROZEN.value: ("frozen", "frozen"),
@@ -23,18 +23,18 @@ STOPPED = {
     Phase.REFUSED.value: ("refused", "refused"),
     Phase.FAILED.value: ("failed", "the final sync failed"),
 }
-"""Phases that shipping has ended in, with the reason's kind and words."""
+"""Phases in which shipping has ended, with the reason's kind and text."""
 
 
 def find_unhealthy(snapshot: Snapshot, rules: Rules) -> list[Reason]:
-    """Why what the daemon promises may not hold; empty where it is healthy."""
+    """Why the daemon's promises may not hold; empty if it is healthy."""
     lacking = (each for each in snapshot.not_replicated if snapshot.now - each.since > rules.max_lag)
     failing = (reason for each in snapshot.statuses for reason in _of(each, rules.max_lag))
     return [*_stalls(snapshot, rules), *map(_lacks, lacking), *failing]
 
 
 def find_unready(snapshot: Snapshot, rules: Rules) -> list[Reason]:
-    """Why it is not ready: not healthy, or a replica has had no first sync, or a log has no replica."""
+    """Why it is not ready: it is unhealthy, a replica has had no first sync, or a log has no replica."""
     reasons = find_unhealthy(snapshot, rules)
     reasons += [_lacks(each) for each in snapshot.not_replicated if snapshot.now - each.since <= rules.max_lag]
     waiting = [each for each in snapshot.statuses if not each.synced]

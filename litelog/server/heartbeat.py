@@ -1,4 +1,4 @@
-"""The heartbeat: a URL that is called as long as all is well, so that somebody else notices when it is not called."""
+"""The heartbeat: calls a URL as long as all is well, so that a monitoring service notices when the calls stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from litelog.server.daemon_view import Board
 
 TIMEOUT_SECONDS = 10.0
-"""For the connection, and for each part of the answer."""
+"""Seconds for the connection, and for each part of the answer."""
 
 MAX_ANSWER_BYTES = 64 << 10
 
@@ -27,11 +27,13 @@ _logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls the URL once in an interval, from a thread of its own, while the daemon is ready: every replica has been
-    synced, none lags more than max-lag, none has stopped."""
+    """Calls the URL once per interval from its own thread while the daemon is ready.
+
+    It is ready if every replica has been synced, none lags more than max-lag, and none has stopped.
+    """
 
     def __init__(self, board: Board, url: str, interval: float) -> None:
-        """``url``: http or https; it may hold a secret, so its host alone is told. ``interval``: seconds."""
+        """``url``: http or https. It may be secret, so only its host is shown. ``interval``: seconds."""
         self._board = board
         self._url = url
         self._interval = interval
@@ -42,15 +44,15 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin: the first call comes as soon as the daemon is ready."""
+        """Start. The first call follows as soon as the daemon is ready."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Call no more; one that is under way is left."""
+        """Stop calling. A call that is under way is abandoned."""
         self._stopped.set()
 
     def report(self) -> HeartbeatReport:
-        """What came of it so far."""
+        """The results so far."""
         last = self._last_success
         return HeartbeatReport(
             succeeded=self._succeeded,
@@ -65,7 +67,7 @@ class Heartbeat:
                 is_ready = not find_unready(self._board.read(), self._board.rules)
                 if is_ready:
                     self._call()
-            except Exception as error:  # noqa: BLE001 - a bug withholds the heartbeat, and ends nothing
+            except Exception as error:  # noqa: BLE001 - a bug stops one call, not the thread
                 self._failed += 1
                 self._tell_failure(error)
                 is_ready = False
@@ -90,7 +92,7 @@ class Heartbeat:
             _logger.info("heartbeat: answered again", extra=fields("heartbeat-answered"))
 
     def _tell_failure(self, error: Exception) -> None:
-        """Once: the count goes on."""
+        """Log the failure once; later ones are only counted."""
         if self._failing:
             return
         self._failing = True
@@ -102,6 +104,6 @@ class Heartbeat:
 
 
 def _host_of(url: str) -> str:
-    """The URL as far as it is no secret: whoever knows a heartbeat's path can send it."""
+    """The part of the URL that is not secret: anyone who knows a heartbeat's path can call it."""
     scheme, _, rest = redact(url).partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"

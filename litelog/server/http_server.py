@@ -1,7 +1,7 @@
-"""uvicorn's server for a mostly idle process, with limits on clients.
+"""uvicorn's server, adapted to a mostly idle process, with limits on clients.
 
-It wakes once a second instead of ten times, and stops when it is asked to. uvicorn itself limits neither the number of
-clients nor how long one may take.
+It wakes once a second instead of ten times, and stops on request. uvicorn itself limits neither the number of clients
+nor how long one may take.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 TICK_SECONDS = 1.0
-"""How often the Date header is made anew."""
+"""Seconds between updates of the Date header."""
 
 
 class QuietServer(uvicorn.Server):
-    """``run`` in one thread, ``end`` from another."""
+    """One thread calls ``run``; another one calls ``end``."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -38,7 +38,7 @@ class QuietServer(uvicorn.Server):
             self._loop = None
 
     def end(self) -> None:
-        """Take no more requests, and end. From any thread."""
+        """Accept no more requests, and end. For use from any thread."""
         with self._lock:
             self.should_exit = True
             if self._loop is not None:
@@ -46,23 +46,23 @@ class QuietServer(uvicorn.Server):
 
 
 MAX_CLIENTS = 64
-"""Connections at a time, so that no client takes the daemon's descriptors. For one more, the oldest that waits for its
-client is closed: first those without a whole request, then those whose client does not read the answer. If all of them
-are being answered, the new connection is closed."""
+"""Concurrent connections, so that clients cannot use up the daemon's descriptors. A further one replaces the connection
+that has waited longest for its client: first those without a whole request, then those whose client does not read the
+answer. If all of them are being answered, the new connection is closed."""
 REQUEST_SECONDS = 10.0
-"""How long a request's line and headers may take from when the connection is ready for them; so idle ones end, too."""
+"""Seconds for a request's line and headers, from when the connection is ready for them; so idle ones end, too."""
 RESPONSE_SECONDS = 660.0
-"""How long the answer may take, with the longest wait of /sync, until the client has read it."""
+"""Seconds for the answer, including the longest wait of /sync, until the client has read it."""
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 on a connection whose client may be slow, or hostile."""
+    """HTTP/1.1 on a connection whose client may be slow or hostile."""
 
     request_seconds = REQUEST_SECONDS
     _timer: asyncio.TimerHandle | None = None
     _answered: Any = None
     waits_since = 0.0
-    """When it began to wait for its client, in the loop's seconds."""
+    """When it began to wait for its client, in the event loop's seconds."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if len(self.connections) >= MAX_CLIENTS and not self._make_room():
@@ -74,7 +74,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits for its answer."""
+        """Whether no request is waiting for its answer."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
@@ -83,7 +83,7 @@ class LimitedProtocol(H11Protocol):
         return self.flow is not None and self.flow.write_paused
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for its client; whether there was one."""
+        """Close the connection that has waited longest for its client. Returns whether there was one."""
         others = [each for each in self.connections if isinstance(each, LimitedProtocol)]
         waiting = [each for each in others if each.is_idle] or [each for each in others if each.is_stalled]
         if not waiting:

@@ -1,4 +1,4 @@
-"""Where the server listens: a TCP address or a unix socket."""
+"""The listening socket of the server: a TCP address or a unix socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNIX = "unix:"
 
 
 class ListenError(LitelogError):
-    """The address cannot be listened at."""
+    """The server cannot listen on the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:/path``, as the configuration has checked it."""
+        """Parse ``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:/path``, already checked by the configuration."""
         if text.startswith(_UNIX):
             return cls(path=text.removeprefix(_UNIX))
         host, _, port = text.rpartition(":")
@@ -53,7 +53,7 @@ class Address:
 
 
 def listen(address: Address) -> socket.socket:
-    """A socket that listens there; ListenError. A unix socket that nobody listens at any more is replaced."""
+    """Open a socket that listens there. Raises ListenError. A unix socket without a listener is replaced."""
     try:
         return _listen_unix(address.path) if address.path is not None else _listen_tcp(address)
     except OSError as error:
@@ -76,8 +76,11 @@ def _listen_tcp(address: Address) -> socket.socket:
 
 
 def _listen_unix(path: str) -> socket.socket:
-    """Bind the socket in a private folder and then move it: a client that finds it can connect, it has its mode by
-    then, and in a folder that others may write to no other user can put anything in its place first."""
+    """Bind the socket in a private folder, and then move it.
+
+    Clients that find it can connect, and its mode is set by then. In a folder that others can write to, no other user
+    can put anything in its place first.
+    """
     if _is_answered(path):
         raise ListenError(f"addr unix:{path}: another process listens there")
     with tempfile.TemporaryDirectory(prefix=".l-", dir=os.path.dirname(path)) as folder:
@@ -95,7 +98,7 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 def _is_answered(path: str) -> bool:
-    """Whether somebody listens; ListenError where something else is there, which is not ours to replace."""
+    """Whether a process listens there. Raises ListenError for anything else at the path, which must not be replaced."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Makes the status document of what the daemon says."""
+"""Creates the status document from the daemon's snapshot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_report(
     history: bool = False,
     logs: Container[str] | None = None,
 ) -> Report:
-    """The document; ``history``: with the lag of the last hour; ``logs``: of those logs only, by folder."""
+    """The document. ``history``: include the lag of the last hour. ``logs``: only these logs, by folder."""
     unready = find_unready(snapshot, board.rules)
     return Report(
         source="daemon",
@@ -66,7 +66,7 @@ def make_report(
 
 
 def installed_version() -> str:
-    """The installed distribution's."""
+    """The version of the installed distribution."""
     try:
         return importlib.metadata.version("litelog")
     except importlib.metadata.PackageNotFoundError:

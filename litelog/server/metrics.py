@@ -1,4 +1,4 @@
-"""Prometheus metrics: what there is, in one table, and the collector that fills it when it is scraped.
+"""Prometheus metrics: a table that defines all of them, and the collector that fills it on each scrape.
 
 Label values are bounded: logs and replicas are the configuration's, all else is of a fixed set.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.shipping.counters import Tallies
 
 PAIR = ("log", "replica")
-"""The labels of a metric that is of one replica of one log."""
+"""The labels of a metric about one replica of one log."""
 
 _Sample = tuple[tuple[str, ...], float]
 
@@ -52,7 +52,7 @@ class MetricSpec:
 
 @dataclass(frozen=True, slots=True)
 class _OfReplica:
-    """A metric of each replica, and how its samples are made: (labels behind PAIR, value)."""
+    """A metric of each replica, and the function that makes its samples: (labels after PAIR, value)."""
 
     spec: MetricSpec
     samples: Callable[[ReplicaStatus], Iterable[_Sample]]
@@ -284,11 +284,11 @@ SPECS: tuple[MetricSpec, ...] = (
     HEARTBEATS,
     BUILD,
 )
-"""Every metric there is, but for the process_ ones, which are prometheus-client's."""
+"""All metrics, except the process_ ones of prometheus-client."""
 
 
 class DaemonCollector(Collector):
-    """Reads the daemon when it is scraped."""
+    """Reads the daemon on each scrape."""
 
     def __init__(self, board: Board, heartbeat: Heartbeat | None) -> None:
         self._board = board
@@ -336,7 +336,7 @@ class DaemonCollector(Collector):
 
 
 def make_registry(board: Board, heartbeat: Heartbeat | None) -> CollectorRegistry:
-    """All metrics of this process, and none that others register."""
+    """All metrics of this process, without those that other code registers."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(DaemonCollector(board, heartbeat))
     ProcessCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""The document of all that the server tells, made from what makes it: ``python -m litelog.server.reference``."""
+"""Generates the reference of the HTTP API from the code: ``python -m litelog.server.reference``."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _describe_events() -> Iterator[str]:
 
 
 def _spell(annotation: Any) -> str:
-    """A type as JSON has it."""
+    """The type in JSON's terms."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         return " or ".join("null" if each is type(None) else _spell(each) for each in arguments)

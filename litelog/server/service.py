@@ -1,5 +1,7 @@
-"""The service beside a daemon: it is told of over HTTP, watched, and its heartbeat is sent. Nothing of it holds up
-shipping: it has threads of its own, and where it fails, that is logged and replication goes on."""
+"""Serves the daemon's status over HTTP, and sends its heartbeat.
+
+It never delays shipping: it has its own threads, and if it fails, it logs that and replication continues.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
     from litelog.server.daemon_view import Daemon
 
 STOP_SECONDS = 0.5
-"""How long answers that are under way are waited for at the end."""
+"""Seconds to wait at the end for answers that are under way."""
 MAX_HEAD_BYTES = 16 << 10
-"""Of a request's line and headers together."""
+"""Limit of a request's line and headers together, in bytes."""
 KEEP_ALIVE_SECONDS = 5
 NEEDED = ("starlette", "uvicorn", "prometheus_client", "jinja2")
 INSTALL = "pip install 'litelog[server]'"
@@ -39,25 +41,27 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What the configuration says of it."""
+    """The service's settings from the configuration."""
 
     max_lag: float
     """Seconds."""
     addr: str | None = None
-    """Where to listen, or OFF; None: DEFAULT_ADDR, if that can be."""
+    """Address to listen on, or OFF; None: DEFAULT_ADDR, if possible."""
     token_file: str | None = None
     allowed_hosts: tuple[str, ...] = ()
-    """Names that a Host header may have besides this machine's loopback ones."""
+    """Allowed names in a Host header, besides this machine's loopback ones."""
     heartbeat_url: str | None = None
     heartbeat_interval: float = 60.0
     """Seconds."""
     request_seconds: float = 10.0
-    """How long a request's line and headers may take to arrive, and so how long a connection may be idle."""
+    """Seconds for a request's line and headers to arrive, and so the longest idle time of a connection."""
 
 
 def require_listenable(addr: str, token_file: str | None) -> None:
-    """ConfigError where nothing may listen at an address that is configured, whoever has it: what that takes is not
-    installed, or other machines reach it and it has no token."""
+    """Raise ConfigError if the server may not listen on a configured address, even if it is free.
+
+    Either a package is missing, or other machines can reach the address and there is no token.
+    """
     if addr == OFF:
         return
     address = Address.parse(addr)
@@ -68,17 +72,17 @@ def require_listenable(addr: str, token_file: str | None) -> None:
 
 
 def _find_lacking(address: Address) -> str | None:
-    """What is not installed, and how it is; None where all is."""
+    """The missing packages, and how to install them; None if there are none."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     return f"addr {address}: {', '.join(missing)} not installed; run: {INSTALL}" if missing else None
 
 
 class Service:
-    """A context: it listens from when it is made, and answers inside.
+    """A context manager. It listens from its creation, and answers inside the context.
 
-    ConfigError where an address that is not loopback has no token, where the token cannot be used, and where an address
-    is configured and what it takes is not installed. ListenError where a configured address cannot be listened at; at
-    the default one that is said, and the daemon goes on without: another daemon may have it.
+    Raises ConfigError if an address that is not loopback has no token, if the token cannot be used, and if a package
+    for a configured address is missing. Raises ListenError if it cannot listen on a configured address. At the default
+    address it only logs that, and the daemon continues without: another daemon may be using it.
     """
 
     def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
@@ -98,7 +102,7 @@ class Service:
 
     @property
     def address(self) -> Address | None:
-        """Where it listens, the port as it is; None where it does not."""
+        """The address with its actual port; None if it does not listen."""
         if self._address is None or self._listener is None or self._address.path is not None:
             return self._address if self._listener is not None else None
         return Address(host=self._address.host, port=self._listener.getsockname()[1])
@@ -141,15 +145,15 @@ class Service:
         except ListenError as error:
             if said is not None:
                 raise
-            _logger.warning("%s; going on without status over HTTP", error, extra=fields("not-listening"))
+            _logger.warning("%s; continuing without status over HTTP", error, extra=fields("not-listening"))
             return None, None
 
     def _serve(self) -> None:
-        """The server's thread: what it needs is imported here, beside the first sync."""
+        """The server's thread. It imports what it needs here, during the first sync."""
         try:
             self._run()
         except Exception:
-            _logger.exception("the HTTP server ended; replication goes on", extra=fields("http-ended"))
+            _logger.exception("the HTTP server ended; replication continues", extra=fields("http-ended"))
 
     def _run(self) -> None:
         import uvicorn  # noqa: PLC0415

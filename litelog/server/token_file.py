@@ -1,4 +1,4 @@
-"""The bearer token: a secret in a file of its own, read again when that changes."""
+"""The bearer token: a secret in a separate file, read again when the file changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _logger = logging.getLogger(__name__)
 
 
 class TokenFile:
-    """The token of whoever may ask. From any thread."""
+    """The token of permitted clients. For use from any thread."""
 
     def __init__(self, path: str) -> None:
-        """ConfigError where the file cannot be used."""
+        """Raises ConfigError if the file cannot be used."""
         self._path = path
         self._lock = threading.Lock()
         self._failing = False
@@ -30,7 +30,7 @@ class TokenFile:
         self._token: bytes | None = read_token(path).encode()
 
     def accepts(self, given: str) -> bool:
-        """Whether ``given`` is the token, compared in constant time. Nothing is where the file cannot be read."""
+        """Whether ``given`` is the token, compared in constant time. False while the file cannot be read."""
         with self._lock:
             self._refresh()
             token = self._token
@@ -51,7 +51,7 @@ class TokenFile:
 
 
 def read_token(path: str) -> str:
-    """The file's first line. ConfigError, without it, where it is none, or others may read it."""
+    """The file's first line. Raises ConfigError, without the line, if it is not a token or if others may read it."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode

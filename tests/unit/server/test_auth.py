@@ -200,7 +200,7 @@ def test_a_configured_address_that_is_taken_is_an_error_and_the_default_one_is_n
             pass  # another daemon has it: as good
         without = Service(Nobody(), ServiceSettings(60.0))  # type: ignore[arg-type]
         assert without.address is None
-        assert "going on without" in caplog.text
+        assert "continuing without" in caplog.text
 
 
 def test_a_unix_socket_is_for_its_group_and_gone_at_the_end(tmp_path: Path) -> None:
