@@ -159,16 +159,18 @@ class LogWriter:
         expected_sequence: SupportsIndex | None = None,
         epoch: SupportsIndex | None = None,
     ) -> Future[Appended]:
-        """Append without waiting for the disk.
+        """Append without waiting for the disk. Waits only while more than 32 MiB are queued.
 
-        Args: as ``append``.
+        Takes the arguments of ``append``.
 
         Returns:
             A future that is resolved when ``append`` would return or raise PoisonedError. Futures are resolved in the
             order of the calls, in one background thread. Callbacks must not hold it up for long.
 
         Raises:
-            All other errors of ``append``. Waits while more than 32 MiB are queued.
+            SequenceConflictError, StaleEpochError, TypeError, ValueError, ClosedError: as ``append``. Nothing was
+                written.
+            PoisonedError: an earlier write or sync failed. Nothing was written.
         """
         batch = batch_of(values, keys, timestamps)
         future: Future[Appended] = Future()
