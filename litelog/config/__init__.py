@@ -1,4 +1,4 @@
-"""The daemon's configuration: what is replicated where, from YAML or made in Python."""
+"""The daemon's configuration: what is replicated where, from YAML or from Python values."""
 
 from litelog.config.entries import FolderConfig, LogConfig, ReplicaConfig
 from litelog.config.loading import load_config, make_config

@@ -1,4 +1,4 @@
-"""YAML as a tree of plain values that knows where every key stands, with ${VARIABLES} put in after parsing."""
+"""Parses YAML into plain values, remembers where every key stands, and then replaces ${VARIABLES}."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_DEPTH = 16
-"""How deep a document may nest: the configuration has five levels, the composer calls itself for each."""
+"""The deepest nesting of a document. The configuration has five levels; the composer recurses for each."""
 
 _EXPANSION = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$\$)*))?\})?")
 
@@ -24,18 +24,18 @@ _TAG = "tag:yaml.org,2002:"
 _TAGS = frozenset(
     _TAG + kind for kind in ("map", "seq", "str", "null", "bool", "int", "float", "timestamp", "merge", "value")
 )
-"""What values are without a tag that is written: ``<<`` and ``=``, too."""
+"""The types of values without an explicit tag; ``<<`` and ``=`` are included."""
 
 
 class Expanded(str):
-    """Text that an expansion made, of which no YAML type was decided when it was parsed."""
+    """Text that results from an expansion, so that parsing has not given it a YAML type."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in the text, counted from 1."""
+    """A place in the text; line and column count from 1."""
 
     line: int
     column: int
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a document. ``location`` is the key's path."""
+    """One problem in a document. ``location`` is the path of the key."""
 
     location: tuple[str | int, ...]
     place: Place
@@ -52,20 +52,20 @@ class Problem:
 
 @dataclass(slots=True)
 class Document:
-    """What a text says. All but ``value`` is by the path of keys and list positions."""
+    """The content of a text. All fields except ``value`` map the path of keys and list positions."""
 
     value: Any = None
     places: dict[tuple[str | int, ...], Place] = field(default_factory=dict)
-    """Where a value stands."""
+    """Where each value stands."""
     keys: dict[tuple[str | int, ...], Place] = field(default_factory=dict)
-    """Where its key stands."""
+    """Where each value's key stands."""
     shown: dict[tuple[str | int, ...], str] = field(default_factory=dict)
-    """A scalar as it was written, before expansion and without credentials: fit for messages."""
+    """A scalar as written, before expansion and without credentials, so safe for messages."""
     problems: list[Problem] = field(default_factory=list)
 
 
 class _Composer(yaml.SafeLoader):
-    """Nodes of one document; aliases are refused and the depth is bounded before anything is built."""
+    """Composes the nodes of one document. Refuses aliases, and limits the depth before it builds anything."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -74,7 +74,7 @@ class _Composer(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         mark: Any = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self.check_event(yaml.AliasEvent):
-            raise ComposerError(None, None, "aliases are not read here: write the value out", mark)
+            raise ComposerError(None, None, "aliases are not supported: write the value out", mark)
         if self.depth >= MAX_DEPTH:
             raise ComposerError(None, None, f"nested more than {MAX_DEPTH} deep", mark)
         self.depth += 1
@@ -84,7 +84,7 @@ class _Composer(yaml.SafeLoader):
 
 
 def read_document(text: str, environment: Mapping[str, str]) -> Document:
-    """The YAML document in ``text``. What is wrong with it is in ``problems``, not raised."""
+    """Parse the YAML document in ``text``. Problems are collected in ``problems``, not raised."""
     document = Document()
     try:
         node = _compose(text)
@@ -119,7 +119,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
 
 
 class _Reader:
-    """Turns nodes into values and writes down where they stand."""
+    """Converts nodes to values, and records where they stand."""
 
     def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
         self._document = document
@@ -130,7 +130,7 @@ class _Reader:
         self._document.places[location] = _place(node)
         if node.tag not in _TAGS:
             written = node.tag.replace(_TAG, "!!", 1)
-            self._report(location, _place(node), f"the tag {written} is not read here: write the value out")
+            self._report(location, _place(node), f"the tag {written} is not supported: write the value out")
         if isinstance(node, yaml.MappingNode):
             return self._read_mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
@@ -147,7 +147,7 @@ class _Reader:
             below = (*location, key)
             if key in values:
                 first = self._document.keys[below].line
-                self._report(below, _place(key_node), f"stands twice, first in line {first}")
+                self._report(below, _place(key_node), f"appears twice, first in line {first}")
                 continue
             self._document.keys[below] = _place(key_node)
             values[key] = self.read(value_node, below)
@@ -165,7 +165,7 @@ class _Reader:
             try:
                 return int(text) if kind == "int" else float(text)
             except ValueError:
-                return text  # hex, sexagesimal and the like are no numbers here
+                return text  # hex, sexagesimal and similar forms are not numbers here
         return self._expand(text, location) if "$" in text else text
 
     def _expand(self, text: str, location: tuple[str | int, ...]) -> Any:

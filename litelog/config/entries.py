@@ -1,9 +1,9 @@
 """The configuration of logs and their replicas, and of folders in which logs are found.
 
-A log that is found is named by its path relative to ``dir``, with ``/`` between the parts. In a replica's URL each part
-is written with letters, digits and ``. _ -``; every other byte of its UTF-8 is ``=`` and two hexadecimal digits, and so
-is the first byte of a part that is ``epochs`` or ``generations``, which are names within a replica. So two names never
-share a URL, and none leaves the place that the URL names.
+A found log's name is its path relative to ``dir``, with ``/`` between the parts. In a replica's URL each part consists
+of letters, digits and ``. _ -``. Every other byte of its UTF-8 is escaped as ``=`` and two hexadecimal digits. So is
+the first byte of a part that is ``epochs`` or ``generations``, since these are names within a replica. So two names
+never share a URL, and no name leaves the place that the URL names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.shipping.context import Settings
 
 PATTERN_FORMATS = ("lines", "raw")
-"""The formats that have no names of their own, so that a pattern says which files are log segments."""
+"""The formats that need a pattern for the names of log segments."""
 
 DEFAULTS = Settings()
 
@@ -49,43 +49,43 @@ class ReplicaConfig(BaseModel):
     model_config = MODEL
 
     url: Text = Field(repr=False)
-    """Where to: ``file:///path``, a plain path, or another scheme that a replica client is installed for."""
+    """Destination: ``file:///path``, a plain path, or another scheme for which a replica client is installed."""
     sync_interval: Interval = 1.0
     """Seconds between two PUTs under load."""
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
-    """How many bytes of the log, uncompressed, one WAL segment carries at most."""
+    """The most uncompressed bytes of the log in one WAL segment."""
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
-    """Seconds from one snapshot to the next one, if anything was sealed."""
+    """Seconds between two snapshots, if anything was sealed."""
     snapshot_segments: Count = DEFAULTS.snapshot_segments
-    """How many sealed segments make a snapshot due earlier."""
+    """Number of sealed segments after which a snapshot is due earlier."""
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
-    """What becomes of log segments that the source has dropped: ``keep`` them, or ``mirror`` that."""
+    """What to do with log segments that the source has dropped: ``keep`` them, or ``mirror`` the deletion."""
     wal_retention: WalRetention = DEFAULTS.wal_retention
-    """Seconds that WAL segments stay from when a snapshot covers them."""
+    """Seconds for which WAL segments stay after a snapshot covers them."""
     fencing: FencingMode = Fencing.REQUIRED
-    """How two daemons are kept apart; ``isolated`` takes a store that cannot."""
+    """How two daemons are kept apart; ``isolated`` is for stores that cannot."""
     retention: RetentionConfig = RetentionConfig()
-    """How much of its past it keeps."""
+    """How much of its past the replica keeps."""
     scrub_interval: ScrubInterval | None = None
-    """Seconds between two verifications of the whole replica in the background; 0: none, and no request for it. None:
-    once a day names and sizes are compared, and a thirtieth of the objects is read, other ones each day."""
+    """Seconds between two background verifications of the whole replica; 0: none, and no requests. None: names and
+    sizes are compared once a day, and a thirtieth of the objects is read, different ones each day."""
     scrub_rate: ScrubRate = SCRUB_RATE
-    """Bytes of objects that a verification reads a second."""
+    """Bytes of objects per second that a verification reads."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
-    """The replica client's own settings (region, endpoint, credentials, ...): checked by it when it is opened."""
+    """The replica client's own settings (region, endpoint, credentials, ...). The client checks them when it opens."""
 
 
 class EntryConfig(BaseModel):
-    """What all entries of ``logs`` have in common."""
+    """The settings common to all entries of ``logs``."""
 
     model_config = MODEL
 
     format: Text = "litelog"
-    """The log format's name."""
+    """Name of the log format."""
     takeover: Switch = False
     """Whether to take over a replica whose newest claim is another owner's."""
     poll_interval: Interval = 1.0
-    """Seconds between two looks at the folder; WATCHED_INTERVALS times that where events wake the daemon."""
+    """Seconds between two polls of the folder; WATCHED_INTERVALS times as long if events wake the daemon."""
     truncate: TruncateConfig | None = None
     """What the log itself may lose once every replica has it; None: nothing, and nothing is ever written there."""
 
@@ -96,7 +96,7 @@ class LogConfig(EntryConfig):
     path: Text
     """The folder of log segments."""
     pattern: Text | None = None
-    """Which file names are log segments, as a shell pattern; for the formats ``lines`` and ``raw``."""
+    """Shell pattern for the names of log segments; for the formats ``lines`` and ``raw``."""
     replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one)]
 
     @field_validator("pattern")
@@ -106,7 +106,7 @@ class LogConfig(EntryConfig):
 
 
 def check_segment_pattern(pattern: str | None, info: ValidationInfo) -> str | None:
-    """``pattern``, unless the entry's format takes none."""
+    """Return ``pattern``, unless the entry's format takes none. Raises ValueError."""
     chosen = info.data.get("format")
     if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
         raise ValueError("only the formats lines and raw have a pattern; others know their names")
@@ -114,10 +114,10 @@ def check_segment_pattern(pattern: str | None, info: ValidationInfo) -> str | No
 
 
 NAME = "{name}"
-"""What stands in a URL for the log's name; a URL without it has the name at its end."""
+"""Placeholder in a URL for the log's name. A URL without it gets the name at its end."""
 
 MAX_NAME_BYTES = 512
-"""Of a name as URLs spell it: object stores take keys of 1,024 bytes."""
+"""The most bytes of a name as URLs spell it: object stores accept keys of 1,024 bytes."""
 
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 _TAKEN = frozenset(name.rstrip("/") for name in (CLAIMS, GENERATIONS))
@@ -125,10 +125,10 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 
 
 def spell_name(name: str) -> str:
-    """How URLs spell the log that is named ``name``. ValueError where it cannot be."""
+    """Spell the log name ``name`` for URLs. Raises ValueError if that is impossible."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise ValueError("is no path below the folder")
+        raise ValueError("is not a path below the folder")
     try:
         spelled = "/".join(map(_spell_part, parts))
     except UnicodeEncodeError:
@@ -147,7 +147,7 @@ def _spell_part(part: str) -> str:
 
 
 def name_url(url: str, name: str) -> str:
-    """The URL of a found log's replica: ``name`` in the place of ``{name}``, or behind the path of ``url``."""
+    """The URL of a found log's replica: ``name`` replaces ``{name}``, or follows the path of ``url``."""
     spelled = spell_name(name)
     if NAME in url:
         return url.replace(NAME, spelled)
@@ -156,7 +156,7 @@ def name_url(url: str, name: str) -> str:
 
 
 def find_name(url: str, named: str) -> str | None:
-    """The name with which ``name_url`` makes ``named`` of ``url``; None where there is none."""
+    """The name for which ``name_url`` turns ``url`` into ``named``; None if there is none."""
     end = _path_end(url)
     before, found, after = url.partition(NAME)
     if not found:
@@ -181,10 +181,10 @@ def _check_url(replica: ReplicaConfig) -> ReplicaConfig:
         _, _, path = (url.split("://", 1)[1] if "://" in url else f"/{url}").partition("/")
         path = re.split(r"[?#]", path, maxsplit=1)[0] if "://" in url else path
         if url.count(NAME) != 1 or path.count(NAME) != 1:
-            raise ValueError("{name} stands in a URL's path, once")
+            raise ValueError("{name} may appear only once, in a URL's path")
         before, _, after = path.partition(NAME)
         if (before and not before.endswith("/")) or (after and not after.startswith("/")):
-            raise ValueError("{name} stands between slashes: a log's name may hold some")
+            raise ValueError("{name} must stand between slashes, since a log's name may contain some")
     return replica
 
 
@@ -193,18 +193,18 @@ def _check_urls(replicas: tuple[ReplicaConfig, ...]) -> tuple[ReplicaConfig, ...
 
 
 class FolderConfig(EntryConfig):
-    """A folder, in which every folder that ``pattern`` means and that holds log segments is a log."""
+    """A folder in which every folder that matches ``pattern`` and holds log segments is a log."""
 
     dir: Text
-    """Where the logs are."""
+    """The folder that contains the logs."""
     pattern: Text = "*"
-    """Which folders below ``dir`` may be logs: a shell pattern for each part of the path, such as ``*/*``."""
+    """Folders below ``dir`` that may be logs: a shell pattern for each part of the path, such as ``*/*``."""
     recursive: Switch = False
-    """Whether the pattern is for a path's last parts, however deep it lies."""
+    """Whether the pattern matches the last parts of a path at any depth."""
     watch: Switch = True
-    """Whether logs are looked for while the daemon runs: if not, at its start and when it reads its configuration."""
+    """Whether to look for logs while the daemon runs, and not only at its start and when it reads its configuration."""
     segment_pattern: Text | None = None
-    """Which file names are log segments, as a shell pattern; for the formats ``lines`` and ``raw``."""
+    """Shell pattern for the names of log segments; for the formats ``lines`` and ``raw``."""
     replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one), AfterValidator(_check_urls)]
 
     @field_validator("pattern")
@@ -223,7 +223,7 @@ class FolderConfig(EntryConfig):
         return check_segment_pattern(pattern, info)
 
     def means(self, name: str) -> bool:
-        """Whether the folder of that name may be a log. Hidden ones are meant by patterns that begin with a dot."""
+        """Whether the folder of that name may be a log. Only patterns that begin with a dot match hidden folders."""
         parts, patterns = name.split("/"), self.pattern.split("/")
         if len(parts) < len(patterns) or (len(parts) > len(patterns) and not self.recursive):
             return False
@@ -232,7 +232,7 @@ class FolderConfig(EntryConfig):
         return not hidden and all(map(matches, last, patterns))
 
     def leads_to(self, name: str) -> bool:
-        """Whether the folder of that name may be a log, or hold one."""
+        """Whether the folder of that name may be a log, or contain one."""
         if self.means(name):
             return True
         parts, patterns = name.split("/"), self.pattern.split("/")
@@ -241,7 +241,7 @@ class FolderConfig(EntryConfig):
         return len(parts) <= len(patterns) and all(map(matches, parts, patterns))
 
     def log_at(self, path: str) -> LogConfig | None:
-        """The log in the folder ``path``, be it there or not; None where this entry does not mean it."""
+        """The log in the folder ``path``, which may not exist; None if this entry does not match it."""
         name = os.path.relpath(os.path.abspath(path), os.path.abspath(self.dir))
         if name.startswith("../") or name in (".", "..") or not self.means(name):
             return None
@@ -251,7 +251,7 @@ class FolderConfig(EntryConfig):
             return None
 
     def replica_at(self, url: str) -> ReplicaConfig | None:
-        """The replica at ``url`` of a log that this entry means, be it there or not."""
+        """The replica at ``url`` of a log that this entry matches, which may not exist."""
         for number, replica in enumerate(self.replicas):
             name = find_name(replica.url, url)
             if name is not None and self.means(name):
@@ -259,7 +259,7 @@ class FolderConfig(EntryConfig):
         return None
 
     def named(self, name: str) -> LogConfig:
-        """The log of that name. ValueError where its replicas cannot be named."""
+        """The log of that name. Raises ValueError if its replicas' URLs cannot be spelled."""
         replicas = tuple(replica.model_copy(update={"url": name_url(replica.url, name)}) for replica in self.replicas)
         return LogConfig.model_construct(
             path=os.path.join(self.dir, name),
@@ -273,5 +273,5 @@ class FolderConfig(EntryConfig):
 
 
 def matches(part: str, pattern: str) -> bool:
-    """Whether a pattern means one part of a path."""
+    """Whether a pattern matches one part of a path."""
     return fnmatchcase(part, pattern) and (pattern.startswith(".") or not part.startswith("."))

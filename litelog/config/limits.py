@@ -1,4 +1,4 @@
-"""The configuration of what goes: ``retention`` of a replica, ``truncate`` of a log."""
+"""The configuration of deletion: ``retention`` of a replica, ``truncate`` of a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from litelog.log.truncation import TruncationPolicy
 from litelog.retention.policy import RetentionPolicy
 
 MAX_AGE = 100 * 365 * 86400.0
-"""Seconds. More than that is a mistake in the unit."""
+"""Seconds. A larger value is a mistake in the unit."""
 
 
 def _age(seconds: float) -> float:
@@ -36,17 +36,17 @@ Bytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_at_least_zer
 
 
 class RetentionConfig(BaseModel):
-    """How much of its past a replica keeps; without a limit, all."""
+    """How much of its past a replica keeps; without a limit, everything."""
 
     model_config = MODEL
 
     max_age: Age | None = None
-    """Seconds. Every state that the log was in since then stays restorable."""
+    """Seconds. Every state of the log during this time stays restorable."""
     max_bytes: Bytes | None = None
-    """Bytes of the replica, compressed; the oldest go first."""
+    """Compressed bytes of the replica; the oldest objects are deleted first."""
     max_snapshots: Count | None = None
     min_snapshots: Count = 1
-    """So many of the newest snapshots stay, with all that they name, whatever the limits say."""
+    """This many of the newest snapshots stay, with all that they name, regardless of the limits."""
 
     @model_validator(mode="after")
     def _check(self) -> RetentionConfig:
@@ -54,19 +54,19 @@ class RetentionConfig(BaseModel):
         return self
 
     def policy(self) -> RetentionPolicy:
-        """The same as the library takes it; ValueError for limits that contradict each other."""
+        """As the library's type. Raises ValueError for limits that contradict each other."""
         return RetentionPolicy(self.max_age, self.max_bytes, self.max_snapshots, self.min_snapshots)
 
 
 class TruncateConfig(BaseModel):
-    """How much of itself a log keeps, once every replica has the rest."""
+    """How much of itself a log keeps once every replica has the rest."""
 
     model_config = MODEL
 
     max_bytes: Bytes | None = None
-    """Bytes of the log's folder, uncompressed."""
+    """Uncompressed bytes of the log's folder."""
     max_age: Age | None = None
-    """Seconds since the last replica had got a log segment's last bytes."""
+    """Seconds since the last replica received the last bytes of a log segment."""
 
     @model_validator(mode="after")
     def _check(self) -> TruncateConfig:
@@ -74,5 +74,5 @@ class TruncateConfig(BaseModel):
         return self
 
     def policy(self) -> TruncationPolicy:
-        """The same as the library takes it; ValueError where it limits nothing."""
+        """As the library's type. Raises ValueError if it limits nothing."""
         return TruncationPolicy(self.max_bytes, self.max_age)

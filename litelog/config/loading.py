@@ -1,4 +1,4 @@
-"""From a file's text to a Config, or to one error that lists everything that is wrong with it."""
+"""Loads a Config from a file's text, or raises one error that lists all problems."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_FILE_BYTES = 1 << 20
-"""What a configuration file may hold: thousands of logs."""
+"""The most bytes of a configuration file: enough for thousands of logs."""
 
 SECRET_KEYS = frozenset(("options", "heartbeat-url"))
-"""Keys whose values are not shown: secrets are among them."""
+"""Keys whose values are not shown, since they may be secret."""
 
 MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
@@ -33,11 +33,11 @@ def load_config(
     environment: Mapping[str, str],
     check: Callable[[Config], Iterable[tuple[Location, ConfigError]]] | None = None,
 ) -> Config:
-    """The configuration in ``source``: a path (PathLike), or a YAML text (str).
+    """Load the configuration in ``source``: a path (PathLike), or a YAML text (str).
 
-    ``${VAR}`` and ``${VAR:-default}`` in values are taken from ``environment``. ``check`` gives what else is wrong
-    with a configuration that fits, by the key's path. Raises ConfigError where the file cannot be read, and
-    InvalidConfigError, which lists every problem with its line, where it does not fit.
+    ``${VAR}`` and ``${VAR:-default}`` in values are replaced from ``environment``. ``check`` returns further problems
+    of a valid configuration, by the path of the key. Raises ConfigError if the file cannot be read, and
+    InvalidConfigError, which lists every problem with its line, if it is invalid.
     """
     if isinstance(source, str):
         name, text = "config", source
@@ -69,19 +69,21 @@ def load_config(
 
 
 def make_config(source: str, values: Mapping[str, Any]) -> Config:
-    """A Config from plain values, keyed as in Python; InvalidConfigError lists what does not fit. ``source`` says where
-    they are from."""
+    """Make a Config from plain values, with Python's key names. Raises InvalidConfigError with all problems.
+
+    ``source``: where the values come from.
+    """
     try:
         return Config.model_validate(values, by_alias=False, by_name=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
         problems = [f"{spell(detail['loc'])}: {_message(detail)}".removeprefix(": ") for detail in found]
-        raise InvalidConfigError(source, problems) from None  # what it was raised from shows values
+        raise InvalidConfigError(source, problems) from None  # the original error shows values
 
 
 def _read_file(path: str) -> str:
     try:
-        with open(path, "rb") as file:  # a pipe, too: shells pass one for --config <(COMMAND)
+        with open(path, "rb") as file:  # may be a pipe: shells pass one for --config <(COMMAND)
             body = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
@@ -115,7 +117,7 @@ def _describe(document: Document, detail: ErrorDetails) -> Problem:
 
 def _refused(document: Document, location: Location, message: str) -> Problem:
     known = location
-    while known not in document.places:  # a default, which is not written
+    while known not in document.places:  # a default, which is not in the text
         known = known[:-1]
     return Problem(location, document.places[known], message)
 
@@ -145,7 +147,7 @@ def _shorten(text: str) -> str:
 
 
 def _repeated(document: Document) -> list[Problem]:
-    """Logs and replicas that stand twice, looked for in what was written, so that other errors do not hide them."""
+    """Logs and replicas that appear twice. Looks at the text, so that other errors do not hide them."""
     paths: list[tuple[Location, str]] = []
     urls: list[tuple[Location, str]] = []
     for number, log in enumerate(_entries(document.value, "logs")):

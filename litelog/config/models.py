@@ -1,4 +1,4 @@
-"""The configuration's shape: every key, its type, its default and its limits."""
+"""The shape of the configuration: every key, with its type, default and limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REPLICA_DEFAULTS = (
     "scrub_interval",
     "scrub_rate",
 )
-"""What the configuration may say once for all replicas."""
+"""The keys that the configuration may set once for all replicas."""
 
 Location = tuple[str | int, ...]
 
@@ -72,15 +72,17 @@ Entry = Annotated[
 
 
 class Config(BaseModel):
-    """All that one daemon does. ``poll_interval`` and what is in REPLICA_DEFAULTS are the defaults of the logs and
-    replicas that do not say their own."""
+    """Everything that one daemon does.
+
+    ``poll_interval`` and the keys in REPLICA_DEFAULTS are defaults for logs and replicas that do not set them.
+    """
 
     model_config = MODEL
 
     state_dir: Text | None = None
-    """Where the daemon keeps its identity and positions; None leaves it to the command."""
+    """Where the daemon keeps its identity and positions; None: the command decides."""
     shutdown_timeout: Timeout = 10.0
-    """Seconds that the end may take, and the final sync with it, where replicas do not answer."""
+    """Seconds that stopping, including the final sync, may take if replicas do not answer."""
     sync_interval: Interval = 1.0
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0
@@ -91,20 +93,20 @@ class Config(BaseModel):
     scrub_interval: ScrubInterval | None = None
     scrub_rate: ScrubRate = SCRUB_RATE
     addr: Addr | None = None
-    """Where the daemon listens: ``HOST:PORT``, ``unix:/path`` or ``off``; None: DEFAULT_ADDR, if it can listen."""
+    """Address to listen on: ``HOST:PORT``, ``unix:/path`` or ``off``; None: DEFAULT_ADDR, if possible."""
     token_file: TokenFile | None = None
-    """The file whose first line whoever asks from elsewhere must bring."""
+    """File whose first line is the token that clients on other machines need."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Names that a request's Host header may have besides this machine's loopback ones: those that a proxy in front of
-    the daemon goes by."""
+    """Allowed names in a request's Host header, besides this machine's loopback ones: the names of a proxy in front of
+    the daemon."""
     heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
-    """What is asked for as long as no replica lags more than ``max_lag``. May be secret."""
+    """URL that is called as long as no replica lags more than ``max_lag``. May be secret."""
     heartbeat_interval: HeartbeatInterval = 60.0
     """Seconds between two heartbeats."""
     logs: Annotated[tuple[Entry, ...], AfterValidator(at_least_one)]
     """Logs, and folders of logs."""
     max_lag: MaxLag = Field(default=None, validate_default=True)
-    """Seconds that a replica may lag before the daemon is not healthy; unsaid, a minute, or twice the longest
+    """Seconds that a replica may lag before the daemon is unhealthy. By default a minute, or twice the longest
     ``sync_interval`` if that is longer."""
 
     @field_validator("max_lag", mode="wrap")
@@ -123,7 +125,7 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _check_places(self, info: ValidationInfo) -> Config:
         if info.context and info.context.get(FROM_DOCUMENT):
-            return self  # the loader has looked, and knows the lines
+            return self  # the loader has checked this, and knows the lines
         paths = [(("logs", n, "path"), log.path) for n, log in enumerate(self.logs) if isinstance(log, LogConfig)]
         urls = [
             (("logs", n, "replicas", m, "url"), replica.url)
@@ -136,22 +138,22 @@ class Config(BaseModel):
 
     @property
     def own_logs(self) -> tuple[LogConfig, ...]:
-        """The logs that have an entry of their own."""
+        """The logs with their own entries."""
         return tuple(entry for entry in self.logs if isinstance(entry, LogConfig))
 
     @property
     def folders(self) -> tuple[FolderConfig, ...]:
-        """The folders that logs are found in, in their order: a log is the first one's that means it."""
+        """The folders in which logs are found, in order. A log belongs to the first one that matches it."""
         return tuple(entry for entry in self.logs if isinstance(entry, FolderConfig))
 
     def find_log(self, path: str) -> LogConfig | None:
-        """The log in the folder ``path``, be it there or not: by an entry of its own, or as it would be found."""
+        """The log in the folder ``path``, which may not exist: from its own entry, or as it would be found."""
         path = os.path.abspath(path)
         own = (log for log in self.own_logs if os.path.abspath(log.path) == path)
         return next(own, None) or next(filter(None, (folder.log_at(path) for folder in self.folders)), None)
 
     def find_replica(self, url: str) -> ReplicaConfig | None:
-        """The replica at ``url``, as it is written there: of a log with its own entry, or of one that is found."""
+        """The replica at ``url``, spelled as in its entry: of a log with its own entry, or of a found one."""
         own = (replica for log in self.own_logs for replica in log.replicas if replica.url == url)
         return next(own, None) or next(filter(None, (folder.replica_at(url) for folder in self.folders)), None)
 
@@ -169,28 +171,28 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
         )
     },
 }
-"""The model of the mapping at a location, numbers left out."""
+"""The model of the mapping at a location, without list positions."""
 
 
 def known_keys(location: Location) -> list[str]:
-    """The keys that a mapping at ``location`` may have, as they are written in YAML."""
+    """The keys that a mapping at ``location`` may have, as YAML spells them."""
     model = MODELS.get(tuple(part for part in location if isinstance(part, str)))
     return [kebab(name) for name in model.model_fields] if model else []
 
 
 def written(location: Location) -> Location:
-    """A location that a validation error has, as it is in the document."""
+    """Convert a validation error's location to one in the document."""
     return tuple(part for part in location if part not in (_LOG, _FOLDER))
 
 
 def spell(location: Location) -> str:
-    """A key's path as people write it: ``logs[0].replicas[1].url``."""
+    """A key's path in the form that people write: ``logs[0].replicas[1].url``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in written(location))
     return text.removeprefix(".")
 
 
 def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, Location]]:
-    """The locations whose path or URL names a place that an earlier one names, each with that one."""
+    """The locations whose path or URL names the same place as an earlier one, each with that earlier one."""
     seen: dict[str, Location] = {}
     again = []
     for location, text in places:
@@ -201,7 +203,7 @@ def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, 
 
 
 def place_of(text: str) -> str:
-    """One spelling of a path or URL: ``file:///a``, ``/a``, ``/a/`` and, from the root, ``a`` are one place."""
+    """One spelling of a path or URL: ``file:///a``, ``/a``, ``/a/`` and, from the root, ``a`` are the same place."""
     text = text.removeprefix("file://")
     if "://" in text:
         return text.rstrip("/")

@@ -1,4 +1,4 @@
-"""The configuration of what the daemon tells others: where it listens, and when it is to be believed."""
+"""The configuration of the HTTP service and of health: where the daemon listens, and when it counts as healthy."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from litelog.config.values import read_seconds
 
 DEFAULT_ADDR = "127.0.0.1:9977"
-"""Where the daemon listens if nobody says, and what it takes to listen is installed."""
+"""Default address, if the packages for listening are installed."""
 
 OFF = "off"
-"""The address of a daemon that listens nowhere."""
+"""The address of a daemon that does not listen."""
 
 MAX_LAG = 60.0
 """Seconds."""
 
 MAX_LAG_LIMIT = 366 * 86400.0
-"""Seconds. More than that is a mistake in the unit."""
+"""Seconds. A larger value is a mistake in the unit."""
 
 _HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 
 
 def check_addr(text: str) -> str:
-    """``text``, if a daemon can listen there; ValueError."""
+    """Return ``text`` if a daemon can listen there. Raises ValueError."""
     if text == OFF:
         return text
     if text.startswith("unix:"):
         if not os.path.isabs(text.removeprefix("unix:")):
-            raise ValueError("a unix socket is written unix:/an/absolute/path")
+            raise ValueError("write a unix socket as unix:/an/absolute/path")
         return text
     match = _HOST_AND_PORT.fullmatch(text)
     if match is None or int(match[3]) > 65535:
@@ -44,7 +44,7 @@ def check_addr(text: str) -> str:
 
 
 def _off_word(value: Any) -> Any:
-    """``off`` is a bool in YAML."""
+    """Convert ``off``, which YAML reads as a bool."""
     return OFF if value is False else value
 
 
@@ -69,7 +69,7 @@ def _http_url(text: str) -> str:
     if not fits or re.search(r"[\s\x00-\x1f\x7f]", text):
         raise ValueError("must be a URL that starts with http:// or https://")
     if "@" in parts.netloc:
-        raise ValueError("must be without user and password, which are not sent; a path or a query may hold a secret")
+        raise ValueError("must not contain a user or password, which are not sent; a path or a query may hold a secret")
     return text
 
 

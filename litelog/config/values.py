@@ -15,11 +15,11 @@ from litelog.shipping.context import SnapshotPolicy
 from litelog.units import parse_duration, parse_size
 
 FROM_DOCUMENT = "document"
-"""The validation context's key that says: from YAML, where a number without a unit is no duration."""
+"""Key in the validation context: the values come from YAML, where a number without a unit is not a duration."""
 
 
 def read_seconds(value: Any, info: ValidationInfo) -> Any:
-    """A duration as people write it, in seconds; a number as it is, but for one in YAML."""
+    """Convert a duration as people write it to seconds. Numbers stay as they are, except in YAML."""
     if isinstance(value, str):
         return parse_duration(value)
     if value is not None and (isinstance(value, bool) or (info.context and info.context.get(FROM_DOCUMENT))):
@@ -28,14 +28,14 @@ def read_seconds(value: Any, info: ValidationInfo) -> Any:
 
 
 def read_bytes(value: Any) -> Any:
-    """A size as people write it, in bytes; a number as it is."""
+    """Convert a size as people write it to bytes. Numbers stay as they are."""
     if isinstance(value, bool):
         raise ValueError("must be a size such as 16MiB, 64KiB or 512B")
     return parse_size(value) if isinstance(value, str) else value
 
 
 def kebab(name: str) -> str:
-    """A field's name as it is written in YAML."""
+    """A field's name as YAML spells it."""
     return name.replace("_", "-")
 
 
@@ -47,26 +47,26 @@ MODEL = ConfigDict(
     validate_by_alias=True,
     hide_input_in_errors=True,  # a value may be a secret
 )
-"""What all of the configuration's models have in common."""
+"""Settings common to all models of the configuration."""
 
 
 MIN_INTERVAL = 0.001
-"""Seconds. Below a millisecond an interval is a busy loop."""
+"""Seconds. An interval below a millisecond is a busy loop."""
 
 MAX_INTERVAL = 86400.0
-"""Seconds. A replica that is synced less than once a day is a mistake in the unit."""
+"""Seconds. Syncing a replica less than once a day is a mistake in the unit."""
 
 MAX_SHUTDOWN_TIMEOUT = 3600.0
-"""Seconds. Whoever stops the daemon has killed it long before."""
+"""Seconds. A service manager would kill the daemon long before."""
 
 MAX_SCRUB_INTERVAL = 366 * 86400.0
 """Seconds."""
 
 SCRUB_RATE = 8 << 20
-"""Bytes a second: a hundred GiB in four hours, a small part of what a disk or a network gives."""
+"""Bytes per second: a hundred GiB in four hours, a small part of the bandwidth of a disk or network."""
 
 MIN_SEGMENT_BYTES = 4 << 10
-"""Smaller WAL segments are mostly headers."""
+"""Smaller WAL segments would be mostly headers."""
 
 _COUNT = re.compile("[0-9]{1,18}")
 
@@ -134,7 +134,7 @@ def _no_zero_byte(text: str) -> str:
 
 
 def at_least_one(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``entries``; ValueError where there are none."""
+    """Return ``entries``. Raises ValueError if there are none."""
     if not entries:
         raise ValueError("must have at least one entry")
     return entries
@@ -153,10 +153,10 @@ Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
 MIN_SNAPSHOT_INTERVAL = 1.0
-"""Seconds. A snapshot names every log segment anew."""
+"""Seconds. Each snapshot names every log segment again."""
 
 MAX_DAYS = 36500
-"""More than that is a mistake in the unit."""
+"""A larger value is a mistake in the unit."""
 
 
 def _snapshot_interval(seconds: float) -> float:

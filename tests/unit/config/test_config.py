@@ -110,7 +110,7 @@ def test_a_path_that_is_no_utf_8_is_told_as_that() -> None:
 @pytest.mark.parametrize("tag", ["!env", "!!python/object:os.system"])
 def test_a_tag_is_told_as_what_it_stands_for_is_not_read(tag: str) -> None:
     (problem,) = problems_of(f"logs: [{{path: {tag} LOG, replicas: [{{url: /b}}]}}]")
-    assert problem == f"line 1, column 15: logs[0].path: the tag {tag} is not read here: write the value out"
+    assert problem == f"line 1, column 15: logs[0].path: the tag {tag} is not supported: write the value out"
 
 
 def test_what_is_not_said_has_its_default() -> None:
@@ -238,7 +238,7 @@ def test_a_key_that_stands_twice_is_an_error() -> None:
         path: /b
         replicas: [{url: /c}]
     """
-    assert problems_of(text) == ["line 3, column 5: logs[0].path: stands twice, first in line 2"]
+    assert problems_of(text) == ["line 3, column 5: logs[0].path: appears twice, first in line 2"]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_repetition_is_found_in_python_too() -> None:
         ("logs: [", "line 1, column 8: not YAML: while parsing a flow node"),
         ("a: b: c", "line 1, column 5: not YAML: mapping values are not allowed here"),
         ("a: 1\nb: \x07", "line 2, column 4: not YAML: special characters are not allowed"),
-        ("a: &x 1\nb: *x", "line 2, column 4: not YAML: aliases are not read here: write the value out"),
+        ("a: &x 1\nb: *x", "line 2, column 4: not YAML: aliases are not supported: write the value out"),
         ("[" * 10_000, "line 1, column 17: not YAML: nested more than 16 deep"),
         ("--- 1\n--- 2", "line 2, column 1: not YAML: expected a single document in the stream"),
     ],

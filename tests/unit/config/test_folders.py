@@ -100,11 +100,11 @@ def test_what_does_not_fit_a_folder_is_told_with_its_line(entry: str, problem: s
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("s3://{name}/x", "{name} stands in a URL's path, once"),
-        ("s3://b/{name}/{name}", "{name} stands in a URL's path, once"),
-        ("s3://b/x?prefix={name}", "{name} stands in a URL's path, once"),
-        ("s3://b/x-{name}", "{name} stands between slashes"),
-        ("s3://b/{name}.d", "{name} stands between slashes"),
+        ("s3://{name}/x", "{name} may appear only once, in a URL's path"),
+        ("s3://b/{name}/{name}", "{name} may appear only once, in a URL's path"),
+        ("s3://b/x?prefix={name}", "{name} may appear only once, in a URL's path"),
+        ("s3://b/x-{name}", "{name} must stand between slashes"),
+        ("s3://b/{name}.d", "{name} must stand between slashes"),
     ],
 )
 def test_a_name_stands_in_the_path_of_a_url_as_a_part_of_it(url: str, problem: str) -> None:
