@@ -40,7 +40,7 @@ class Piece:
     columns: Columns
     end: int
     expect: Expectation
-    """What must follow."""
+    """The expectation for the next commit."""
     tail: Tail
     damage: Damage | None
     wanted: int
@@ -105,7 +105,7 @@ class LogCursor:
         self._offset = 0
         self._before = b""
         self.expect = Expectation()
-        """What comes next."""
+        """The expectation for the next records."""
         self.read_from = 0
         """The offset in the current log segment of the ``data`` of the last records."""
         self.tail: Piece | None = None

@@ -77,7 +77,7 @@ class Follower:
 
     @property
     def place(self) -> Place:
-        """Where the next run starts."""
+        """The position at which the next run starts."""
         return self._place
 
     def close(self) -> None:

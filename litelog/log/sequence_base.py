@@ -127,7 +127,7 @@ TOMBSTONE_LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=1
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Where a log begins."""
+    """The beginning of a log."""
 
     file: str
     """The first log segment that exists."""

@@ -50,7 +50,7 @@ class Place:
 
     @property
     def expectation(self) -> Expectation:
-        """What must follow."""
+        """The expectation for the next commit."""
         return Expectation(self.sequence, self.epoch)
 
 

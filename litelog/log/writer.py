@@ -276,7 +276,7 @@ class LogWriter:
         newest = 0 if end is None else end.epoch
         self._epoch = newest if epoch is None else _require_epoch(epoch, newest)
         self.recovered = end
-        """What recovery found; None for a new log."""
+        """The end of the log that recovery found; None for a new log."""
         self.log_id = (end and end.log_id) or log_id or uuid4()
         self._next = 0 if end is None else end.next
         self._durable = self._next

@@ -101,7 +101,7 @@ class Roster:
         self._leaving: list[Member] = []
         self._failures: dict[Key, Failures] = {}
         self.not_replicated: tuple[NotReplicated, ...] = ()
-        """What the configuration names beyond ``members``. Any thread may read it."""
+        """The logs and replicas that the configuration names beyond ``members``. Any thread may read it."""
         self.opened = False
         """Whether everything that existed when the run began has been opened."""
         self._descriptors = DescriptorWatch()

@@ -1,4 +1,4 @@
-"""When each log is synced with each of its replicas: on events, polls, intervals and back-off, with bounded pools."""
+"""Decides when each log is synced with each replica: on events, polls, intervals and back-off, with bounded pools."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ counted."""
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all replicas of a process share."""
+    """The objects that all replicas of a process share."""
 
     clock: Clock
     random: Random

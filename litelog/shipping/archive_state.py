@@ -1,4 +1,4 @@
-"""What a daemon knows of a generation's sealed segments and snapshots, and when bytes were shipped.
+"""A daemon's state of a generation's sealed segments and snapshots, and the times when bytes were shipped.
 
 The first part is saved as text in the daemon's state. The times are kept in memory: a few bytes for each WAL segment.
 """

@@ -75,7 +75,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became durable since the daemon started."""
+    """The counts of what became durable since the daemon started."""
 
     wal_segments: int = 0
     wal_log_bytes: int = 0
@@ -111,7 +111,7 @@ class Tallies:
 
     @property
     def counts(self) -> Counts:
-        """What became durable."""
+        """The counts of what became durable."""
         return self._counts
 
     @property

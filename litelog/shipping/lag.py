@@ -73,7 +73,7 @@ class SourceView:
 
     @property
     def end(self) -> tuple[Any, ...]:
-        """Where the log ends. Ends and positions can be compared."""
+        """The end of the log. Ends and positions can be compared."""
         last = len(self.orders) - 1
         while last > 0 and not self.sizes[last]:
             last -= 1

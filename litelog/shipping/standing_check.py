@@ -52,7 +52,7 @@ FIRST_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an owner knows of its replica."""
+    """An owner's knowledge of its replica."""
 
     claim: Claim
     state: ReplicaState

@@ -1,4 +1,4 @@
-"""What a daemon keeps of one log and replica between runs: identity, claim, position; and the lock on it.
+"""The state that a daemon keeps of one log and replica between runs: identity, claim, position; and the lock on it.
 
 Specified in litelog/shipping/README.md#lost-state.
 """
@@ -79,7 +79,7 @@ class ReplicaState:
     last: str | None = None
     """The last WAL segment's position; None if the snapshot is the last object."""
     shipped: int = 0
-    """When it was shipped, microseconds since 1970."""
+    """When it was shipped, in microseconds since 1970."""
     folder_inode: int = 0
     """The inode of the log's folder. A folder that was restored or replaced has another one."""
     oldest: str = ""
