@@ -1,1 +1,1 @@
-"""The page that people see: all logs and replicas, most severe first."""
+"""The page for people: all logs and replicas, most severe first."""

@@ -1,4 +1,4 @@
-"""The chart of an hour's lag: one bar a minute, as an SVG path, and the words that say the same."""
+"""The chart of an hour's lag: one bar a minute, as an SVG path, and a text alternative."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn in a box of WIDTH by HEIGHT: now is on the right. A minute without a bar was not measured."""
+    """A drawing in a box of WIDTH by HEIGHT, with now on the right. Minutes without a bar were not measured."""
 
     within: str
     """A path: the bars of minutes in which the lag stayed within max-lag."""
     above: str
     """A path: the bars of the other minutes."""
     limit: float
-    """How high max-lag lies, from the top."""
+    """Distance of max-lag from the top."""
     peak: str
-    """The hour's largest lag, for people; empty where nothing was measured."""
+    """The hour's largest lag, as text; empty if nothing was measured."""
     words: str
     """The text alternative."""
 
 
 def draw(samples: Sequence[Sample], max_lag: float) -> Chart:
-    """The chart of an hour's samples; ``max_lag`` in seconds. It reaches up to max-lag, or to the peak above it."""
+    """Draw an hour's samples, with ``max_lag`` in seconds. The scale ends at max-lag, or at a higher peak."""
     worst = max(samples, key=lambda sample: sample.lag_seconds, default=None)
     if worst is None:
         return Chart("", "", 0.0, "", "Lag over the last hour: not measured yet")
@@ -57,7 +57,7 @@ def draw(samples: Sequence[Sample], max_lag: float) -> Chart:
 
 
 def _by_minute(samples: Iterable[Sample]) -> dict[int, float]:
-    """The largest lag of each minute: 0 is the one that ends now."""
+    """The largest lag of each minute. Minute 0 ends now."""
     minutes: dict[int, float] = {}
     for sample in samples:
         minute = int(sample.seconds_ago // 60)
@@ -69,7 +69,7 @@ def _by_minute(samples: Iterable[Sample]) -> dict[int, float]:
 def _draw_bars(minutes: Iterable[tuple[int, float]], top: float) -> str:
     bars = []
     for minute, lag in minutes:
-        height = max(1.0, round(HEIGHT * lag / top, 1))  # what was measured shows, also where it was nothing
+        height = max(1.0, round(HEIGHT * lag / top, 1))  # a measured lag of zero is visible, too
         bars.append(f"M{WIDTH - (minute + 1) * _STEP} {HEIGHT}v-{height:g}h{_BAR}V{HEIGHT}z")
     return "".join(bars)
 

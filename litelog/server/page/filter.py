@@ -1,4 +1,4 @@
-"""Which logs a page shows: those that match, the worst first, and so many at a time."""
+"""Selects the logs that a page shows: those that match, worst first, in pages of limited size."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ if TYPE_CHECKING:
     from litelog.server.page.severity import State
 
 MAX_REPLICAS = 100
-"""A page shows no more logs once it shows so many replicas: its size, and what it costs to make, are bounded."""
+"""A page shows no more logs after this many replicas, which bounds its size and the cost of making it."""
 
 MAX_FILTER = 200
-"""Characters of a filter that are looked at."""
+"""Characters of a filter that are used."""
 
 MAX_FIRST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The logs of one page, out of all."""
+    """The logs of one page."""
 
     logs: tuple[str, ...]
     """Folders, in the order in which they are shown."""
     first: int
-    """How many that match come before."""
+    """Number of matching logs before this page."""
     matching: int
     total: int
 
     @property
     def following(self) -> int | None:
-        """Where the next page begins; None where this is the last one."""
+        """Where the next page begins; None if this is the last one."""
         end = self.first + len(self.logs)
         return end if end < self.matching else None
 
 
 def choose(states: Mapping[tuple[str, str], State], wanted: str, first: int) -> Choice:
-    """``wanted`` is looked for in the log's folder, its replicas' URLs and their states, whatever the case; empty: all.
-    ``first``: how many of the logs that match are passed over."""
+    """Select logs: ``wanted`` must occur in the log's folder, a replica's URL or its state, ignoring case; empty: all.
+
+    ``first``: how many matching logs to skip.
+    """
     ranks: dict[str, int] = {}
     texts: dict[str, list[str]] = {}
     replicas: dict[str, int] = {}
@@ -57,7 +59,7 @@ def choose(states: Mapping[tuple[str, str], State], wanted: str, first: int) -> 
 
 
 def read_first(text: str) -> int:
-    """The number that a query gives; 0 where it is none."""
+    """The number in a query; 0 if it is invalid."""
     return min(int(text), MAX_FIRST) if text.isdecimal() and len(text) < 12 else 0
 
 

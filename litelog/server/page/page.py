@@ -1,7 +1,7 @@
-"""The page at /: one look tells whether everything is safe.
+"""The page at /, which shows at a glance whether everything is safe.
 
-HTML that needs nothing else: style and script are in it, and are allowed by their hashes alone. The script asks for the
-same page again and puts what changed in its place; without script the browser loads it again.
+It is HTML without external resources. Style and script are inline, and allowed by their hashes only. The script fetches
+the page again and replaces what changed; without scripts, the browser reloads the page.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 5
 PLAIN_REFRESH_SECONDS = 60
-"""Without script, where all is loaded anew: seldom enough to read it aloud."""
+"""Seconds between reloads without scripts: rare enough to read the page aloud."""
 
 MAX_REASONS = 8
-"""How many are told at the top, one of a replica; all are told beside it."""
+"""Reasons shown at the top, at most one per replica. The rows show all of them."""
 
 _ICON_COLORS = {"bad": "%23b3261e", "warning": "%239a6200", "waiting": "%235c5c57", "good": "%231a7f45"}
 
@@ -55,9 +55,9 @@ class Row:
     chart: Chart
     reasons: list[str]
     snapshot: str | None
-    """When the newest snapshot was written; None where that is not known."""
+    """When the newest snapshot was written; None if that is not known."""
     errors: int
-    """How many it met since the daemon started."""
+    """Number of errors since the daemon started."""
 
 
 def read_histories(snapshot: Snapshot, logs: Container[str]) -> Histories:
@@ -74,8 +74,10 @@ def read_histories(snapshot: Snapshot, logs: Container[str]) -> Histories:
 def render_page(
     report: Report, histories: Histories, states: Mapping[tuple[str, str], State], choice: Choice, wanted: str
 ) -> str:
-    """The page. ``report`` and ``histories``: of the logs of ``choice``; ``states``: of all replicas; ``wanted``: what
-    the filter says."""
+    """Render the page.
+
+    ``report`` and ``histories`` cover the logs of ``choice``, ``states`` all replicas. ``wanted`` is the filter's text.
+    """
     now = datetime.fromisoformat(report.time)
     verdict = find_verdict(states, report.reasons)
     rows = _make_rows(report, histories, states)
@@ -98,7 +100,7 @@ def render_page(
 
 @cache
 def page_headers() -> dict[str, str]:
-    """What the browser may do with the page: run its own script, and ask where it came from."""
+    """Headers that restrict the page: it may run its own script, and send requests to its own server."""
     style, script = (_hash(_read(name)) for name in ("page.css", "page.js"))
     policy = (
         f"default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data:; "
@@ -134,7 +136,7 @@ def _make_rows(report: Report, histories: Histories, states: Mapping[tuple[str, 
 
 
 def _pick_worst(reasons: Sequence[Reason]) -> list[Reason]:
-    """What is not about a replica, then the worst of each."""
+    """The reasons that concern no replica, then the worst one of each replica."""
     picked: dict[tuple[str | None, ...], Reason] = {}
     for reason in sorted(reasons, key=rank):
         about = (reason.log, reason.replica, None if reason.log is not None else reason.kind)
@@ -143,14 +145,14 @@ def _pick_worst(reasons: Sequence[Reason]) -> list[Reason]:
 
 
 def _sample_now(replica: ReplicaReport) -> list[Sample]:
-    """What the history does not hold yet."""
+    """The current lag, which the history does not contain yet."""
     if replica.lag_seconds is None or replica.lag_bytes is None:
         return []
     return [Sample(0.0, replica.lag_seconds, replica.lag_bytes)]
 
 
 def _find_troubles(replica: ReplicaReport) -> list[str]:
-    """What health does not speak of."""
+    """Problems that health does not report."""
     said = (
         ("the last verification found", f"{replica.anomalies} anomalies" if replica.anomalies > 1 else "1 anomaly")
         if replica.anomalies
@@ -163,13 +165,13 @@ def _find_troubles(replica: ReplicaReport) -> list[str]:
 
 
 def _shorten(position: str) -> str:
-    """A position without the zeros: its generation's last digits, index and offset."""
+    """A position without leading zeros: the last digits of its generation, index and offset."""
     generation, *numbers = position.split("/")
     return "/".join([f"…{generation[-8:]}", *(number.lstrip("0") or "0" for number in numbers)])
 
 
 def _spell_age(seconds: float) -> str:
-    """In whole seconds at least."""
+    """An age in whole seconds, or in larger units."""
     return format_duration(seconds) if seconds >= 60 else f"{max(0, int(seconds))}s"
 
 

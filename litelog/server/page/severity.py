@@ -1,4 +1,4 @@
-"""Whether all is safe, in words and in ranks: rules over what the daemon says, no I/O."""
+"""Rules that turn the daemon's status into words and ranks of severity. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Level(Enum):
-    """How bad it is: for colours and marks, which never stand alone."""
+    """Severity: selects colours and marks, which never appear without words."""
 
     BAD = "bad"
     WARNING = "warning"
@@ -29,7 +29,7 @@ MARKS = {Level.BAD: "✗", Level.WARNING: "!", Level.WAITING: "…", Level.GOOD:
 
 
 class State(Enum):
-    """What a replica is, in one word: the worst first."""
+    """The state of a replica in one word, worst first."""
 
     FROZEN = "frozen"
     FENCED = "fenced"
@@ -44,12 +44,12 @@ class State(Enum):
 
     @property
     def level(self) -> Level:
-        """How bad that is."""
+        """The severity of the state."""
         return _LEVELS.get(self, Level.BAD)
 
     @property
     def mark(self) -> str:
-        """A sign beside the word."""
+        """The symbol next to the word."""
         return MARKS[self.level]
 
 
@@ -71,26 +71,26 @@ _STALLS = frozenset({"loop_stopped", "status_stalled", "measuring_stalled"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The page's first words."""
+    """The headline of the page."""
 
     level: Level
     words: str
 
     @property
     def mark(self) -> str:
-        """A sign beside the words."""
+        """The symbol next to the words."""
         return MARKS[self.level]
 
 
 def rank(reason: Reason) -> int:
-    """What to tell first: that nothing here is to be believed, what is missing here, then the worst."""
+    """Order of reasons: first those that make the report unreliable, then missing replicas, then the worst."""
     if reason.log is None or reason.kind == NOT_REPLICATED:
         return -1
     return RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
 
 
 def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], State]:
-    """What each replica is, by log and URL; ``reasons``: as ``find_unready`` gives them."""
+    """The state of each replica, by log and URL. ``reasons``: from ``find_unready``."""
     found: dict[tuple[str, str], list[State]] = {}
     for reason in reasons:
         if reason.log is not None and reason.replica is not None:
@@ -104,7 +104,7 @@ def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[
 
 
 def find_verdict(states: Mapping[tuple[str, str], State], reasons: Sequence[Reason]) -> Verdict:
-    """Of all replicas together."""
+    """The verdict on all replicas together."""
     counts = Counter(states.values())
     bad = [state for state in State if state.level is Level.BAD and counts[state]]
     total = len(states)
@@ -129,7 +129,7 @@ def find_verdict(states: Mapping[tuple[str, str], State], reasons: Sequence[Reas
 
 
 def _own(status: ReplicaStatus) -> Iterable[State]:
-    """What health does not speak of: what is shipped is safe, and yet something must be seen to."""
+    """States that health does not report: shipped data is safe, but something needs attention."""
     if status.anomalies:
         yield State.DAMAGED
     if status.archive_error or status.verify_error or status.source_error:
