@@ -65,7 +65,7 @@ class Failure:
     """An error that shipping met."""
 
     time: int
-    """When it last occurred in a row, in microseconds since 1970."""
+    """When it last occurred, in microseconds since 1970."""
     kind: str
     """One of ERROR_KINDS, or OTHER."""
     message: str

@@ -177,7 +177,7 @@ class Owner:
             stale = describe_lost(lost) if lost else None
             if stale is not None:
                 self._tell_lost(stale)
-        except (SucceededError, LostRaceError) as error:  # LostRaceError: a crash kept back the losing claim
+        except (SucceededError, LostRaceError) as error:  # LostRaceError: a crash had delayed our claim
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
                 raise
