@@ -189,7 +189,7 @@ def test_a_driver_that_fsspec_lacks_is_named_and_no_client_that_there_is() -> No
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("http://host/x", {}, "only be read"),
+        ("http://host/x", {}, "is read-only"),
         ("simplecache::memory://x", {}, "no replica client|without caches"),
         ("filecache://x", {}, "without caches or chains"),
         (f"sftp://me:{CANARY}@host/x", {}, "takes no secrets"),
