@@ -51,7 +51,7 @@ def archive_of(task: ReplicaTask) -> Archive | None:
 
 
 class Archives:
-    """Runs the archives' background work. Called under the course's lock, except for ``finish`` and ``stop``."""
+    """Runs the archives' background work. Called under the run state's lock, except for ``finish`` and ``stop``."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -110,7 +110,7 @@ class Archives:
 
 
 class SnapshotRequests:
-    """Serves other processes' requests for snapshots. Called under the course's lock."""
+    """Serves other processes' requests for snapshots. Called under the run state's lock."""
 
     def __init__(self, course: Course, watcher: Watcher, state_dir: str) -> None:
         self._course = course
@@ -249,8 +249,8 @@ class Scrubs:
 
 
 class Truncations:
-    """Truncates logs by age. Called under the course's lock, except for ``shutdown``. Truncates one log at a time: that
-    needs no network."""
+    """Truncates logs by age. Called under the run state's lock, except for ``shutdown``. Truncates one log at a time:
+    that needs no network."""
 
     def __init__(self, course: Course) -> None:
         self._course = course

@@ -50,7 +50,7 @@ class Barrier:
 
 def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:
     """Wait until all opening and closing is done. Return how much of ``timeout`` (seconds) is left; None if it was too
-    short. Called under the course's lock, which it releases while it waits."""
+    short. Called under the run state's lock, which it releases while it waits."""
     begun = course.clock.monotonic()
     course.progress.wait_for(lambda: is_settled() or course.stopping or course.bug is not None, timeout)
     if not is_settled():
@@ -60,7 +60,7 @@ def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: 
 
 def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout: float) -> Barrier:
     """Wait, for at most ``timeout`` seconds, until a sync or a look that began after the call has found nothing left,
-    for each task. Called under the course's lock, which it releases while it waits."""
+    for each task. Called under the run state's lock, which it releases while it waits."""
     now = course.clock.monotonic()
     for task in tasks:
         if task.phase is Phase.IDLE:

@@ -89,7 +89,7 @@ class Workshop:
 
 class Roster:
     """The open replicas. The thread that runs calls ``open_first`` and ``close``, and calls ``serve`` under the
-    course's lock."""
+    run state's lock."""
 
     def __init__(self, config: Config, workshop: Workshop) -> None:
         self._config = config
@@ -135,7 +135,7 @@ class Roster:
     @property
     def is_settled(self) -> bool:
         """Whether everything that the configuration names is open, if it can be: no replica is being opened, or will be
-        opened again with its new configuration. Under the course's lock."""
+        opened again with its new configuration. Under the run state's lock."""
         return self.opened and not self._pending and all(member.task.final for member in self._leaving)
 
     def open_first(self) -> None:
@@ -162,7 +162,7 @@ class Roster:
             self._course.progress.notify_all()
 
     def set_config(self, config: Config) -> None:
-        """Replicate what ``config`` names. Opens and closes in the background. Under the course's lock."""
+        """Replicate what ``config`` names. Opens and closes in the background. Under the run state's lock."""
         self._config = config
         if self.opened:
             self._submit(partial(self._reconfigure, config))
@@ -216,7 +216,7 @@ class Roster:
             self._look_at = min(self._look_at, self._looked_at + LOOK_SPACING)
             self._course.call_by(self._look_at)
 
-    # --- in the roster's own thread
+    # --- in the thread that opens and closes
 
     def _submit(self, work: Callable[[], None]) -> None:
         self._pending += 1

@@ -40,8 +40,8 @@ MAX_ONCE_FAILURES = 5
 
 
 class Turns:
-    """Gives threads to the tasks that are due. Everything except the work in the pools is called under the course's
-    lock."""
+    """Gives threads to the tasks that are due. Everything except the work in the pools is called under the run
+    state's lock."""
 
     def __init__(
         self, course: Course, threads: DestinationThreads, watcher: Watcher, random: Random, tells: Callable[[], bool]
