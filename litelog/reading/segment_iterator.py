@@ -109,6 +109,18 @@ class SegmentIterator:
         notified: Signal | None = None,
         page: int = PAGE,
     ) -> None:
+        """Make an iterator. It lists nothing before ``open``.
+
+        Args:
+            generation: The generation to iterate over.
+            list_segments: Lists WAL segments, as ``ReplicaClient.wal_segments`` does.
+            start: The slot to begin at; None for the generation's first one.
+            notified: Is set when there is news; by default a new ``threading.Event``.
+            page: How many infos one listing takes, and the iterator holds ready.
+
+        Raises:
+            GenerationMismatchError: ``start`` is of another generation.
+        """
         if start is not None and start.generation != generation:
             raise GenerationMismatchError(generation, start.generation)
         self.generation = generation
