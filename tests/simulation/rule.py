@@ -10,7 +10,7 @@ class Cut:
     """What is taken out of one module, and what takes its place."""
 
     module: str
-    """``shipping/fencing`` is ``litelog/shipping/claiming.py``."""
+    """``shipping/claiming`` is ``litelog/shipping/claiming.py``."""
     old: str
     new: str = ""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.simulation.rule import Cut, found, missed
 
 SYNC_OF_READER = Cut("log/source", "                os.fdatasync(self._descriptor)\n", "                pass\n")
-SYNC_OF_WRITER = Cut("log/tail", "        self.sync()  # only the newest log segment may have a torn tail\n")
+SYNC_OF_WRITER = Cut("log/segment_writer", "        self.sync()  # only the newest log segment may have a torn tail\n")
 NAMES_OF_READER = Cut("log/source", "            os.fsync(descriptor)\n", "            pass\n")
 NAMES_OF_WRITER = Cut(
-    "log/tail",
+    "log/segment_writer",
     "        self._write_header(first)\n        self._disk.sync_folder(self._folder)\n",
     "        self._write_header(first)\n",
 )
@@ -41,7 +41,7 @@ DURABILITY = (
     found(
         "state is synced before it is renamed",
         "power loss after many log segments",
-        Cut("private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
+        Cut("system/private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
     ),
     missed(
         "a failed sync is for good",
@@ -52,7 +52,7 @@ DURABILITY = (
         "only what was put is acknowledged",
         "failed put",
         Cut(
-            "shipping/wal_writer",
+            "shipping/wal_shipper",
             "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
             "            self._resolve_refusal(prepared)\n            return True\n",
             "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
@@ -64,7 +64,7 @@ DURABILITY = (
         "a daemon that is stopped syncs a last time",
         "stop",
         Cut(
-            "replicator/main",
+            "replicator/replicator",
             "                self._begin_final()\n                self._follow()\n",
             "                return\n",
         ),
@@ -91,7 +91,7 @@ DELETION = (
         "WAL segments stay for an hour after a snapshot covers them",
         "owner that goes on while it is closed",
         Cut(
-            "shipping/clearing",
+            "shipping/cleanup",
             "due = covered and self._pair.clock.monotonic() >= covered[0].since + retention",
             "due = bool(covered)",
         ),
@@ -100,7 +100,7 @@ DELETION = (
         "nothing is deleted but after a put",
         "no plan has an owner delete after it was succeeded",
         Cut(
-            "shipping/clearing",
+            "shipping/cleanup",
             "return not self._stopped and self._was_put_within(DELETE_SECONDS)",
             "return True",
         ),
@@ -109,7 +109,7 @@ DELETION = (
         "a new generation names what the source has dropped",
         "restores read what was dropped from the generation before",
         Cut(
-            "shipping/first_snapshot",
+            "shipping/initial_snapshot",
             "    older = _find_older(opened) if contact is not None else []\n",
             "    older: list[SnapshotEntry] = []\n",
         ),
@@ -136,7 +136,7 @@ LOGS = (
         "what the sealed segment stands for is the log's own bytes",
         "log rewound while its daemon was away",
         Cut(
-            "shipping/first_contact",
+            "shipping/backlog",
             "if known is not None and holds(opened, known.length, known.digest, going_on):",
             "if known is not None:",
         ),
@@ -145,7 +145,7 @@ LOGS = (
         "a store that asks for a pause is asked again soon",
         "retry after",
         Cut(
-            "shipping/back_off",
+            "shipping/backoff",
             "return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0",
             "return 100 * (error.retry_after or 0.0) if isinstance(error, StoreError) else 0.0",
         ),
@@ -157,7 +157,7 @@ READING = (
         "a follower of a copy goes to the next generation",
         "takeover from a live owner",
         Cut(
-            "restore/following",
+            "restore/follow",
             "        if header.successor is not None or header.sealed is not None:",
             "        if header.sealed is not None:",
         ),

@@ -9,23 +9,23 @@ FIRST_LOOK = Cut(
 )
 SECOND_LOOK = Cut(
     "shipping/ownership",
-    "        require_newest(self._client, claim)  # a claim since may have come before the snapshot\n",
+    "        require_newest(self._client, claim)  # a newer claim may have come before the snapshot\n",
 )
 CLAIM_IN_PROOF = Cut("shipping/proof", "    if claim.name not in names:\n        require_claim(client, claim)\n")
 NEWER_IN_PROOF = Cut("shipping/proof", "    if newer:\n", "    if False:\n")
-NEWEST_EPOCH = Cut("shipping/fencing", "if (names[-1].epoch if names else 0) < epoch:", "if False:")
+NEWEST_EPOCH = Cut("shipping/claiming", "if (names[-1].epoch if names else 0) < epoch:", "if False:")
 ROOT_OF_CLAIM = Cut("shipping/ownership", "        self._root = root\n", "        self._root = None\n")
 PROOF_IN_TIME = Cut(
-    "shipping/put_checks",
+    "shipping/wal_shipper",
     "if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:",
     "if not self._in_doubt:",
 )
 LOOKS_OF_ISOLATED = Cut(
-    "shipping/put_checks",
+    "shipping/wal_shipper",
     "if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:",
     "if False:",
 )
-PAUSE_NOTICED = Cut("replicator/main", "if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:", "if False:")
+PAUSE_NOTICED = Cut("replicator/replicator", "if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:", "if False:")
 
 ONE_WRITER = (
     found(
@@ -77,13 +77,13 @@ ONE_WRITER = (
     found(
         "a reader passes over generations that never began",
         "diverged generation that never began",
-        Cut("reading/succession", "if not never_began(successor.first, terminal):", "if True:"),
+        Cut("reading/successors", "if not never_began(successor.first, terminal):", "if True:"),
     ),
     found(
         "a reader takes a first snapshot only once no newer claim may end its generation",
         "diverged generation with a late snapshot",
         Cut(
-            "reading/succession",
+            "reading/successors",
             "return not claim.is_isolated and find_newer(client, claim) is not None",
             "return False",
         ),
@@ -92,7 +92,7 @@ ONE_WRITER = (
         "a follower asks whether a newer claim has begun",
         "the claim that it is given too early leads on to the right one",
         Cut(
-            "reading/succession",
+            "reading/successors",
             "    while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:\n",  # noqa: E501 - as the library has it
             "    while False:\n",
         ),
@@ -100,13 +100,13 @@ ONE_WRITER = (
     found(
         "a claim that is taken is not this daemon's",
         "claims at once",
-        Cut("shipping/fencing", "if read_claim(client, claim.name) != claim:", "if False:"),
+        Cut("shipping/claiming", "if read_claim(client, claim.name) != claim:", "if False:"),
     ),
     found(
         "a store has to refuse the second put of a claim",
         "store that accepts each put",
         Cut(
-            "shipping/fencing",
+            "shipping/claiming",
             '        raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")\n',
             "        pass\n",
         ),
@@ -119,28 +119,30 @@ ONE_WRITER = (
     found(
         "a new owner closes the generations below",
         "takeover from a live owner",
-        Cut("shipping/fencing", "    for claim in below:\n", "    for claim in ():\n"),
+        Cut("shipping/claiming", "    for claim in below:\n", "    for claim in ():\n"),
     ),
     found(
         "closing goes on below a generation that did not start",
         "abandoned before it closed",
-        Cut("shipping/fencing", "if tip.started and not claim.is_isolated:", "if True:"),
+        Cut("shipping/claiming", "if tip.started and not claim.is_isolated:", "if True:"),
     ),
     found(
         "who closes reads on when it loses a slot",
         "slot lost to the owner that is closed",
-        Cut("shipping/fencing", "        tip = read_forward(client, tip)\n    raise", "        return tip\n    raise"),
+        Cut("shipping/claiming", "        tip = read_forward(client, tip)\n    raise", "        return tip\n    raise"),
     ),
     found(
         "a terminal names the object before it",
         "takeover from a live owner",
-        Cut("shipping/fencing", "        previous=tip.digest,\n", '        previous="",\n'),
+        Cut("shipping/claiming", "        previous=tip.digest,\n", '        previous="",\n'),
     ),
     missed(
         "a refused put shows whose the slot is",
         "the owner adopts the terminal, finds another chain behind it, begins anew, and meets the newer claim",
         Cut(
-            "shipping/refusal", "if header.successor is not None or header.owner != prepared.header.owner:", "if False:"
+            "shipping/wal_shipper",
+            "if header.successor is not None or header.owner != prepared.header.owner:",
+            "if False:",
         ),
     ),
     missed(
@@ -167,7 +169,7 @@ ONE_WRITER = (
         "readers stay with the predecessor until its end is reached",
         "takeover between first snapshot and first WAL segment",
         Cut(
-            "reading/generation_choice",
+            "reading/latest",
             "        if (slot.index, slot.offset) < (end.index + shift, end.offset):",
             "        if False:",
         ),
@@ -176,7 +178,7 @@ ONE_WRITER = (
         "a put whose answer was lost is adopted",
         "lost answer",
         Cut(
-            "shipping/wal_writer",
+            "shipping/wal_shipper",
             "        except ExistsError:\n            self._resolve_refusal(prepared)\n            return True\n",
             "        except ExistsError:\n            raise\n",
         ),
@@ -185,8 +187,8 @@ ONE_WRITER = (
         "a first snapshot that an earlier try put is adopted",
         "lost answer to the first snapshot",
         Cut(
-            "shipping/first_snapshot",
-            "    except ExistsError:  # from an earlier try: the same in all but, after an upgrade, its compression\n",
+            "shipping/initial_snapshot",
+            "    except ExistsError:  # from an earlier try: the same, except for its compression after an upgrade\n",
             "    except UnicodeError:\n",
         ),
     ),
@@ -212,7 +214,7 @@ REPLICAS_THAT_GO_AWAY = (
         "nothing is begun and nothing is shipped where this owner's claim is not: five checks",
         "root away, restart",
         CLAIM_IN_PROOF,
-        Cut("shipping/proof", "    require_claim(client, claim)  # another replica may be in its place\n"),
+        Cut("shipping/proof", "    require_claim(client, claim)  # another replica may be mounted instead\n"),
         NEWEST_EPOCH,
         Cut(
             "shipping/ownership",
@@ -225,7 +227,7 @@ REPLICAS_THAT_GO_AWAY = (
         "after a failure what was acknowledged is proved",
         "lost, failure",
         Cut(
-            "shipping/put_checks",
+            "shipping/wal_shipper",
             "        self._in_doubt = True\n\n    def succeeded",
             "        pass\n\n    def succeeded",
         ),
@@ -248,13 +250,13 @@ REPLICAS_THAT_GO_AWAY = (
     found(
         "what a check finds is lost has a new generation begin",
         "lost, check",
-        Cut("verify/scrubbing", "        if harm and self._on_harm is not None:\n", "        if False:\n"),
+        Cut("verify/scrub", "        if harm and self._on_harm is not None:\n", "        if False:\n"),
     ),
     found(
         "a lost snapshot has a new generation begin",
         "lost only snapshot",
         Cut(
-            "shipping/archive",
+            "shipping/archiver",
             '            raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))\n',  # noqa: E501 - as the library has it
             "            self._change(snapshot=None, finished=())\n            return\n",
         ),
@@ -262,13 +264,13 @@ REPLICAS_THAT_GO_AWAY = (
     found(
         "lost log segments are gone round",
         "lost sealed segment that the log dropped",
-        Cut("shipping/first_snapshot", "    return max(holes, default=None)\n", "    return None\n"),
+        Cut("shipping/initial_snapshot", "    return max(holes, default=None)\n", "    return None\n"),
     ),
     found(
         "a new generation relies on no sealed segment that was lost",
         "lost sealed segment",
         Cut(
-            "shipping/first_snapshot",
+            "shipping/initial_snapshot",
             "        there = sizes.get((entry.generation, entry.sealed_index)) == entry.size and entry.key not in damaged\n",  # noqa: E501 - as the library has it
             "        there = True\n",
         ),
