@@ -237,7 +237,7 @@ def test_a_log_without_its_configuration_is_told_of_it(litelog: Command, verb: s
     [
         (["segments", "nowhere"], ExitCode.FAILURE, "no such folder"),
         (["snapshots", "nowhere"], ExitCode.NOTHING_TO_RESTORE, "holds no claim"),
-        (["segments", "--format", "lines", "replica"], ExitCode.USAGE, "a replica knows its format"),
+        (["segments", "--format", "lines", "replica"], ExitCode.USAGE, "a replica has its own format"),
         (["segments", "--generation", "0" * 16, "replica"], ExitCode.NOTHING_TO_RESTORE, "no generation"),
     ],
 )

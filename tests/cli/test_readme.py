@@ -66,7 +66,7 @@ def test_the_commands_of_as_a_service_run_one_after_the_other(tmp_path: Path, en
         "litelog config check", "echo 'addr: \"off\"' >> litelog.yml\nlitelog config check"
     )
     said = run_script(script + "\nlitelog generations --json journal-backup", tmp_path, environment)
-    assert "litelog.yml: fits" in said
+    assert "litelog.yml: valid" in said
     assert "shutdown-timeout: 10s" in said
     assert '"next_sequence": 20' in said
 

@@ -50,7 +50,7 @@ LASTING_ANSWERS = [
     (error_answer(403, "AccessDenied", "Access Denied"), "no permission on bucket"),
     (error_answer(403, "SignatureDoesNotMatch", "m"), "the secret key does not belong to the access key"),
     (error_answer(403, "InvalidAccessKeyId", "m"), "the access key does not exist there"),
-    (error_answer(404, "NoSuchBucket", "m"), "make it, or correct the replica's URL"),
+    (error_answer(404, "NoSuchBucket", "m"), "create it, or correct the replica's URL"),
     (error_answer(301, "PermanentRedirect", "m", x_amz_bucket_region="sa-east-1"), "set region: sa-east-1"),
 ]
 """What no waiting helps against, and what is said of it."""
