@@ -58,8 +58,9 @@ class S3Server:
 
     @contextmanager
     def emptied(self) -> Iterator[Self]:
-        """Have moto forget at the end what it was given meanwhile. It keeps even the objects that were overwritten or
-        deleted; those it forgets only if there were no buckets before."""
+        """Have moto forget at the end what it was given meanwhile. It lists every object that it ever made, also those
+        that were overwritten or deleted."""
+        from moto.core.model_instances import reset_model_data
         from moto.s3.models import s3_backends
 
         held = set(s3_backends.bucket_accounts)
@@ -70,6 +71,7 @@ class S3Server:
             partition, account = s3_backends.bucket_accounts.pop(name)
             for key in s3_backends[account][partition].buckets.pop(name).keys.values():
                 key.dispose()
+        reset_model_data()
 
     def make_user(self, actions: Iterable[str], bucket: str) -> dict[str, str]:
         """A user who may do just that in the bucket: the credentials, as a replica's options."""
