@@ -209,7 +209,7 @@ HOSTILE = {
     "many values": (b'{"version": 1, "files": [' + b"1," * (4 << 20) + b"1]}", "values"),
     "no JSON": (b"\xff\xfe", "codec"),
     "a list": (b"[]", "no JSON object"),
-    "NaN": (b'{"version": NaN}', "no number"),
+    "NaN": (b'{"version": NaN}', "not a number"),
     "another version": (b'{"version": 2}', "version of the export is 2, expected 1"),
     "a boolean": (b'{"version": true}', "version of the export is True, expected 1"),
     "no plan": (b'{"version": 1, "files": []}', "no JSON object"),
