@@ -5,6 +5,7 @@ why.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError
@@ -95,14 +96,11 @@ def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, 
         yield f"{snapshot_key(name, claim.first if snapshot is None else snapshot)} is missing"
     first = max(snapshot or 0, listing.newest or 0)  # covered WAL segments may have been deleted
     last = Position.parse(state.last) if state.last else None
-    there: dict[int, IndexTally] = {}
-    for info in listing.wal:
-        if last is not None and info.position <= last:
-            there[info.position.index] = _add(there.get(info.position.index), info)
     if last is None:
         if listing.wal and listing.wal[0].position != Position(name, claim.first, 0):
             yield f"{wal_key(Position(name, claim.first, 0))} is missing"
         return
+    there = _count(info for info in listing.wal if info.position <= last)
     for tally in state.tallies:
         if tally.index < first:
             continue
@@ -117,13 +115,16 @@ def find_lost_indexes(client: ReplicaClient, name: Generation, tallies: Sequence
     """Return the indexes whose WAL segments differ from the tallies. One listing; none if there are no tallies."""
     if not tallies:
         return []
-    there: dict[int, IndexTally] = {}
-    for info in client.wal_segments(name, Position(name, tallies[0].index, 0)):
-        if info.position.index > tallies[-1].index:
-            break
-        there[info.position.index] = _add(there.get(info.position.index), info)
+    listing = client.wal_segments(name, Position(name, tallies[0].index, 0))
+    there = _count(takewhile(lambda info: info.position.index <= tallies[-1].index, listing))
     return [tally.index for tally in tallies if there.get(tally.index) != tally]
 
 
-def _add(tally: IndexTally | None, info: WalSegmentInfo) -> IndexTally:
-    return (tally or IndexTally(info.position.index, 0, 0)).add(info.position.offset, info.size)
+def _count(wal: Iterable[WalSegmentInfo]) -> dict[int, IndexTally]:
+    """Return the tally of each index in a listing, in the listing's order."""
+    there: dict[int, IndexTally] = {}
+    for info in wal:
+        position = info.position
+        tally = there.get(position.index, IndexTally(position.index, 0, 0))
+        there[position.index] = tally.add(position.offset, info.size)
+    return there
