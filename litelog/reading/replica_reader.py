@@ -51,7 +51,7 @@ POLLS_PER_LOOK = 30
 an ended generation just as often."""
 
 LOOK_SECONDS = 1800.0
-"""After this many seconds without news, or behind the head, a follower checks that its place still exists, and lists
+"""After this many seconds without news, or while it lags, a follower checks that its place still exists, and lists
 what follows it. Half of the grace for which WAL segments are kept at least."""
 
 STOP_SECONDS = 0.1
@@ -94,7 +94,7 @@ class ReplicaReader:
                 ``end`` may both lie within bytes that were shipped at once.
             follow: Wait at the head for more records, instead of ending there.
             poll_interval: Seconds between polls at the head.
-            look_seconds: After this many seconds without news, or behind the head, a follower checks that it stands at
+            look_seconds: After this many seconds without news, or while it lags, a follower checks that it stands at
                 the end, and not at a hole.
             stop: Ends a follower, as ``close`` does.
             formats: Returns the log format of a name.

@@ -50,7 +50,7 @@ POLLS_PER_LOOK = 30
 """After this number of polls without news, a follower looks for the next epoch, with one GET."""
 
 LOOK_SECONDS = 1800.0
-"""After this many seconds without news, or behind the head, it lists, to check that it stands at the end, and not at a
+"""After this many seconds without news, or while it lags, it lists, to check that it stands at the end, and not at a
 hole that retention left. Half of the grace for which WAL segments are kept at least."""
 
 ATTEMPTS = 3
@@ -78,7 +78,7 @@ class CopyFollower:
         clock: Clock | None = None,
     ) -> None:
         """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
-        behind the head, it checks that it stands at the end. Raises LockedError if another process has the copy."""
+        while it lags, it checks that it stands at the end. Raises LockedError if another process has the copy."""
         self._client = client
         self._look_seconds = look_seconds
         self._clock = clock or SystemClock()
