@@ -201,8 +201,19 @@ class ForeignClaimError(FencedError):
         )
 
 
-class LockedError(FencedError):
-    """Another process on this host holds the lock."""
+class ReplicaLockedError(FencedError):
+    """Another process on this host owns the replica: it holds the lock of the state folder."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        super().__init__(f"{what} is in use by another process (lock {path})")
+
+
+# --- folders
+
+
+class LockedError(LitelogError):
+    """Another process on this host uses a folder: it holds the lock. It may end at any time, so try again later."""
 
     def __init__(self, path: str, what: str) -> None:
         self.path = path
@@ -272,13 +283,15 @@ class NotEnoughMemoryError(LitelogError):
         super().__init__(f"{key}: not enough memory to read it; allow this process more")
 
 
-class UnknownVersionError(CorruptObjectError):
+class UnknownVersionError(LitelogError):
     """A newer litelog wrote the object. It may be intact, but this version does not read it."""
 
-    exit_code = ExitCode.FAILURE
-
     def __init__(self, key: str, what: str, known: int, actual: object) -> None:
-        super().__init__(key, f"version of its {what}", f"{known}: read it with the litelog that wrote it", actual)
+        self.key = key
+        self.known = known
+        self.actual = actual
+        advice = "read it with the litelog that wrote it"
+        super().__init__(f"{key}: version of its {what} is {actual}, expected {known}: {advice}")
 
 
 class ReplicaGapError(CorruptionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
+from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
 from litelog.objects.position import epoch_of, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.contents import read_base
@@ -150,6 +150,6 @@ def _read_entries(
         return (), None
     try:
         base = read_base(client, claim, indexes)
-    except (CorruptObjectError, ReplicaGapError) as error:
+    except (CorruptObjectError, UnknownVersionError, ReplicaGapError) as error:
         return (), str(error)
     return base.entries, str(base.damage) if base.damage else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError
+from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog_cli.listing import ratio
 
@@ -95,7 +95,7 @@ def _read_entry(client: ReplicaClient, name: Generation, index: int) -> Snapshot
 
     try:
         return read_entry(client, name, index)
-    except CorruptObjectError:
+    except (CorruptObjectError, UnknownVersionError):
         return None
 
 

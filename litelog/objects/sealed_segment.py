@@ -144,7 +144,7 @@ def footer_bytes(key: str, tail: Buffer, size: int) -> int:
 def decode_footer(key: str, tail: Buffer, size: int) -> SealedFooter:
     """Decode the footer of an object of ``size`` bytes from its last ones, at least as many as ``footer_bytes`` says.
 
-    A CorruptObjectError (UnknownVersionError for a newer version) names ``key`` and what is wrong. Checks the footer's
+    CorruptObjectError, or UnknownVersionError for a newer version, names ``key`` and what is wrong. Checks the footer's
     own checksum, all types and ranges, that the columns fit each other, the object's size and its key.
     """
     view = memoryview(tail).cast("B")

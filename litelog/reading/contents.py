@@ -18,7 +18,6 @@ from litelog.errors import (
     LitelogError,
     NotFoundError,
     ReplicaGapError,
-    UnknownVersionError,
 )
 from litelog.events import fields
 from litelog.objects import snapshot as snapshots
@@ -147,8 +146,6 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
     for index in reversed(indexes):
         try:
             snapshot, digest = read_snapshot(client, claim, index)
-        except UnknownVersionError:
-            raise
         except CorruptObjectError as error:
             extra = fields("snapshot-damaged", replica=client.url, generation=claim.generation, index=index)
             _logger.warning("%s: %s; taking the snapshot before it", client.url, error, extra=extra)

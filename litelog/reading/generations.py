@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NotFoundError
+from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import snapshot, wal_segment
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
@@ -171,7 +171,7 @@ def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
 
     try:
         return read_checked(read, check)
-    except CorruptObjectError:
+    except (CorruptObjectError, UnknownVersionError):
         return snapshot.digest(read())
     except NotFoundError:
         return ""

@@ -19,7 +19,6 @@ from litelog.errors import (
     NotFoundError,
     PrunedError,
     ReplicaGapError,
-    UnknownVersionError,
 )
 from litelog.events import fields
 from litelog.formats import Expectation
@@ -249,8 +248,6 @@ def read_history(
                 yield batch
             return
         except BrokenEntryError as error:
-            if isinstance(error.cause, UnknownVersionError):
-                raise error.cause from None
             broken = error.entry.index - base.first.index
             number, at = broken, at if broken == number else 0
             damage: LitelogError = error.cause

@@ -14,6 +14,7 @@ from litelog.errors import (
     LitelogError,
     OtherLogError,
     SourceSyncError,
+    UnknownVersionError,
 )
 from litelog.events import fields
 from litelog.objects.layout import Fencing
@@ -166,7 +167,7 @@ def lasting_phase(error: LitelogError) -> Phase | None:
     """Return the final phase to which an error leads; None for an error that may pass."""
     if isinstance(error, FencedError):
         return Phase.FENCED
-    if isinstance(error, (CorruptionError, SourceSyncError)):
+    if isinstance(error, (CorruptionError, UnknownVersionError, SourceSyncError)):
         return Phase.FROZEN
     if isinstance(error, (ConfigError, OtherLogError, UnfitStoreError)):
         return Phase.REFUSED

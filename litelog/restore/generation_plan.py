@@ -17,7 +17,6 @@ from litelog.errors import (
     NotFoundError,
     NothingToRestoreError,
     ReplicaGapError,
-    UnknownVersionError,
 )
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Position, generation
@@ -147,8 +146,6 @@ def _plan_dropped(
         try:
             older = Base(base.claim, *read_snapshot(client, base.claim, indexes[middle]))
             found = _plan_within(client.url, older, target, lookup, log_format)
-        except UnknownVersionError:
-            raise
         except TooEarlyError as error:
             early, high = error, middle
         except (CorruptObjectError, NotFoundError) as error:  # damaged, or removed by retention in the meantime
@@ -193,8 +190,6 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
     sealed segments do not show what a lost snapshot described."""
     try:
         held = list_pieces(client, claim)
-    except UnknownVersionError:
-        raise
     except CorruptObjectError as error:
         try:
             return rebuild(client, claim, error), (error,)

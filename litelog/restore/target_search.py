@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, NothingToRestoreError, UnknownVersionError
+from litelog.errors import CorruptionError, NothingToRestoreError
 from litelog.objects.position import Position
 from litelog.reading.search import first_reaching, first_shipped, first_stamped
 from litelog.restore.plan import TooEarlyError
@@ -135,8 +135,6 @@ class Cutter:
             footer = self._lookup.footer(entry)
             run = run_of(footer)
             commits, start = iter(self._lookup.run_commits(entry, footer, run)), footer.frames.offsets[run.start]
-        except UnknownVersionError:
-            raise
         except CorruptionError as error:
             commits, start = self._lookup.all_commits(entry, error), 0
         return max((commit.end for commit in takewhile(belongs, commits)), default=start)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
+from litelog.errors import CorruptObjectError, NothingToRestoreError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
@@ -195,8 +195,6 @@ class Gathering:
         if place not in self._described:
             try:
                 read = self._read(info)
-            except UnknownVersionError:
-                raise
             except CorruptObjectError:
                 return SnapshotFacts(info.generation, info.index, info.size, names=None)  # try again next time
             if read.predecessor_end is not None:

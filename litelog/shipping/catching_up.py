@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, NotFoundError
+from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.formats import FinishedTail
 from litelog.log.source_position import Place, make_run
 from litelog.objects import wal_segment
@@ -64,7 +64,7 @@ class CatchingUp:
                 slot = Position(name, ahead.place.index, ahead.place.offset)
                 if info.position >= slot:
                     ahead = self._pass_wal_segment(claim, ahead, slot)
-        except (_UnlikeError, CorruptionError, NotFoundError):
+        except (_UnlikeError, CorruptionError, UnknownVersionError, NotFoundError):
             pass  # the state that was reached before it is valid
         if ahead is state or (ahead.digest != state.digest and ahead.last == state.last):
             return None

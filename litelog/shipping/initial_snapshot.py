@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError
+from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
 from litelog.log.source_position import Place
 from litelog.objects import claim as claims
 from litelog.objects import snapshot
@@ -111,7 +111,7 @@ def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotE
     """Yield an entry from the footer of each sealed segment of a generation. A listing, and a ranged GET or two for
     each."""
     for info in client.sealed_segments(name):
-        with suppress(CorruptObjectError, NotFoundError):  # it is sealed again
+        with suppress(CorruptObjectError, UnknownVersionError, NotFoundError):  # it is sealed again
             yield _read_entry(client, name, info)
 
 
@@ -130,7 +130,7 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
         return None
     try:
         return describe(client, read_header(client, Position(generation(claim.predecessor), index, 0))).first
-    except CorruptionError:
+    except (CorruptionError, UnknownVersionError):
         return None
 
 

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from litelog.errors import CorruptionError, OtherLogError, SourceMissingError
+from litelog.errors import CorruptionError, OtherLogError, SourceMissingError, UnknownVersionError
 from litelog.events import fields
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.reading.wal_cursor import describe_sealed
@@ -54,7 +54,7 @@ class LogIdentity:
         not, or if that can no longer be determined."""
         try:
             end = self.find_end(tip)
-        except CorruptionError as error:
+        except (CorruptionError, UnknownVersionError) as error:
             extra = fields("predecessor-damaged", replica=self._client.url, generation=tip.slot.generation)
             _logger.warning("%s: the end of the predecessor cannot be read: %s", self._client.url, error, extra=extra)
             return None

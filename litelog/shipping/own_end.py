@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError
+from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.log.identity import ShippedEnd, find_checksum
 from litelog.objects import claim as claims
 from litelog.objects import wal_segment
@@ -42,7 +42,7 @@ def find_own_end(source: Source, client: ReplicaClient, clock: Clock, state: Rep
     claim = claims.parse(state.claim)
     try:
         find_tip(client, claim)
-    except CorruptObjectError:
+    except (CorruptObjectError, UnknownVersionError):
         end = _find_shipped(source, clock, state.place)
     else:
         return None

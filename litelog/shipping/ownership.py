@@ -11,7 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, ForeignClaimError, NothingToRestoreError, SourceMissingError, StoreError
+from litelog.errors import (
+    CorruptObjectError,
+    ForeignClaimError,
+    NothingToRestoreError,
+    SourceMissingError,
+    StoreError,
+    UnknownVersionError,
+)
 from litelog.events import fields
 from litelog.log.source_position import Place
 from litelog.objects import claim as claims
@@ -326,7 +333,7 @@ class Owner:
         ended = state.ended if state is not None else None
         try:
             return self._look_up_latest(ended), ended
-        except CorruptObjectError:
+        except (CorruptObjectError, UnknownVersionError):
             if state is None or ended is not None:
                 raise
             ended = find_own_end(self._source, self._client, self._clock, state)

@@ -177,7 +177,7 @@ class PruningSession:
 
         ``told`` is called first, with the plan. ``progress(freed, total)`` is called after each step, in bytes.
 
-        LockedError while a daemon has the replica, FencedError if this is not its owner (any more).
+        ReplicaLockedError while a daemon has the replica, FencedError if this is not its owner (any more).
         """
         if self._folder is None or not os.path.isdir(self._folder):
             raise NotOwnerError(self._client.url, "no owner's state for it is kept here")

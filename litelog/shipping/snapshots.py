@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, DivergedError, ExistsError, NotFoundError, UnknownVersionError
+from litelog.errors import CorruptObjectError, DivergedError, ExistsError, NotFoundError
 from litelog.events import fields
 from litelog.log.source import SegmentNames
 from litelog.objects import snapshot as snapshots
@@ -43,8 +43,6 @@ def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
     for info in client.newest_snapshots(name, NEWEST):
         try:
             return read_snapshot(client, name, info.index)
-        except UnknownVersionError:
-            raise
         except (CorruptObjectError, NotFoundError) as error:
             extra = fields("snapshot-damaged", replica=client.url, generation=name, index=info.index)
             _logger.warning("%s: %s; an older snapshot is taken", client.url, error, extra=extra)

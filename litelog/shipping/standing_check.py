@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import CorruptionError, NotFoundError
+from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects import snapshot as snapshots
@@ -171,7 +171,7 @@ class _Check:
             read_checked(partial(read_whole, self._store, info.key, info.size), check)
         except NotFoundError:
             return ()  # retention deleted it
-        except CorruptionError as error:
+        except (CorruptionError, UnknownVersionError) as error:
             return (anomaly_of(info.key, error),)
         return ()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.typed_fields import build
-from litelog.errors import LitelogError, LockedError
+from litelog.errors import LitelogError, ReplicaLockedError
 from litelog.events import fields as event_fields
 from litelog.log.identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
 from litelog.log.replica_registry import STATE_FILE as FILE
@@ -130,7 +130,7 @@ class StateFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise LockedError(os.path.join(path, "lock"), what) from None
+            raise ReplicaLockedError(os.path.join(path, "lock"), what) from None
 
     def load(self) -> ReplicaState | None:
         """Return the saved state. None if there is none, or it cannot be read: then a new claim is due."""

@@ -105,12 +105,12 @@ class Anomalies:
             self._tell(anomaly)
 
 
-def anomaly_of(key: str, error: CorruptionError) -> Anomaly:
+def anomaly_of(key: str, error: CorruptionError | UnknownVersionError) -> Anomaly:
     """The anomaly that a check of the object ``key`` raised."""
     return Anomaly(_kind_of(error), key, str(error).removeprefix(f"{key}: ").removeprefix(f"{key}/"))
 
 
-def _kind_of(error: CorruptionError) -> Kind:
+def _kind_of(error: CorruptionError | UnknownVersionError) -> Kind:
     if isinstance(error, UnknownVersionError):
         return Kind.VERSION
     if isinstance(error, CorruptObjectError):

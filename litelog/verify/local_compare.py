@@ -10,7 +10,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import CorruptCommitError, CorruptionError, SourceError, SourceMissingError, StoreError
+from litelog.errors import (
+    CorruptCommitError,
+    CorruptionError,
+    SourceError,
+    SourceMissingError,
+    StoreError,
+    UnknownVersionError,
+)
 from litelog.formats import Expectation, FinishedTail
 from litelog.objects.layout import parse_sealed
 from litelog.objects.position import Position
@@ -295,7 +302,7 @@ class Comparer:
                     here = crc32c(piece, here)
                 if here != crc:
                     return f": the first at offset {start} or above, below {stop}"
-        except (StoreError, CorruptionError, SourceError):
+        except (StoreError, CorruptionError, UnknownVersionError, SourceError):
             pass
         return ""
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine
-from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.objects.layout import parse_sealed, sealed_key
 from litelog.objects.sealed_decoding import check_run, decode_frames
@@ -287,7 +287,7 @@ class SealedReader:
                     lambda: self._read_range(read.key, 0, stop), partial(decode_frames, read.key, footer, run)
                 )
                 log_format.scan(footer.path, data, 0, Expectation(sequence))
-        except CorruptionError as error:
+        except (CorruptionError, UnknownVersionError) as error:
             return anomaly_of(read.key, error)
         except StoreError:
             return None  # it was read before
@@ -297,7 +297,7 @@ class SealedReader:
         key = sealed_key(generation, index)
         try:
             footer = self._checked_footer(key, size)
-        except CorruptObjectError as error:
+        except (CorruptObjectError, UnknownVersionError) as error:
             return SealedRead(generation, index, size, problems=(anomaly_of(key, error),))
         problems: list[Anomaly] = []
         content = 0

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NotFoundError, StoreError
+from litelog.errors import CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
@@ -134,7 +134,7 @@ class SnapshotReader:
         key = snapshot_key(name, index)
         try:
             return {entry.key for entry in self._decoded(key).segments}
-        except (NotFoundError, CorruptObjectError):
+        except (NotFoundError, CorruptObjectError, UnknownVersionError):
             return set()
 
     def _decoded(self, key: str) -> Snapshot:
@@ -172,7 +172,7 @@ class SnapshotReader:
                 try:
                     snapshot = snapshots.decode(key, body)
                     break
-                except CorruptObjectError as error:
+                except (CorruptObjectError, UnknownVersionError) as error:
                     if number == READS - 1:
                         findings.anomalies.take(anomaly_of(key, error))
         except NotFoundError:

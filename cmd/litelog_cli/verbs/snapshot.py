@@ -106,14 +106,14 @@ def _state_folder(log: LogConfig, replica: ReplicaConfig, state_dir: str) -> tup
 
 
 def _is_locked(folder: str) -> bool:
-    from litelog.errors import LockedError
+    from litelog.errors import ReplicaLockedError
     from litelog.shipping.state import StateFolder
 
     if not os.path.isdir(folder):
         return False
     try:
         StateFolder(folder, folder).close()
-    except LockedError:
+    except ReplicaLockedError:
         return True
     return False
 

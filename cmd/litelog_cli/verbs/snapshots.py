@@ -93,14 +93,14 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
 
 
 def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts]:
-    from litelog.errors import CorruptObjectError, NotFoundError
+    from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
     from litelog.objects.position import generation
     from litelog.reading.contents import read_snapshot
 
     for info in client.snapshots(generation(claim.generation)):
         try:
             snapshot, _ = read_snapshot(client, claim, info.index)
-        except CorruptObjectError as error:
+        except (CorruptObjectError, UnknownVersionError) as error:
             yield SnapshotFacts(info.generation, info.index, info.size, str(error))
         except NotFoundError:
             continue  # removed by retention meanwhile

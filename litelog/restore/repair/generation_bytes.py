@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
@@ -119,7 +119,7 @@ class History:
             if self._entries is None:
                 try:
                     self._entries = list_pieces(self.client, self.claim).base.entries
-                except CorruptionError:
+                except (CorruptionError, UnknownVersionError):
                     self._entries = ()
             return self._entries
 
@@ -188,7 +188,7 @@ class History:
                 for chunk in self._sealed_chunks(file.entry, start, stop):
                     yield chunk
                     start = chunk.end
-            except CorruptionError:
+            except (CorruptionError, UnknownVersionError):
                 if not file.pieces:
                     raise
         while start < stop:
@@ -270,7 +270,7 @@ class History:
         last = self.header(group[-1])
         try:
             return None if last is None or last.sealed is None else describe_sealed(self.client, last)
-        except CorruptionError:
+        except (CorruptionError, UnknownVersionError):
             return None
 
     def _read_ahead(self, numbers: Sequence[int]) -> None:

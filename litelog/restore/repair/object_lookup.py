@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.errors import CorruptionError, NotFoundError, ReplicaGapError
+from litelog.errors import CorruptionError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.frame_table import Marks
@@ -118,7 +118,7 @@ class ReplicaLookup:
     def marks(self, entry: SnapshotEntry) -> Marks:
         try:
             return self.footer(entry).marks
-        except CorruptionError:
+        except (CorruptionError, UnknownVersionError):
             headers = [header for header in self._substitutes.wal_headers(entry) if header.length]
             marks = Marks(tuple(header.end for header in headers), tuple(header.shipped for header in headers))
             if not headers or headers[0].offset or marks.offsets[-1] != entry.length:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.codec.lz4_frames import xxh32
-from litelog.errors import CorruptObjectError, StoreError, UnknownVersionError
+from litelog.errors import CorruptObjectError, StoreError
 from litelog.formats import Expectation, FinishedTail
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
@@ -238,8 +238,6 @@ class SealedMender:
         return parts, mended
 
     def _chunks(self, piece: SealedPiece, start: int, stop: int, why: LitelogError) -> Iterator[Chunk]:
-        if isinstance(why, UnknownVersionError):
-            raise why
         try:
             yield from self._substitutes.chunks(piece.entry, start, stop, proven=False)
         except (NoDonorError, StoreError) as error:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, LitelogError, NotFoundError, StoreError
+from litelog.errors import CorruptionError, LitelogError, NotFoundError, StoreError, UnknownVersionError
 from litelog.events import fields
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
@@ -95,7 +95,7 @@ def _compare(shorter: History, number: int, header: WalHeader, longer: History) 
         return Verdict.UNKNOWN
     try:
         return _compare_bytes(shorter, number, header, longer, file)
-    except CorruptionError:
+    except (CorruptionError, UnknownVersionError):
         return Verdict.UNKNOWN
 
 
@@ -113,7 +113,7 @@ def _compare_sealed(entry: SnapshotEntry, longer: History) -> Verdict:
     try:
         for chunk in longer.chunks(file.name, 0, entry.length):
             found.update(chunk.data)
-    except CorruptionError:
+    except (CorruptionError, UnknownVersionError):
         return Verdict.UNKNOWN
     return Verdict.SAME if found.hexdigest() == entry.digest else Verdict.OTHER
 

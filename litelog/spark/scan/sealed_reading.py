@@ -18,7 +18,6 @@ from litelog.errors import (
     LitelogError,
     NotFoundError,
     SequenceGapError,
-    UnknownVersionError,
 )
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
@@ -199,8 +198,6 @@ def _decode_runs(
 
     try:
         return read_checked(read, decode, held)
-    except UnknownVersionError:
-        raise
     except (CorruptionError, NotFoundError) as error:
         if len(runs) > 1:
             return [found for run in runs for found in _decode_runs(task, opened, [run])]
@@ -311,8 +308,6 @@ def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
 
 def _mend_all(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
     piece, error = broken.piece, broken.error
-    if isinstance(error, UnknownVersionError):
-        raise error
     try:
         yield from read_substitute(task, piece.entry, broken.start, broken.stop, error)
         return

@@ -16,7 +16,7 @@ from litelog.errors import (
     CorruptionError,
     FencedError,
     FinalSyncError,
-    LockedError,
+    ReplicaLockedError,
     SourceMissingError,
     SourceSyncError,
     StoreError,
@@ -190,7 +190,7 @@ def test_a_pair_that_is_locked_is_out_and_others_go_on(
     with StateFolder(folder, "another daemon"), Running(replicator) as running:
         progress.wait_for_end(log, urls[1])
         log.append(1)
-    assert isinstance(running.error, LockedError)
+    assert isinstance(running.error, ReplicaLockedError)
     assert held(FileStore(str(tmp_path / "two"))) == log.files()
     assert list(FileStore(str(tmp_path / "one")).list("")) == []
 

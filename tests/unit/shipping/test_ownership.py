@@ -16,9 +16,9 @@ from litelog.errors import (
     CorruptObjectError,
     FencedError,
     ForeignClaimError,
-    LockedError,
     NotFoundError,
     OtherLogError,
+    ReplicaLockedError,
     SourceMissingError,
     StoreError,
 )
@@ -661,7 +661,7 @@ def test_every_changed_character_of_a_state_makes_it_lost(log: LogBuilder, store
 
 
 def test_a_locked_state_folder_is_refused(state: str) -> None:
-    with StateFolder(state, "one"), pytest.raises(LockedError, match="two is in use"):
+    with StateFolder(state, "one"), pytest.raises(ReplicaLockedError, match="two is in use"):
         StateFolder(state, "two")
     StateFolder(state, "two").close()
 
