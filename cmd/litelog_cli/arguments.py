@@ -125,7 +125,7 @@ def _parse_index(text: str) -> int:
 def _parse_time(text: str) -> int:
     with suppress(ConfigError):  # its message lists every kind of start
         start = parse_start(text, datetime.now(UTC))
-        if start.kind is Kind.TIME:
+        if start.kind is StartKind.TIME:
             return start.value
     raise click.BadParameter(f"{text!r} is not a time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
 
@@ -133,7 +133,7 @@ def _parse_time(text: str) -> int:
 MAX_SEQUENCE = (1 << 64) - 1
 
 
-class Kind(Enum):
+class StartKind(Enum):
     """How a start is given."""
 
     BEGINNING = "beginning"
@@ -146,17 +146,17 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPoint:
     """A place in a log. ``value`` is a sequence, or microseconds since 1970."""
 
-    kind: Kind
+    kind: StartKind
     value: int = 0
 
 
 _WORDS = {
-    **dict.fromkeys(("beginning", "first", "oldest", "start"), Kind.BEGINNING),
-    **dict.fromkeys(("last", "latest"), Kind.LAST),
-    **dict.fromkeys(("end", "now"), Kind.END),
+    **dict.fromkeys(("beginning", "first", "oldest", "start"), StartKind.BEGINNING),
+    **dict.fromkeys(("last", "latest"), StartKind.LAST),
+    **dict.fromkeys(("end", "now"), StartKind.END),
 }
 _UNITS = {
     **dict.fromkeys(("y", "year", "years"), "years"),
@@ -174,25 +174,25 @@ _EXPECTED = (
 )
 
 
-def parse_start(text: str, now: datetime) -> Start:
+def parse_start(text: str, now: datetime) -> StartPoint:
     """Parse a start. ``now``: durations count back from here. Raises ConfigError.
 
     A time without a zone is in UTC.
     """
     word = text.strip().lower()
     if word in _WORDS:
-        return Start(_WORDS[word])
+        return StartPoint(_WORDS[word])
     if word.isascii() and word.isdigit():
         if len(word) > 20 or int(word) > MAX_SEQUENCE:
             raise ConfigError(f"{text}: larger than any sequence")
-        return Start(Kind.SEQUENCE, int(word))
+        return StartPoint(StartKind.SEQUENCE, int(word))
     moment = _back_from(word, now) or _iso_time(text.strip())
     if moment is None:
         raise ConfigError(f"{text!r} is not a place in a log: {_EXPECTED}")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return Start(Kind.TIME, (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds)
+    return StartPoint(StartKind.TIME, (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
 def _back_from(word: str, now: datetime) -> datetime | None:

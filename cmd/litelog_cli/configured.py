@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ConfiguredReplica:
     """A replica: its URL, its backend's own options, and its configured fencing."""
 
     url: str
@@ -31,7 +31,7 @@ class Replica:
 class Sources:
     """The replicas that a command's arguments name."""
 
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ConfiguredReplica, ...]
     pattern: str | None = None
     """Pattern of the configured log, if there is one."""
 
@@ -45,7 +45,7 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     config = _load(places, config_file)
     if not places:
         return _only_log(config)
-    replicas: list[Replica] = []
+    replicas: list[ConfiguredReplica] = []
     pattern: str | None = None
     for place in places:
         log = None if config is None or is_replica(place) else config.find_log(place)
@@ -57,11 +57,11 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
         elif config_file is not None and not is_replica(place):
             raise click.UsageError(f"{place}: neither a replica nor a log of {config_file} ({_known(config)})")
         else:
-            replicas.append(Replica(place))
+            replicas.append(ConfiguredReplica(place))
     return Sources(tuple(replicas), pattern)
 
 
-def find_replica(place: str, config_file: str | None) -> Replica:
+def find_replica(place: str, config_file: str | None) -> ConfiguredReplica:
     """The one replica that ``place`` names, with its options if ``config_file`` is given. UsageError for several."""
     replicas = find_sources((place,), config_file).replicas
     if len(replicas) > 1:
@@ -98,11 +98,11 @@ def _only_log(config: Config | None) -> Sources:
     return Sources(tuple(_configured(replica) for replica in log.replicas), log.pattern)
 
 
-def _configured(replica: ReplicaConfig) -> Replica:
-    return Replica(replica.url, replica.options, replica.fencing)
+def _configured(replica: ReplicaConfig) -> ConfiguredReplica:
+    return ConfiguredReplica(replica.url, replica.options, replica.fencing)
 
 
-def _replica_at(config: Config | None, place: str) -> Replica | None:
+def _replica_at(config: Config | None, place: str) -> ConfiguredReplica | None:
     replica = config.find_replica(place) if config is not None else None
     return None if replica is None else _configured(replica)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.stores.registry import open_stored_format
-from litelog_cli.arguments import Kind, Start, opened_replica
+from litelog_cli.arguments import StartKind, StartPoint, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.objects.position import Generation
     from litelog.stores.replica_client import ReplicaClient
-    from litelog_cli.configured import Replica
+    from litelog_cli.configured import ConfiguredReplica
 
 DEFAULT_FORMAT = "litelog"
 
-_LOG_WORDS = {Kind.BEGINNING: "earliest", Kind.LAST: "latest", Kind.END: "end"}
+_LOG_WORDS = {StartKind.BEGINNING: "earliest", StartKind.LAST: "latest", StartKind.END: "end"}
 
 
 @dataclass(frozen=True, slots=True)
-class LocalLog:
+class LogFolder:
     """A log's folder, and how to read it."""
 
     folder: str
@@ -44,18 +44,20 @@ def choose_format(log: LogConfig | None, format_name: str | None, pattern: str |
     return format_name or DEFAULT_FORMAT, pattern
 
 
-def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None, follow: bool) -> Iterator[Columns]:
+def log_batches(
+    stack: ExitStack, log: LogFolder, start: StartPoint, end: StartPoint | None, follow: bool
+) -> Iterator[Columns]:
     """The records of a log. ``stack`` closes what this opens."""
     from litelog.log.reader import LogReader
     from litelog.stores.registry import open_format
 
     bounds: dict[str, Any] = {}
-    if start.kind is Kind.TIME:
+    if start.kind is StartKind.TIME:
         bounds["start_time"] = start.value
     else:
         bounds["start"] = _LOG_WORDS.get(start.kind, start.value)
     if end is not None:
-        bounds["end" if end.kind is Kind.SEQUENCE else "end_time"] = end.value
+        bounds["end" if end.kind is StartKind.SEQUENCE else "end_time"] = end.value
     log_format = open_format(log.format, log.pattern)
     reader = LogReader(log.folder, log_format, **bounds, follow=follow, state_dir=log.state_dir)
     return stack.enter_context(reader).batches()
@@ -63,34 +65,34 @@ def log_batches(stack: ExitStack, log: LocalLog, start: Start, end: Start | None
 
 def replica_batches(
     stack: ExitStack,
-    replica: Replica,
+    replica: ConfiguredReplica,
     name: Generation | None,
     pattern: str | None,
-    start: Start,
-    end: Start | None,
+    start: StartPoint,
+    end: StartPoint | None,
     follow: bool,
 ) -> Iterator[Columns]:
     """The records of a replica. ``stack`` closes what this opens."""
     from litelog.reading.replica_reader import ReplicaReader
 
     client = stack.enter_context(opened_replica(replica.url, replica.options))
-    sequence = start.value if start.kind is Kind.SEQUENCE else None
-    if start.kind in (Kind.LAST, Kind.END):
+    sequence = start.value if start.kind is StartKind.SEQUENCE else None
+    if start.kind in (StartKind.LAST, StartKind.END):
         # A follower waits for a replica that is still empty.
         with suppress(NothingToRestoreError) if follow else nullcontext():
             if (last := _last_commit(client, name)) is not None:
-                sequence = last[0] if start.kind is Kind.LAST else last[1]
+                sequence = last[0] if start.kind is StartKind.LAST else last[1]
     reader = ReplicaReader(
         client,
         generation=name,
         start=sequence,
-        start_time=start.value if start.kind is Kind.TIME else None,
-        end=end.value if end is not None and end.kind is Kind.SEQUENCE else None,
+        start_time=start.value if start.kind is StartKind.TIME else None,
+        end=end.value if end is not None and end.kind is StartKind.SEQUENCE else None,
         follow=follow,
         formats=lambda format_name: open_stored_format(format_name, pattern),
     )
     batches = stack.enter_context(reader).batches()
-    return _until(batches, end.value) if end is not None and end.kind is Kind.TIME else batches
+    return _until(batches, end.value) if end is not None and end.kind is StartKind.TIME else batches
 
 
 def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationFacts:
+class ListedGeneration:
     """One generation. Times are microseconds since 1970, sizes are stored bytes; None: unknown."""
 
     generation: str
@@ -61,7 +61,7 @@ class GenerationFacts:
     """What is wrong with its snapshots."""
 
 
-def describe_generations(client: ReplicaClient) -> list[GenerationFacts]:
+def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
     """All generations that are claimed or hold objects, oldest first. A listing and at most four small GETs each."""
     claims = {generation(name): claim for name, claim in read_claims(client).items()}
     names = sorted({*claims, *client.generations()})
@@ -86,7 +86,7 @@ def ratio(length: int, size: int) -> float | None:
     return round(length / size, 2) if size else None
 
 
-def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> GenerationFacts:
+def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> ListedGeneration:
     first: Position | None = None
     last: Position | None = None
     before_last: Position | None = None
@@ -112,7 +112,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> G
     sequences = [entry.first for entry in entries if entry.first is not None]
     reached = [entry.next for entry in entries if entry.next is not None]
     stored, length = sum(entry.size for entry in entries), sum(entry.length for entry in entries)
-    return GenerationFacts(
+    return ListedGeneration(
         generation=name,
         epoch=epoch_of(name),
         relation=claim.relation.value if claim else None,

@@ -24,7 +24,7 @@ _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (log
 """The journal's levels, which are syslog's: err, warning, info, debug."""
 
 
-class LogFormat(StrEnum):
+class LogLineFormat(StrEnum):
     """The format of log lines."""
 
     AUTO = "auto"
@@ -33,16 +33,16 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def set_up_logging(level: int, chosen: LogFormat = LogFormat.AUTO, *, daemon: bool = False) -> LogFormat:
+def set_up_logging(level: int, chosen: LogLineFormat = LogLineFormat.AUTO, *, daemon: bool = False) -> LogLineFormat:
     """Log to standard error from now on. Returns the format that was chosen.
 
     ``daemon``: without a terminal, a program collects the lines.
     """
     journal = is_journal(os.environ)
-    if chosen is LogFormat.AUTO:
-        chosen = LogFormat.JSON if daemon and not journal and not _is_terminal() else LogFormat.TEXT
+    if chosen is LogLineFormat.AUTO:
+        chosen = LogLineFormat.JSON if daemon and not journal and not _is_terminal() else LogLineFormat.TEXT
     handler = _Lines(chosen)
-    handler.setFormatter(_json_lines() if chosen is LogFormat.JSON else _JournalLine() if journal else _TextLine())
+    handler.setFormatter(_json_lines() if chosen is LogLineFormat.JSON else _JournalLine() if journal else _TextLine())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -51,7 +51,9 @@ def set_up_logging(level: int, chosen: LogFormat = LogFormat.AUTO, *, daemon: bo
 
 def logs_json() -> bool:
     """Whether all output on standard error must be JSON."""
-    return any(isinstance(handler, _Lines) and handler.chosen is LogFormat.JSON for handler in logging.root.handlers)
+    return any(
+        isinstance(handler, _Lines) and handler.chosen is LogLineFormat.JSON for handler in logging.root.handlers
+    )
 
 
 def say(
@@ -98,7 +100,7 @@ def _utc(record: logging.LogRecord) -> str:
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to standard error."""
 
-    def __init__(self, chosen: LogFormat) -> None:
+    def __init__(self, chosen: LogLineFormat) -> None:
         logging.Handler.__init__(self)
         self.chosen = chosen
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ExitCode, LitelogError
-from litelog_cli.logging_setup import LEVELS, LogFormat, logs_json, say, set_up_logging
+from litelog_cli.logging_setup import LEVELS, LogLineFormat, logs_json, say, set_up_logging
 from litelog_cli.output import echo, echo_lines
 from litelog_cli.signals import HeldSignals
 from litelog_cli.verbs.version import installed_version
@@ -109,8 +109,8 @@ Examples:
 @click.option("-v", "--verbose", is_flag=True, help="Log in detail, and show tracebacks of unexpected errors.")
 @click.option(
     "--log-format",
-    type=click.Choice([each.value for each in LogFormat]),
-    default=LogFormat.AUTO.value,
+    type=click.Choice([each.value for each in LogLineFormat]),
+    default=LogLineFormat.AUTO.value,
     envvar="LITELOG_LOG_FORMAT",
     show_envvar=True,
     help="Log lines as text or JSON; auto is JSON for replicate without a terminal or the journal.  [default: auto]",
@@ -137,7 +137,7 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
     daemon = ctx.invoked_subcommand in DAEMONS
     if not daemon and (held := ctx.find_object(HeldSignals)) is not None:
         held.release()
-    set_up_logging(logging.DEBUG if verbose else level, LogFormat(log_format), daemon=daemon)
+    set_up_logging(logging.DEBUG if verbose else level, LogLineFormat(log_format), daemon=daemon)
 
 
 def main(held: HeldSignals | None = None) -> None:

@@ -11,7 +11,7 @@ from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.objects import claim as claims
 from litelog.objects.position import Position, generation
 from litelog.server.make_report import installed_version, spell_time
-from litelog.server.report import LogReport, ReplicaReport, Report
+from litelog.server.report import LogReport, ReplicaReport, StatusReport
 from litelog.shipping.state import read_state
 from litelog.system.clock import SystemClock
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from litelog.config import ReplicaConfig
     from litelog.shipping.state import ReplicaState
-    from litelog_cli.configured import Replica
+    from litelog_cli.configured import ConfiguredReplica
 
 UNKNOWN = "unknown"
 
 
-def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> Report:
+def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> StatusReport:
     """Read the status of all logs, or of the log or replica at ``place``, from ``state_dir``.
 
     A log that is neither ``place`` nor ``configured`` gets the name of its state folder, which does not hold its path.
@@ -51,7 +51,7 @@ def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> R
     return _report("state", logs)
 
 
-def read_replicas(replicas: Sequence[tuple[str, Replica | ReplicaConfig]]) -> Report:
+def read_replicas(replicas: Sequence[tuple[str, ConfiguredReplica | ReplicaConfig]]) -> StatusReport:
     """Read the status from the replicas, each with its log's folder if known. Unreadable ones have an error."""
     logs: dict[str, list[ReplicaReport]] = {}
     for log, replica in replicas:
@@ -59,8 +59,8 @@ def read_replicas(replicas: Sequence[tuple[str, Replica | ReplicaConfig]]) -> Re
     return _report("replica", [LogReport(log=log, replicas=found) for log, found in logs.items()])
 
 
-def _report(source: str, logs: list[LogReport]) -> Report:
-    return Report(source=source, litelog=installed_version(), time=spell_time(SystemClock().now()), logs=logs)
+def _report(source: str, logs: list[LogReport]) -> StatusReport:
+    return StatusReport(source=source, litelog=installed_version(), time=spell_time(SystemClock().now()), logs=logs)
 
 
 def _folders(state_dir: str) -> list[str]:
@@ -101,7 +101,7 @@ def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
     return None
 
 
-def _of_replica(replica: Replica | ReplicaConfig) -> ReplicaReport:
+def _of_replica(replica: ConfiguredReplica | ReplicaConfig) -> ReplicaReport:
     from litelog.stores.registry import redact
     from litelog_cli.arguments import opened_replica
     from litelog_cli.listing import describe_generations

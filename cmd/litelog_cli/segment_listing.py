@@ -172,10 +172,10 @@ def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
 
     If commits carry sequences and times, those of each first record are read, and the sequence after the last one.
     """
-    from litelog.log.source import SegmentNames
+    from litelog.log.source import SegmentFolder
     from litelog.system.clock import SystemClock
 
-    names = SegmentNames(folder, log_format, SystemClock())
+    names = SegmentFolder(folder, log_format, SystemClock())
     names.require_log()
     heads = [(segment.name, segment.size(), *_head(log_format, folder, segment)) for segment in names.each()]
     follows = _behind_last(folder, log_format) if log_format.self_numbered else None

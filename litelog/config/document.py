@@ -34,7 +34,7 @@ class Expanded(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextPosition:
     """A place in the text; line and column count from 1."""
 
     line: int
@@ -46,7 +46,7 @@ class Problem:
     """One problem in a document. ``location`` is the path of the key."""
 
     location: tuple[str | int, ...]
-    place: Place
+    place: TextPosition
     message: str
 
 
@@ -55,9 +55,9 @@ class Document:
     """The content of a text. All fields except ``value`` map the path of keys and list positions."""
 
     value: Any = None
-    places: dict[tuple[str | int, ...], Place] = field(default_factory=dict)
+    places: dict[tuple[str | int, ...], TextPosition] = field(default_factory=dict)
     """Where each value stands."""
-    keys: dict[tuple[str | int, ...], Place] = field(default_factory=dict)
+    keys: dict[tuple[str | int, ...], TextPosition] = field(default_factory=dict)
     """Where each value's key stands."""
     shown: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     """A scalar as written, before expansion and without credentials, so safe for messages."""
@@ -91,7 +91,7 @@ def read_document(text: str, environment: Mapping[str, str]) -> Document:
     except yaml.YAMLError as error:
         document.problems.append(_syntax_problem(error, text))
         return document
-    document.places[()] = Place(1, 1) if node is None else _place(node)
+    document.places[()] = TextPosition(1, 1) if node is None else _place(node)
     if node is not None:
         document.value = _Reader(document, environment).read(node, ())
     return document
@@ -109,13 +109,13 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        place = TextPosition(mark.line + 1, mark.column + 1) if mark else TextPosition(1, 1)
         return Problem((), place, f"not YAML: {message}")
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position]
-        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        place = TextPosition(before.count("\n") + 1, len(before) - before.rfind("\n"))
         return Problem((), place, f"not YAML: {error.reason}")
-    return Problem((), Place(1, 1), "not YAML")
+    return Problem((), TextPosition(1, 1), "not YAML")
 
 
 class _Reader:
@@ -186,9 +186,9 @@ class _Reader:
 
         return Expanded(_EXPANSION.sub(value_of, text))
 
-    def _report(self, location: tuple[str | int, ...], place: Place, message: str) -> None:
+    def _report(self, location: tuple[str | int, ...], place: TextPosition, message: str) -> None:
         self._document.problems.append(Problem(location, place, message))
 
 
-def _place(node: yaml.Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _place(node: yaml.Node) -> TextPosition:
+    return TextPosition(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from litelog.config.document import Document, Place, Problem, read_document
+from litelog.config.document import Document, Problem, TextPosition, read_document
 from litelog.config.models import Config, Location, known_keys, same_places, spell, written
 from litelog.config.values import FROM_DOCUMENT
 from litelog.errors import ConfigError, InvalidConfigError
@@ -105,14 +105,14 @@ def _describe(document: Document, detail: ErrorDetails) -> Problem:
     location: Location = written(detail["loc"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return Problem(location, document.keys.get(location, Place(1, 1)), _unknown_key(detail["loc"]))
+        return Problem(location, document.keys.get(location, TextPosition(1, 1)), _unknown_key(detail["loc"]))
     place = document.places.get(location)
     if kind == "missing":
-        return Problem(location, document.places.get(location[:-1], Place(1, 1)), "is required")
+        return Problem(location, document.places.get(location[:-1], TextPosition(1, 1)), "is required")
     message = _message(detail)
     if (shown := document.shown.get(location)) and not SECRET_KEYS.intersection(location):
         message += f" (found {_shorten(shown)!r})"
-    return Problem(location, place or Place(1, 1), message)
+    return Problem(location, place or TextPosition(1, 1), message)
 
 
 def _refused(document: Document, location: Location, message: str) -> Problem:

@@ -20,7 +20,7 @@ from litelog.log.source_position import LEAST_CHECKED_BYTES
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.log.sequence_base import Numbering
-    from litelog.log.source import OpenSegment, SegmentNames
+    from litelog.log.source import OpenSegment, SegmentFolder
 
 PIECE_BYTES = 1 << 20
 """How many bytes are read at a time after a jump, for example by a reader that was just placed."""
@@ -34,7 +34,7 @@ MAX_READ_BYTES = MAX_COMMIT_BYTES + (4 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DecodedCommits:
     """The run of whole commits at the start of the bytes read; no records if there is none. Offsets as in Scan."""
 
     columns: Columns
@@ -47,12 +47,14 @@ class Piece:
     read_bytes: int
 
 
-def decode_piece(log_format: LogFormat, path: str, data: memoryview, offset: int, expect: Expectation) -> Piece:
+def decode_piece(
+    log_format: LogFormat, path: str, data: memoryview, offset: int, expect: Expectation
+) -> DecodedCommits:
     """Decode the records in ``data``. Returns and raises what ``LogFormat.scan`` and ``LogFormat.decode`` do."""
     if offset == 0 or not isinstance(log_format, LitelogFormat):
         scan = log_format.scan(path, data, offset, expect)
         columns = log_format.decode(path, data, offset, expect)
-        return Piece(columns, scan.end, scan.expectation, scan.tail, scan.damage, scan.wanted, len(data))
+        return DecodedCommits(columns, scan.end, scan.expectation, scan.tail, scan.damage, scan.wanted, len(data))
     # Two calls of our own format would check every byte twice, which costs a quarter of all reading.
     found = walk(path, data, offset, 0, expect)
     columns = Columns.empty(data, has_timestamps=True)
@@ -60,12 +62,12 @@ def decode_piece(log_format: LogFormat, path: str, data: memoryview, offset: int
         first = int.from_bytes(data[found.positions[0] : found.positions[0] + 8], "little")
         columns = Bodies.check(path, data, offset, found.positions).columns(first)
     follows = Expectation(found.next, found.epoch)
-    return Piece(columns, offset + found.end, follows, found.tail, found.damage, found.wanted, len(data))
+    return DecodedCommits(columns, offset + found.end, follows, found.tail, found.damage, found.wanted, len(data))
 
 
 def read_piece(
     log_format: LogFormat, path: str, segment: OpenSegment, offset: int, expect: Expectation, limit: int = PIECE_BYTES
-) -> Piece | None:
+) -> DecodedCommits | None:
     """Read the next piece: about ``limit`` bytes, or one commit that is larger; None if no bytes are at ``offset``.
 
     The piece ends before a bad commit. If the first commit is bad, raises what ``LogFormat.scan`` raises.
@@ -94,7 +96,7 @@ class LogCursor:
     """Moves forward only. One thread at a time. An open log segment stays readable even if its file is deleted."""
 
     def __init__(
-        self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering | None = None
+        self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: Numbering | None = None
     ) -> None:
         """``numbering``: numbers the records if they do not carry their numbers."""
         self._folder = folder
@@ -108,7 +110,7 @@ class LogCursor:
         """The expectation for the next records."""
         self.read_from = 0
         """The offset in the current log segment of the ``data`` of the last records."""
-        self.tail: Piece | None = None
+        self.tail: DecodedCommits | None = None
         """The bytes after the last whole commit if no other follows; None while one does."""
 
     @property
@@ -265,7 +267,7 @@ class LogCursor:
             successor.close()
             raise TruncatedError(expected, first)
 
-    def _corrupt(self, piece: Piece) -> CorruptCommitError:
+    def _corrupt(self, piece: DecodedCommits) -> CorruptCommitError:
         damage = piece.damage
         if damage is None:
             return CorruptCommitError(self.path, self._offset, "commit", "whole", "cut off")

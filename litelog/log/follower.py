@@ -20,8 +20,8 @@ from litelog.errors import (
     SequenceGapError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentNames
-from litelog.log.source_position import CHECKED_BYTES, Place, Run, digest, make_run
+from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
+from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan
@@ -54,7 +54,7 @@ class Follower:
     """
 
     def __init__(
-        self, folder: str, log_format: LogFormat, place: Place, clock: Clock, inode: int = 0, oldest: str = ""
+        self, folder: str, log_format: LogFormat, place: SourcePosition, clock: Clock, inode: int = 0, oldest: str = ""
     ) -> None:
         """``inode``: the folder's when it was last read; 0: take the current one. ``oldest``: the log's oldest log
         segment at that time."""
@@ -70,13 +70,13 @@ class Follower:
         self._newer: OpenSegment | None = None
         self._rest: int | None = None
         self._awaited: list[str] = []
-        self._names = SegmentNames(folder, log_format, clock)
+        self._names = SegmentFolder(folder, log_format, clock)
         self._seen: tuple[int, ...] | None = None
         self.settled = False
         """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourcePosition:
         """The position at which the next run starts."""
         return self._place
 
@@ -95,7 +95,7 @@ class Follower:
         """About how many bytes of the current log segment are not read yet."""
         return 0 if self._current is None else max(0, self._current.size() - self._place.offset)
 
-    def next_run(self, limit: int) -> Run | None:
+    def next_run(self, limit: int) -> CommitRun | None:
         """Return the next run, of at most about ``limit`` bytes (one commit may be larger); None if there is none."""
         self._see()
         self._check_folder()
@@ -107,7 +107,7 @@ class Follower:
                 self._finish_current()
         return run
 
-    def read_again(self, place: Place, length: int, *, final: bool) -> Run:
+    def read_again(self, place: SourcePosition, length: int, *, final: bool) -> CommitRun:
         """Read the run of ``length`` bytes at ``place`` again. DivergedError if the log does not hold it now."""
         path = os.path.join(self._folder, place.file)
         try:
@@ -127,7 +127,7 @@ class Follower:
         if self._names.inode_of(name) is None:
             raise self._vanished(name)
 
-    def rewind(self, place: Place) -> None:
+    def rewind(self, place: SourcePosition) -> None:
         """Move to ``place`` and close the descriptors of other log segments."""
         self._awaited = []
         if self._current is not None and self._current.name != place.file:
@@ -162,7 +162,7 @@ class Follower:
             raise FolderReplacedError(self._folder, reason)
         self._inode, self.oldest = inode, names[0]
 
-    def _find_run(self, limit: int) -> Run | None:
+    def _find_run(self, limit: int) -> CommitRun | None:
         self._check_finished()
         if self._current is None:
             if not self._choose_segment():
@@ -184,7 +184,7 @@ class Follower:
             self._rest = crc32c(data[:CHECKED_BYTES])
         return run
 
-    def _run_at_end(self, size: int, data: memoryview, scan: Scan | None) -> Run | None:
+    def _run_at_end(self, size: int, data: memoryview, scan: Scan | None) -> CommitRun | None:
         """Return the run at the apparent end of the log segment. It is final if a newer log segment continues it."""
         place = self._place
         end = place.offset if scan is None else scan.end
@@ -287,7 +287,7 @@ class Follower:
     def _first_segment(self) -> str | None:
         return next((segment.name for segment in self._names.each() if segment.size() > 0), None)
 
-    def _pass_vanished(self) -> Run:
+    def _pass_vanished(self) -> CommitRun:
         """The log segment is gone. If commits are numbered, a log segment that continues proves that none is
         missing."""
         place = self._place

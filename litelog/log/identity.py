@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import SourceMissingError
 from litelog.formats import FinishedTail
-from litelog.log.source import GROWTH_BYTES, OpenSegment, SegmentNames
+from litelog.log.source import GROWTH_BYTES, OpenSegment, SegmentFolder
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -45,7 +45,7 @@ def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: Shippe
 
     None if the log does not hold what that generation shipped. SourceMissingError if the log does not exist.
     """
-    ours, names = 0, SegmentNames(folder, log_format, clock, reports=False)
+    ours, names = 0, SegmentFolder(folder, log_format, clock, reports=False)
     for segment in names.each():
         if segment.name == shipped.file:
             skips_garbage = log_format.finished_tail is FinishedTail.PREFIX
@@ -59,7 +59,7 @@ def find_checksum(folder: str, log_format: LogFormat, clock: Clock, file: str, e
     """Return the CRC-32C of the first ``end`` bytes of a log segment, or of all its bytes if it has fewer; 0 if the log
     segment does not exist."""
     try:
-        with SegmentNames(folder, log_format, clock, reports=False).open(file) as segment:
+        with SegmentFolder(folder, log_format, clock, reports=False).open(file) as segment:
             return segment.checksum(end)
     except FileNotFoundError:
         return 0
@@ -84,7 +84,7 @@ def _digest(segment: OpenSegment, start: int, end: int) -> str:
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
     """Return the log's id, from its first log segment that has one. SourceMissingError if it has no log segment."""
-    names = SegmentNames(folder, log_format, clock, reports=False)
+    names = SegmentFolder(folder, log_format, clock, reports=False)
     if not names.all():
         raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}{names.others()}")
     for segment in names.each():

@@ -16,7 +16,7 @@ from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.sequence_base import Numbering
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
 
@@ -98,7 +98,7 @@ class LogReader:
         self._follow, self._timeout = follow, timeout if block else 0.0
         self._poll_seconds = poll_interval
         self._watcher, self._own_watcher = watcher, watcher is None
-        self._names = SegmentNames(folder, self._format, SystemClock())
+        self._names = SegmentFolder(folder, self._format, SystemClock())
         state_folder = log_state_folder(state_dir or default_state_dir(), folder)
         self._numbering = Numbering(folder, self._format, self._names, state_folder)
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import Commit, LogFormat
-    from litelog.log.cursor import Piece
+    from litelog.log.cursor import DecodedCommits
     from litelog.log.sequence_base import Numbering
-    from litelog.log.source import OpenSegment, SegmentNames
+    from litelog.log.source import OpenSegment, SegmentFolder
     from litelog.log.sparse_index import IndexEntry
 
 HEAD_BYTES = 64 << 10
@@ -42,7 +42,7 @@ class Seeker:
     look again.
     """
 
-    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames, numbering: Numbering) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: Numbering) -> None:
         """``numbering``: numbers the records if they do not carry their numbers."""
         self._folder = folder
         self._format = log_format
@@ -103,7 +103,7 @@ class Seeker:
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
-    def _head(self, name: str) -> Piece | None:
+    def _head(self, name: str) -> DecodedCommits | None:
         """Return the first commits of a log segment; None if it has none (yet)."""
         try:
             segment = self._names.open(name)
@@ -114,7 +114,7 @@ class Seeker:
             piece = read_piece(self._format, self._path(name), segment, 0, expect, HEAD_BYTES)
         return piece if piece is not None and len(piece.columns) else None
 
-    def _last_segment(self, names: list[str], fits: Callable[[Piece], bool]) -> str | None:
+    def _last_segment(self, names: list[str], fits: Callable[[DecodedCommits], bool]) -> str | None:
         """Return the last log segment whose first commit fits. Those that fit come first. Log segments without a commit
         are skipped."""
         low, high, found = 0, len(names), None
@@ -205,7 +205,7 @@ class Seeker:
         return StartPlace(segment.name, commit.start, Expectation(commit.first)) if commit.start else place, expect
 
     def _pick(
-        self, segment: OpenSegment, path: str, found: tuple[int, Expectation, Piece], sequence: int | None
+        self, segment: OpenSegment, path: str, found: tuple[int, Expectation, DecodedCommits], sequence: int | None
     ) -> Commit:
         offset, expect, piece = found
         data = memoryview(segment.read(offset, piece.end - offset))
@@ -215,6 +215,6 @@ class Seeker:
         return next((commit for commit in commits if sequence < commit.next), commits[-1])
 
 
-def _lowest(head: Piece) -> int:
+def _lowest(head: DecodedCommits) -> int:
     assert head.columns.timestamps is not None
     return int(head.columns.timestamps.min())

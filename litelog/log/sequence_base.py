@@ -23,7 +23,7 @@ from litelog.system.private_files import read_json
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.log.disk import Disk
-    from litelog.log.source import OpenSegment, SegmentNames
+    from litelog.log.source import OpenSegment, SegmentFolder
 
 READ_BYTES = 4 << 20
 
@@ -39,7 +39,7 @@ def tombstone_folder(log_format: LogFormat, folder: str, state_folder: str) -> s
 class Numbering:
     """Numbers the records of one log, in a format whose commits carry no numbers."""
 
-    def __init__(self, folder: str, log_format: LogFormat, names: SegmentNames, state_folder: str) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, names: SegmentFolder, state_folder: str) -> None:
         self._folder = folder
         self._format = log_format
         self._names = names

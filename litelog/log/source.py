@@ -121,7 +121,7 @@ class OpenSegment:
         raise SourceSyncError(f"{path}: cannot be synced, so what it holds may not be durable: {failure}") from failure
 
 
-class SegmentNames:
+class SegmentFolder:
     """The log's folder: which log segments it lists, in order."""
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock, *, reports: bool = True) -> None:

@@ -23,7 +23,7 @@ LEAST_CHECKED_BYTES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePosition:
     """A follower's position in a log. Offsets are bytes of log segment ``file``."""
 
     index: int
@@ -55,16 +55,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CommitRun:
     """A run of whole commits of one log segment, durable at the source: bytes [start.offset, start.offset + length)."""
 
-    start: Place
+    start: SourcePosition
     data: memoryview
     scan: Scan | None
     """None if ``data`` is empty."""
     crc: int
     """CRC-32C of ``data``."""
-    end: Place
+    end: SourcePosition
     """The position after it, in the same index."""
     final: bool
     """Whether the log segment is finished: the next run belongs to the next index."""
@@ -72,12 +72,12 @@ class Run:
     """Whether bytes followed it when it was read."""
 
     @property
-    def after(self) -> Place:
+    def after(self) -> SourcePosition:
         """The position at which the next run starts."""
         if not self.final:
             return self.end
         end = self.end
-        return Place(
+        return SourcePosition(
             index=end.index + 1,
             file="",
             behind=end.file,
@@ -99,14 +99,16 @@ def begin_check(scan: Scan, end: int) -> int:
     return max(0, end - CHECKED_BYTES, min(scan.last_commit, end - LEAST_CHECKED_BYTES))
 
 
-def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool, more: bool = False) -> Run:
+def make_run(
+    place: SourcePosition, data: memoryview, scan: Scan | None, *, final: bool, more: bool = False
+) -> CommitRun:
     """Return the run from ``place`` to the end of ``scan``, which scanned ``data``."""
     if scan is None or scan.end == place.offset:
-        return Run(place, memoryview(b""), None, 0, place, final, more or final)
+        return CommitRun(place, memoryview(b""), None, 0, place, final, more or final)
     data = data[: scan.end - place.offset]
     crc = crc32c(data)
     check_start = max(place.offset, begin_check(scan, scan.end))
-    end = Place(
+    end = SourcePosition(
         index=place.index,
         file=place.file,
         behind=place.behind,
@@ -120,4 +122,4 @@ def make_run(place: Place, data: memoryview, scan: Scan | None, *, final: bool, 
         check_start=check_start,
         check_digest=digest(data[check_start - place.offset :]),
     )
-    return Run(place, data, scan, crc, end, final, more or final)
+    return CommitRun(place, data, scan, crc, end, final, more or final)

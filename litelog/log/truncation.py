@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
 from litelog.log.sequence_base import Numbering, describe_beginning, read_tombstone, tombstone_folder, write_tombstone
-from litelog.log.source import INDEX_SUFFIXES, SegmentNames
+from litelog.log.source import INDEX_SUFFIXES, SegmentFolder
 from litelog.system.files import OPEN_FOLDER
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Truncation:
         self._folder = folder
         self._format = log_format
         self._disk = disk
-        self._names = SegmentNames(folder, log_format, clock, reports=False)
+        self._names = SegmentFolder(folder, log_format, clock, reports=False)
         self._numbering = Numbering(folder, log_format, self._names, state_folder)
         self._tombstones = tombstone_folder(log_format, folder, state_folder)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedRun:
+class DecodedRun:
     """Bytes [start, start + len(data)) of a log segment, as whole commits, and their scan."""
 
     data: memoryview
@@ -60,7 +60,7 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> m
     return data
 
 
-def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> SealedRun:
+def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> DecodedRun:
     """Decode a run of frames (``FrameTable.runs``, ``run_of``) from their bytes in the object.
 
     Checks each frame, that the run consists of whole commits, that they match the footer, and that they continue the
@@ -72,7 +72,7 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
     frame = footer.frames[run.start]
     scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first), known=True)
     scan = replace(scan, lowest=frame.lowest, highest=frame.highest)
-    return SealedRun(data, check_scan(key, footer, run, data, scan, log_format))
+    return DecodedRun(data, check_scan(key, footer, run, data, scan, log_format))
 
 
 def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:

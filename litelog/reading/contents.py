@@ -48,7 +48,7 @@ LISTINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BaseSnapshot:
     """Where reading a generation begins: at its claim's first index, or with a snapshot."""
 
     claim: Claim
@@ -136,7 +136,7 @@ def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int)
             yield info
 
 
-def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Base:
+def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> BaseSnapshot:
     """Read the base of a generation whose snapshots stand at ``indexes``, ascending. One GET if the newest is intact.
 
     A damaged snapshot is logged, and the next older one replaces it. Raises CorruptObjectError if all are damaged,
@@ -153,10 +153,10 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
         except NotFoundError as error:
             raise ReplicaGapError(error.key) from error
         else:
-            return Base(claim, snapshot, digest, damage)
+            return BaseSnapshot(claim, snapshot, digest, damage)
     if damage is not None:
         raise damage
-    return Base(claim, None, "")
+    return BaseSnapshot(claim, None, "")
 
 
 def read_snapshot(client: ReplicaClient, claim: Claim, index: int) -> tuple[Snapshot, str]:
@@ -181,7 +181,7 @@ def _check_snapshot(claim: Claim, index: int, body: bytes) -> tuple[Snapshot, st
 class Pieces:
     """The contents of a generation, from its base on."""
 
-    base: Base
+    base: BaseSnapshot
     """``base.entries`` are the log segments that are read from sealed segments."""
     wal: tuple[WalSegmentInfo, ...]
     """The WAL segments from ``base.start`` on, in order."""
@@ -205,7 +205,7 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
         if attempt or listing is None or not listing.whole:
             listing = list_generation(client, name)
         if listing.snapshots in ((), (claim.first,)) and _shows_no_beginning(client, claim, listing.wal):
-            return Pieces(Base(claim, None, ""), listing.wal, None, None, began=False)
+            return Pieces(BaseSnapshot(claim, None, ""), listing.wal, None, None, began=False)
         try:
             base = read_base(client, claim, listing.snapshots)
         except ReplicaGapError:
@@ -234,7 +234,7 @@ def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSe
         return False
 
 
-def missing_snapshot(base: Base, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
+def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
     """The gap of a generation that has WAL segments but no snapshot, which precedes all of them except a terminal."""
     if base.snapshot is not None or not wal or wal[-1].position == base.start:
         return None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class GenerationRange:
     """How far a generation has come."""
 
     start: Position
@@ -58,7 +58,7 @@ class Extent:
 
 def latest(
     by_generation: Mapping[str, Claim],
-    extent_of: Callable[[Claim], Extent],
+    extent_of: Callable[[Claim], GenerationRange],
     holds_data: Callable[[Claim], bool] | None = None,
     check: Callable[[Claim, int, Claim, Claim], None] | None = None,
 ) -> Claim | None:
@@ -80,7 +80,7 @@ def latest(
 def _has_reached(
     claim: Claim,
     by_generation: Mapping[str, Claim],
-    extent_of: Callable[[Claim], Extent],
+    extent_of: Callable[[Claim], GenerationRange],
     check: Callable[[Claim, int, Claim, Claim], None] | None,
 ) -> bool:
     newest, shift = claim, 0
@@ -113,7 +113,7 @@ def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
 
 
 def find_latest(
-    client: ReplicaClient, *, even_lost: bool = False, known: Callable[[Claim], Extent | None] | None = None
+    client: ReplicaClient, *, even_lost: bool = False, known: Callable[[Claim], GenerationRange | None] | None = None
 ) -> Claim:
     """Find the claim of a replica's latest generation.
 
@@ -213,7 +213,7 @@ def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequ
     return None
 
 
-def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = None) -> Extent:
+def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = None) -> GenerationRange:
     """Find how far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header.
 
     If nothing follows its claim's first index, its snapshot shows whether anything precedes it.
@@ -227,21 +227,21 @@ def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = No
     return _extent_at(client, claim, last)
 
 
-def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> Extent:
+def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> GenerationRange:
     start = Position(generation(claim.generation), claim.first, 0)
-    extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else Extent(start, start)
+    extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else GenerationRange(start, start)
     if extent.has_data or not extent.began or not claim.first or listing.newest is None:
         return extent
     return replace(extent, start=read_base(client, claim, listing.snapshots).first)
 
 
-def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Extent:
+def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> GenerationRange:
     header = read_header(client, last)
     if header.successor is not None and header.length:
         raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
     start = Position(last.generation, claim.first, 0)
     slot = last if header.successor else header.next_slot
-    return Extent(start, slot, header.successor, not never_began(claim.first, header), header)
+    return GenerationRange(start, slot, header.successor, not never_began(claim.first, header), header)
 
 
 class _Lookups:
@@ -252,7 +252,7 @@ class _Lookups:
         client: ReplicaClient,
         by_generation: Mapping[str, Claim],
         keep: int | None = PAGE,
-        known: Callable[[Claim], Extent | None] | None = None,
+        known: Callable[[Claim], GenerationRange | None] | None = None,
     ) -> None:
         self._client = client
         self._keep = keep
@@ -260,7 +260,7 @@ class _Lookups:
         self._by_generation = by_generation
         self._listings: dict[str, Listing] = {}
         self._pieces: dict[str, Pieces] = {}
-        self._extents: dict[str, Extent] = {}
+        self._extents: dict[str, GenerationRange] = {}
         self._names: dict[str, SegmentNames] = {}
         ends = (claim.predecessor_end for claim in by_generation.values())
         self._seen = {at.generation: at for at in map(Position.parse, filter(None, ends))}
@@ -292,7 +292,7 @@ class _Lookups:
             return False
         return next(self._client.sealed_segments(generation(claim.generation), claim.first), None) is not None
 
-    def extent(self, claim: Claim) -> Extent:
+    def extent(self, claim: Claim) -> GenerationRange:
         if claim.generation not in self._extents:
             listing = self._listings.get(claim.generation)
             known = None if self._known is None else self._known(claim)
@@ -319,7 +319,7 @@ class _Lookups:
             self._names[claim.generation] = SegmentNames(self._client, claim, extent.slot, extent.last, find)
         return self._names[claim.generation]
 
-    def _check_successor(self, extent: Extent) -> None:
+    def _check_successor(self, extent: GenerationRange) -> None:
         """Check that a terminal's claim exists. It is written before the terminal, so a missing claim was deleted."""
         if any(claim.key == extent.successor for claim in self._by_generation.values()):
             return

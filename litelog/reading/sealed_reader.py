@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
-    from litelog.objects.sealed_decoding import SealedRun
+    from litelog.objects.sealed_decoding import DecodedRun
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
-    from litelog.reading.contents import Base
+    from litelog.reading.contents import BaseSnapshot
     from litelog.stores.replica_client import ReplicaClient
 
 WHOLE_BYTES = 1 << 20
@@ -103,7 +103,7 @@ class _Fetched:
     """Some runs of a sealed segment, in order."""
 
     opened: _Opened
-    runs: list[tuple[SealedRun, Columns]]
+    runs: list[tuple[DecodedRun, Columns]]
 
 
 def read_sealed(
@@ -195,7 +195,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
         name = generation(entry.generation)
         return memoryview(client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
 
-    def decode(body: memoryview) -> list[tuple[SealedRun, Columns]]:
+    def decode(body: memoryview) -> list[tuple[DecodedRun, Columns]]:
         found = []
         for run in runs:
             part = body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
@@ -210,7 +210,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
 
 
 def _records(
-    entry: SnapshotEntry, footer: SealedFooter, run: range, decoded: SealedRun, start: int, log_format: LogFormat
+    entry: SnapshotEntry, footer: SealedFooter, run: range, decoded: DecodedRun, start: int, log_format: LogFormat
 ) -> Columns:
     """The records of a run, from ``start`` on if that lies in it, which must be the end of a commit."""
     data, offset, expect = decoded.data, decoded.start, Expectation(footer.frames.firsts[run.start])
@@ -228,7 +228,7 @@ _logger = logging.getLogger(__name__)
 def read_history(
     client: ReplicaClient,
     executor: Executor,
-    base: Base,
+    base: BaseSnapshot,
     number: int,
     start: SealedStart,
     log_format: LogFormat,
@@ -274,7 +274,7 @@ def _read_unsealed(
         raise damage from None
 
 
-def _look_again(client: ReplicaClient, base: Base, index: int, offset: int) -> Base:
+def _look_again(client: ReplicaClient, base: BaseSnapshot, index: int, offset: int) -> BaseSnapshot:
     """The current base, for a log segment whose sealed segment is gone; the old one if the newest snapshot cannot be
     read. Raises PrunedError if it does not name the log segment any more."""
     newest = list_pieces(client, base.claim).base

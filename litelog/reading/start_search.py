@@ -47,7 +47,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FoundStart:
     """Where to begin."""
 
     entry: int | None
@@ -80,7 +80,7 @@ class StartFilter:
         return columns.slice(found, len(columns)) if found else columns
 
 
-def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format: LogFormat) -> Start:
+def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format: LogFormat) -> FoundStart:
     """Find where to begin, possibly a little early. Costs no request for sealed segments, ranged GETs for WAL segments.
 
     Raises TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
@@ -97,20 +97,20 @@ def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format
             raise TruncatedError(sequence, first)
         number = _first_entry(entries, lambda entry: entry.records > 0 and (entry.next or 0) > sequence)
         if number is not None:
-            return Start(number, SealedStart(choose=partial(_run_of_sequence, sequence)), 0)
+            return FoundStart(number, SealedStart(choose=partial(_run_of_sequence, sequence)), 0)
         at = first_reaching(positions, headers, sequence)
         held = headers(positions[:1])[0].first if at == 0 and positions and first is None else None
         if held is not None and sequence < held:
             raise TruncatedError(sequence, held)
         return _in_wal(positions, at)
     if wanted.time is None:
-        return Start(0 if entries else None, SealedStart(), 0)
+        return FoundStart(0 if entries else None, SealedStart(), 0)
     return _at_time(pieces, positions, headers, wanted.time, log_format)
 
 
 def _at_time(
     pieces: Pieces, positions: Sequence[Position], headers: HeaderReader, time: int, log_format: LogFormat
-) -> Start:
+) -> FoundStart:
     entries = pieces.base.entries
     if log_format.has_timestamps:
         number = _first_entry(entries, lambda entry: entry.highest is not None and entry.highest >= time)
@@ -119,7 +119,7 @@ def _at_time(
         number = _first_entry(entries, lambda entry: entry.shipped_last >= time)
         choose = partial(_shipped_by, time)
     if number is not None:
-        return Start(number, SealedStart(choose=choose), 0)
+        return FoundStart(number, SealedStart(choose=choose), 0)
     search = first_stamped if log_format.has_timestamps else first_shipped
     return _in_wal(positions, search(positions, partial(_read_headers, headers), time))
 
@@ -129,19 +129,19 @@ def _read_headers(headers: HeaderReader, positions: Sequence[Position]) -> list[
     return [replace(header, highest=_LATEST) if header.sealed else header for header in headers(positions)]
 
 
-def _at_place(pieces: Pieces, place: Position) -> Start:
+def _at_place(pieces: Pieces, place: Position) -> FoundStart:
     base = pieces.base
     if place.index < base.first.index:
         raise PrunedError(str(place))
     if place.index < base.start.index:
-        return Start(place.index - base.first.index, SealedStart(place.offset), 0)
+        return FoundStart(place.index - base.first.index, SealedStart(place.offset), 0)
     positions = [piece.position for piece in pieces.wal]
     return _in_wal(positions, bisect_right(positions, place) - 1)
 
 
-def _in_wal(positions: Sequence[Position], number: int) -> Start:
+def _in_wal(positions: Sequence[Position], number: int) -> FoundStart:
     """Begin at the WAL segment of that number, or at the last one if the place lies after all of them."""
-    return Start(None, SealedStart(), max(0, min(number, len(positions) - 1)))
+    return FoundStart(None, SealedStart(), max(0, min(number, len(positions) - 1)))
 
 
 def _first_entry(entries: Sequence[SnapshotEntry], holds: Callable[[SnapshotEntry], bool]) -> int | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import Pieces
-    from litelog.reading.latest import Extent
+    from litelog.reading.latest import GenerationRange
     from litelog.stores.replica_client import ReplicaClient
 
 
@@ -130,7 +130,7 @@ def _check_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: i
         check_mapping(successor, shift, _names_of(client, successor, newer), _names_of(client, claim, older))
 
 
-def _names_of(client: ReplicaClient, claim: Claim, extent: Extent) -> SegmentNames:
+def _names_of(client: ReplicaClient, claim: Claim, extent: GenerationRange) -> SegmentNames:
     find = partial(list_generation, client, generation(claim.generation))
     return SegmentNames(client, claim, extent.slot, extent.last, cache(find))
 

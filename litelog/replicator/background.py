@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.events import fields
-from litelog.replicator.run_state import Schedule
+from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
 from litelog.replicator.task import OVER, Phase, ReplicaTask
 from litelog.shipping.events import Scrubbed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from litelog.shipping.source_truncation import LogTruncator
     from litelog.system.inotify import Watcher
     from litelog.verify.findings import Anomaly
-    from litelog.verify.scrub import Scrub, Verified
+    from litelog.verify.scrub import Scrub, ScrubResult
 
 STOP_SECONDS = 1.0
 """How long the end of the run waits for archives' requests that are still running, in seconds."""
@@ -55,7 +55,7 @@ class Archives:
 
     def __init__(self, course: Course) -> None:
         self._course = course
-        self._schedule: Schedule[ReplicaTask] = Schedule()
+        self._schedule: DueTimes[ReplicaTask] = DueTimes()
 
     def note(self, task: ReplicaTask) -> None:
         """Schedule a task's archive for when it has work to do next."""
@@ -226,7 +226,7 @@ class Scrubs:
             self._count(-1)
             self._wake()
 
-    def _tell(self, task: ReplicaTask, verified: Verified, new: list[Anomaly]) -> None:
+    def _tell(self, task: ReplicaTask, verified: ScrubResult, new: list[Anomaly]) -> None:
         where = {"log": task.log, "replica": task.url}
         for anomaly in new:
             level = logging.ERROR if anomaly.harmful else logging.WARNING
@@ -254,7 +254,7 @@ class Truncations:
 
     def __init__(self, course: Course) -> None:
         self._course = course
-        self._schedule: Schedule[LogTruncator] = Schedule()
+        self._schedule: DueTimes[LogTruncator] = DueTimes()
         self._of: dict[ReplicaTask, LogTruncator] = {}
         self._pool = ThreadPoolExecutor(1, "truncate")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.replicator.run_state import Course
-    from litelog.replicator.scheduler import Turns
+    from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.task import ReplicaTask
 
 OPENING = "opening"
@@ -58,7 +58,7 @@ def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: 
     return max(0.0, timeout - (course.clock.monotonic() - begun))
 
 
-def wait_for(tasks: Sequence[ReplicaTask], turns: Turns, course: Course, timeout: float) -> Barrier:
+def wait_for(tasks: Sequence[ReplicaTask], turns: SyncScheduler, course: Course, timeout: float) -> Barrier:
     """Wait, for at most ``timeout`` seconds, until a sync or a look that began after the call has found nothing left,
     for each task. Called under the run state's lock, which it releases while it waits."""
     now = course.clock.monotonic()

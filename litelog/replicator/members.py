@@ -22,7 +22,7 @@ from litelog.replicator.discovery import Failures, Finders
 from litelog.replicator.status import NotReplicated
 from litelog.replicator.task import OVER, Phase
 from litelog.replicator.thread_pools import DescriptorWatch
-from litelog.replicator.wiring import Tools, open_log
+from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.replicator.background import Archives, Scrubs, Truncations
     from litelog.replicator.run_state import Course
-    from litelog.replicator.scheduler import Turns
+    from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.task import ReplicaTask
-    from litelog.replicator.wiring import Opened
+    from litelog.replicator.wiring import OpenedReplica
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.inotify import Watcher
 
@@ -76,12 +76,12 @@ class Workshop:
     """The parts of a replicator that an open replica uses."""
 
     course: Course
-    turns: Turns
+    turns: SyncScheduler
     archives: Archives
     truncations: Truncations
     scrubs: Scrubs
     watcher: Watcher
-    tools: Tools
+    tools: ProcessContext
     random: Random
     state_dir: str
     host: str
@@ -328,14 +328,14 @@ class Roster:
             said = "%s: cannot be replicated (%d times in a row): %s"
             _logger.error(said, key[0], failures.count, error, extra=extra)
 
-    def _open(self, log: LogConfig) -> Iterable[Opened]:
+    def _open(self, log: LogConfig) -> Iterable[OpenedReplica]:
         workshop = self._workshop
         for opened in open_log(log, workshop.state_dir, workshop.host, workshop.tools):
             if opened.error is not None:
                 opened.task.fail(opened.error, self._clock.monotonic(), workshop.random)
             yield opened
 
-    def _take(self, log: LogConfig, opened: Opened) -> None:
+    def _take(self, log: LogConfig, opened: OpenedReplica) -> None:
         replica: ReplicaConfig = next(each for each in log.replicas if each.url == opened.url)
         key, task = (opened.log, opened.url), opened.task
         member = Member(key, log.model_copy(update={"replicas": (replica,)}), task, opened.client)

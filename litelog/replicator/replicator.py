@@ -13,11 +13,11 @@ from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, Tr
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
 from litelog.replicator.members import Roster, Workshop
 from litelog.replicator.run_state import Course
-from litelog.replicator.scheduler import Turns
+from litelog.replicator.scheduler import SyncScheduler
 from litelog.replicator.status import ReplicaStatus, measure, status_of
 from litelog.replicator.task import LASTING, OVER, Phase, ReplicaTask
 from litelog.replicator.thread_pools import DestinationThreads, raise_limit
-from litelog.replicator.wiring import Tools, check_openable
+from litelog.replicator.wiring import ProcessContext, check_openable
 from litelog.stores.registry import redact
 from litelog.stores.trial import StoreTrials
 from litelog.system.clock import SystemClock
@@ -105,10 +105,10 @@ class Replicator:
         self._requests = SnapshotRequests(course, self._watcher, state_dir)
         self._archives = Archives(course)
         self._scrubs = Scrubs(self._threads, listener, course.stop_requested, course.guard, self._look_again)
-        self._turns = Turns(course, self._threads, self._watcher, random, lambda: self._roster.has_one)
+        self._turns = SyncScheduler(course, self._threads, self._watcher, random, lambda: self._roster.has_one)
         self._turns.on_synced = self._archives.note
         self._truncations = Truncations(course)
-        tools = Tools(
+        tools = ProcessContext(
             clock=self._clock,
             random=random,
             listener=listener,

@@ -75,7 +75,7 @@ MAX_STALE = 64
 """How many times without an entry may be kept, in addition to as many as there are times with one."""
 
 
-class Schedule(Generic[T]):
+class DueTimes(Generic[T]):
     """A time for each entry at which it is due, in monotonic seconds. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
-from litelog.replicator.run_state import Schedule
+from litelog.replicator.run_state import DueTimes
 from litelog.replicator.task import BUSY, OVER, Phase, ReplicaTask
 from litelog.shipping.backoff import describe_wait, is_worth_saying, needs_help
 
@@ -39,7 +39,7 @@ MAX_ONCE_FAILURES = 5
 """How many failures in a row end a replica in a run with ``once``, which does not wait for it to come back."""
 
 
-class Turns:
+class SyncScheduler:
     """Gives threads to the tasks that are due. Everything except the work in the pools is called under the run
     state's lock."""
 
@@ -57,7 +57,7 @@ class Turns:
         self._watcher = watcher
         self._random = random
         self._tells = tells
-        self._schedule: Schedule[ReplicaTask] = Schedule()
+        self._schedule: DueTimes[ReplicaTask] = DueTimes()
         self._spacing: set[ReplicaTask] = set()
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
         self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")

@@ -14,7 +14,7 @@ from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.sequence_base import Numbering
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
 from litelog.shipping.backlog import FirstContact
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.config.models import Location
     from litelog.formats import LogFormat
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.events import Listener
     from litelog.stores.metered_store import RequestMeter
@@ -63,7 +63,7 @@ counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class ProcessContext:
     """The objects that all replicas of a process share."""
 
     clock: Clock
@@ -80,7 +80,7 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedReplica:
     """One opened replica of one log."""
 
     log: str
@@ -92,18 +92,18 @@ class Opened:
     error: LitelogError | None = None
 
 
-def open_log(log: LogConfig, state_dir: str, host: str, tools: Tools) -> Iterator[Opened]:
+def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -> Iterator[OpenedReplica]:
     """Open every replica of a log, in the configuration's order. ConfigError if one cannot be opened."""
     replicas = ReplicaSet(log_state_folder(state_dir, log.path))
     log_format = open_format(log.format, log.pattern)
-    names = SegmentNames(log.path, log_format, tools.clock, reports=False)
+    names = SegmentFolder(log.path, log_format, tools.clock, reports=False)
     numbering = Numbering(log.path, log_format, names, replicas.folder)
     source = Source(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
     end = SourceEnd(source.folder, source.format, tools.clock)
     policy = log.truncate.policy() if log.truncate is not None else None
     truncator = LogTruncator(source, replicas, policy, tools.clock)
     for replica in log.replicas:
-        yield _open_replica(source, log, replica, _Place(state_dir, host, truncator, end), tools)
+        yield _open_replica(source, log, replica, _DaemonContext(state_dir, host, truncator, end), tools)
 
 
 def check_openable(entry: LogConfig | FolderConfig) -> None:
@@ -130,7 +130,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _DaemonContext:
     """The log's and the process's part in opening a replica."""
 
     state_dir: str
@@ -139,7 +139,9 @@ class _Place:
     end: SourceEnd
 
 
-def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place: _Place, tools: Tools) -> Opened:
+def _open_replica(
+    source: Source, log: LogConfig, replica: ReplicaConfig, place: _DaemonContext, tools: ProcessContext
+) -> OpenedReplica:
     tallies = Tallies(tools.listener, tools.clock)
     plain = open_store(replica.url, replica.options)
     store = _wrap(plain, replica, tallies.requests)
@@ -155,7 +157,7 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
         task.state_folder = os.path.relpath(path, place.state_dir)
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:
-        return Opened(log.path, replica.url, client, task, error)
+        return OpenedReplica(log.path, replica.url, client, task, error)
     patient = RetryingStore(store, tools.stop_requested, BEGINNING)
     beginning = ObjectReplicaClient(patient)
     contacts = tools.threads.contacting(client.url)
@@ -195,11 +197,11 @@ def _open_replica(source: Source, log: LogConfig, replica: ReplicaConfig, place:
     task.replica.on_finished = place.truncator.note_newer
     if replica.scrub_interval != 0:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
-    return Opened(log.path, replica.url, client, task)
+    return OpenedReplica(log.path, replica.url, client, task)
 
 
 def _make_scrub(
-    source: Source, config: ReplicaConfig, store: ObjectStore, folder: str, replica: Replica, tools: Tools
+    source: Source, config: ReplicaConfig, store: ObjectStore, folder: str, replica: Replica, tools: ProcessContext
 ) -> Scrub:
     def known() -> Acknowledged | None:
         last = replica.acknowledged
@@ -231,7 +233,7 @@ def _make_scrub(
     )
 
 
-def _place_of(replica: Replica) -> Place | None:
+def _place_of(replica: Replica) -> SourcePosition | None:
     return replica.place
 
 

@@ -22,8 +22,8 @@ from litelog.errors import (
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.pruned import explain
 from litelog.restore.history_plan import find_generation, plan_history
-from litelog.restore.repair.generation_bytes import History, Place
-from litelog.restore.repair.sources import Donors, Verdict, agreed_place, readable_claims, same_log
+from litelog.restore.repair.generation_bytes import History, LogPosition
+from litelog.restore.repair.sources import Donors, HistoryRelation, agreed_place, readable_claims, same_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class DivergedReplicasError(LitelogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReplicaChoice:
     """The plan to restore, and its replica."""
 
     client: ReplicaClient
@@ -89,7 +89,7 @@ class _Candidate(_Standing):
         return self.history.format.segment_order(name) or ()
 
 
-def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callable[[str], LogFormat]) -> Choice:
+def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callable[[str], LogFormat]) -> ReplicaChoice:
     """Plan for ``target`` from the replica that reaches furthest.
 
     A replica that is down, damaged, empty or of another log is skipped while another one is left. If none is left, its
@@ -128,12 +128,12 @@ class _Chooser:
         self._open_format = open_format
         self._errors: dict[int, tuple[str, LitelogError]] = {}
         """Why a client's replica is not chosen, by the client's identity: two clients may have one URL."""
-        self._agreed: dict[int, list[tuple[History, Place]]] = {}
+        self._agreed: dict[int, list[tuple[History, LogPosition]]] = {}
         """The histories that belong to a standing, by its identity, and up to where."""
         self._helpers = list(clients)
         """The replicas that may supply lost bytes."""
 
-    def choose(self) -> Choice:
+    def choose(self) -> ReplicaChoice:
         claims = self._find_claims()
         log_format = open_claimed_format(claims[0][1], self._open_format)
         claims = self._same_logs(claims, log_format)
@@ -145,7 +145,7 @@ class _Chooser:
         best = self._choose_best(candidates, standings)
         donors = self._donors(best.client, best.history, self._agreed.get(id(best), ()))
         passed_over = tuple((url, str(error)) for url, error in self._errors.values())
-        return Choice(best.client, best.plan, log_format, donors, passed_over)
+        return ReplicaChoice(best.client, best.plan, log_format, donors, passed_over)
 
     def _find_claims(self) -> list[tuple[ReplicaClient, Claim]]:
         with ThreadPoolExecutor(min(PARALLELISM, len(self._clients)), "look") as pool:
@@ -220,7 +220,7 @@ class _Chooser:
                 return None
 
     def _donors(
-        self, client: ReplicaClient, history: History, agreed: Sequence[tuple[History, Place]] = ()
+        self, client: ReplicaClient, history: History, agreed: Sequence[tuple[History, LogPosition]] = ()
     ) -> Donors | None:
         others = [helper for helper in self._helpers if helper is not client]
         return Donors(history, others, agreed) if others else None
@@ -277,7 +277,7 @@ class _Chooser:
         if best.history.claim.log != other.history.claim.log:  # the format has no log ids: only the bytes can show it
             self._pass_over(other.client, _other_log(other.client, other.history.claim, best.history.claim))
             return False
-        if verdict is Verdict.UNKNOWN:
+        if verdict is HistoryRelation.UNKNOWN:
             reason = f"cannot be compared with {best.client.url}: nothing whole lies in both"
             self._pass_over(other.client, other.error or LitelogError(reason))
             return False
@@ -309,8 +309,8 @@ def _has_left(newer: _Standing, older: _Standing) -> bool:
     for before in readable_claims(newer.client):
         if before.epoch < claim.epoch and same_log(before, claim, newer.history.format):
             history = History(newer.client, before, newer.history.format)
-            left = agreed_place(history, newer.history)[0] is Verdict.OTHER
-            if left and agreed_place(history, older.history)[0] is Verdict.SAME:
+            left = agreed_place(history, newer.history)[0] is HistoryRelation.OTHER
+            if left and agreed_place(history, older.history)[0] is HistoryRelation.SAME:
                 return True
     return False
 

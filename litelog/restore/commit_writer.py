@@ -55,7 +55,7 @@ class Buffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WrittenRun:
     """The result of writing one run of bytes."""
 
     key: str
@@ -78,7 +78,7 @@ class RunsWriter:
         self._check_stop = check_stop
         self._buffers = Buffers()
 
-    def write(self, header: WalHeader, key: str, file: int, data: Iterable[Buffer], expect: Expectation) -> Part:
+    def write(self, header: WalHeader, key: str, file: int, data: Iterable[Buffer], expect: Expectation) -> WrittenRun:
         """Scan and write a run at the place that ``header`` states. The caller checks the header's other fields."""
         stop = self._end.offset if header.index == self._end.index else header.end
         run = RunWriter(header, key, file, self._format, expect, stop, self._buffers.take())
@@ -91,7 +91,7 @@ class RunsWriter:
             self._buffers.give_back(run.buffer)
         if run.written > WINDOW_BYTES:
             begin_write_back(file, header.offset, run.written)
-        return Part(key, run.written, scan, run.kept)
+        return WrittenRun(key, run.written, scan, run.kept)
 
 
 class RunWriter:

@@ -21,8 +21,8 @@ from litelog.restore.journal import KeptSegments
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
 from litelog.restore.repair.repair import UNKNOWN, Mended, SealedMender
 from litelog.restore.repair.sources import Substitutes
-from litelog.restore.sealed_restore import SealedReader
-from litelog.restore.wal_restore import PieceWriter, Step, StoppedError
+from litelog.restore.sealed_restore import SealedRestorer
+from litelog.restore.wal_restore import ChainStep, PieceWriter, RestoreStoppedError
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
-    from litelog.restore.commit_writer import Part
+    from litelog.restore.commit_writer import WrittenRun
     from litelog.restore.plan import RestorePlan
     from litelog.restore.repair.sources import Donors
-    from litelog.restore.sealed_restore import Broken, Opened
-    from litelog.restore.wal_restore import Piece
+    from litelog.restore.sealed_restore import Broken, OpenedSegment
+    from litelog.restore.wal_restore import RestoredObject
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -172,14 +172,14 @@ class _Totals:
         self.next: int | None = None
         self.mended: list[Mended] = []
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: RestoredObject) -> None:
         """Count a piece. Its commits' epochs must not go back below those of the pieces before it."""
         self.objects += piece.objects
         self.mended += piece.mended
         for part in piece.parts:
             self._add_part(part)
 
-    def _add_part(self, part: Part) -> None:
+    def _add_part(self, part: WrittenRun) -> None:
         self.bytes += part.written
         scan = part.kept
         if scan is None or not scan.commits:
@@ -228,10 +228,10 @@ class _Run:
             kept = KeptSegments(folder.journal, files)
             writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors, kept)
             mender = SealedMender(Substitutes(self.client, self.donors), self.log_format)
-            reader = SealedReader(
+            reader = SealedRestorer(
                 self.client, files, self.log_format, partial(_check_stop, stopped), mender, folder.journal
             )
-            schedule = Schedule(plan, writer, reader, pool, self.parallelism, link, totals.next)
+            schedule = RestoreSchedule(plan, writer, reader, pool, self.parallelism, link, totals.next)
             try:
                 for piece in schedule.run():
                     totals.add(piece)
@@ -275,7 +275,7 @@ class _Run:
 
 def _check_stop(stopped: threading.Event) -> None:
     if stopped.is_set():
-        raise StoppedError("the restore was stopped")
+        raise RestoreStoppedError("the restore was stopped")
 
 
 QUEUED_PER_WORKER = 4
@@ -284,30 +284,30 @@ how many log segments are open at a time."""
 
 _UNBOUNDED = 1 << 62
 
-_Job = tuple[int, "Callable[[], Piece]"]
+_Job = tuple[int, "Callable[[], RestoredObject]"]
 
 
 @dataclass(slots=True)
-class Schedule:
+class RestoreSchedule:
     """Hands out a plan's work to threads, and yields the result of each piece in order."""
 
     plan: RestorePlan
     writer: PieceWriter
-    reader: SealedReader
+    reader: SealedRestorer
     pool: Executor
     parallelism: int
     first: Link | None
     """The link that the first WAL segment continues; None if none is read."""
     next: int | None = None
     """The sequence that must follow what was restored before; None if it is not known."""
-    _last: Future[Step] | None = None
+    _last: Future[ChainStep] | None = None
 
     @property
     def link(self) -> Link | None:
         """The state of the chain at the end, once all is done."""
         return self.first if self._last is None else self._last.result().link
 
-    def run(self) -> Iterator[Piece]:
+    def run(self) -> Iterator[RestoredObject]:
         """Yield all pieces, done, in order. Raises the error of the first piece that has one."""
         return ahead(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
 
@@ -326,14 +326,14 @@ class Schedule:
             return
         settled: Future[str] = Future()
         settled.set_result(self.first.digest)
-        before: Future[Step] = Future()
-        before.set_result(Step(self.first, None, settled))
+        before: Future[ChainStep] = Future()
+        before.set_result(ChainStep(self.first, None, settled))
         for number in range(len(self.plan.pieces)):
             self._last = Future()
             yield 0, partial(self.writer.write, number, before, self._last, Future())
             before = self._last
 
-    def _openings(self) -> Iterator[tuple[int, Callable[[], Opened | Broken]]]:
+    def _openings(self) -> Iterator[tuple[int, Callable[[], OpenedSegment | Broken]]]:
         for before, piece in zip((None, *self.plan.sealed), self.plan.sealed, strict=False):
             next_before = None
             if piece.entry.index == self.plan.files[0].index:
@@ -342,6 +342,6 @@ class Schedule:
                 next_before = before.entry.next
             yield 0, partial(self.reader.open, piece, next_before)
 
-    def _sealed_jobs(self, opened: Opened | Broken) -> Iterator[_Job]:
+    def _sealed_jobs(self, opened: OpenedSegment | Broken) -> Iterator[_Job]:
         for number in range(len(opened.groups)):
             yield 0, partial(self.reader.write, opened, number)

@@ -23,10 +23,10 @@ from litelog.objects.position import Position, generation
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.contents import Base, Pieces, list_pieces, missing_piece, missing_snapshot, read_snapshot
+from litelog.reading.contents import BaseSnapshot, Pieces, list_pieces, missing_piece, missing_snapshot, read_snapshot
 from litelog.reading.fetch import read_checked
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
-from litelog.restore.plan import PlannedFile, RestorePlan, SealedPiece, Target, TooEarlyError, spell_time
+from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, spell_time
 from litelog.restore.repair.header_reconstruction import StandInLookup
 from litelog.restore.repair.object_lookup import Lookup, ReplicaLookup
 from litelog.restore.target_search import Cutter
@@ -104,7 +104,12 @@ def plan_generation(
 
 
 def plan_restore(
-    replica: str, base: Base, wal: Sequence[WalSegmentInfo], target: Target, lookup: Lookup, log_format: LogFormat
+    replica: str,
+    base: BaseSnapshot,
+    wal: Sequence[WalSegmentInfo],
+    target: Target,
+    lookup: Lookup,
+    log_format: LogFormat,
 ) -> RestorePlan:
     """Plan for ``target`` from a generation's base, and the WAL segments after it. Pure except for look-ups.
 
@@ -133,7 +138,12 @@ def plan_restore(
 
 
 def _plan_dropped(
-    client: ReplicaClient, base: Base, target: Target, lookup: Lookup, log_format: LogFormat, early: TooEarlyError
+    client: ReplicaClient,
+    base: BaseSnapshot,
+    target: Target,
+    lookup: Lookup,
+    log_format: LogFormat,
+    early: TooEarlyError,
 ) -> RestorePlan:
     """Plan for ``target``, which precedes all that ``base`` names, from the newest older snapshot that reaches back to
     it, and so names all up to it. Raises TooEarlyError if there is none, or the damage of those snapshots."""
@@ -144,7 +154,7 @@ def _plan_dropped(
     while low < high:
         middle = (low + high) // 2
         try:
-            older = Base(base.claim, *read_snapshot(client, base.claim, indexes[middle]))
+            older = BaseSnapshot(base.claim, *read_snapshot(client, base.claim, indexes[middle]))
             found = _plan_within(client.url, older, target, lookup, log_format)
         except TooEarlyError as error:
             early, high = error, middle
@@ -171,7 +181,7 @@ def _may_end_behind(plan: RestorePlan, target: Target) -> bool:
 
 
 def _plan_within(
-    replica: str, older: Base, target: Target, lookup: Lookup, log_format: LogFormat
+    replica: str, older: BaseSnapshot, target: Target, lookup: Lookup, log_format: LogFormat
 ) -> RestorePlan | None:
     """The plan for ``target``, which precedes all that the snapshot after ``older`` names; None for a snapshot that
     names nothing."""
@@ -196,7 +206,7 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
         except CorruptObjectError:
             if not around:
                 raise
-        base = Base(claim, None, "")
+        base = BaseSnapshot(claim, None, "")
         return Pieces(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (error,)
     if held.began and (lost := _lost_snapshot(client, held)) is not None:
         try:
@@ -241,7 +251,7 @@ def _fill_in(
     wal.insert(at, missed)
 
 
-def _check_entries(base: Base, log_format: LogFormat) -> None:
+def _check_entries(base: BaseSnapshot, log_format: LogFormat) -> None:
     """Check that a snapshot names log segments, in order: their names become file names on this disk."""
     before = None
     for entry in base.entries:
@@ -257,11 +267,11 @@ def _check_entries(base: Base, log_format: LogFormat) -> None:
         before = order
 
 
-def _sealed_pieces(base: Base, cut: Cut) -> list[SealedPiece]:
+def _sealed_pieces(base: BaseSnapshot, cut: Cut) -> list[SealedSpan]:
     kept = base.entries[: cut.entries]
-    pieces = [SealedPiece(entry, 0, entry.length) for entry in kept]
+    pieces = [SealedSpan(entry, 0, entry.length) for entry in kept]
     if cut.pieces == 0 and pieces and cut.end is not None:
-        pieces[-1] = SealedPiece(kept[-1], 0, cut.end.offset)
+        pieces[-1] = SealedSpan(kept[-1], 0, cut.end.offset)
     return pieces
 
 
@@ -270,7 +280,7 @@ def _require_next(header: WalHeader, position: Position) -> None:
         raise ReplicaGapError(str(header.next_slot), str(position))
 
 
-def _too_early(here: str, base: Base, wal: Sequence[WalSegmentInfo], cutter: Cutter) -> TooEarlyError:
+def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], cutter: Cutter) -> TooEarlyError:
     """The error for a target that precedes all that exists."""
     if base.entries:
         entry = base.entries[0]
@@ -287,7 +297,7 @@ def _too_early(here: str, base: Base, wal: Sequence[WalSegmentInfo], cutter: Cut
 
 def _wal_files(
     wal: Sequence[WalSegmentInfo], end: Position, lookup: Lookup, cutter: Cutter
-) -> list[tuple[PlannedFile, SealedPiece | None]]:
+) -> list[tuple[PlannedFile, SealedSpan | None]]:
     """The log segments that WAL segments form: names and sizes come from the first and last header of each. Also the
     part to read of a sealed segment, if the last one stands for one."""
     groups = [list(group) for _, group in groupby((piece.position for piece in wal), key=lambda at: at.index)]
@@ -301,7 +311,7 @@ def _wal_files(
         size = end.offset if last.index == end.index else cutter.reach(last)
         stand_in = None
         if last.sealed is not None and size > last.offset:
-            stand_in = SealedPiece(lookup.entry(last), last.offset, size, last.crc_total)
+            stand_in = SealedSpan(lookup.entry(last), last.offset, size, last.crc_total)
         found.append((PlannedFile(first.index, first.file, size), stand_in))
     return found
 
@@ -324,7 +334,7 @@ def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> 
         raise _unplannable(damage, claim, sealed, wal)
     entries = _read_entries(client, claim, start)
     facts = (claim.log, claim.format, claim.generation, claim.owner)
-    base = Base(claim, Snapshot(*facts, first=0, next=start, created=0, segments=entries), "", damage)
+    base = BaseSnapshot(claim, Snapshot(*facts, first=0, next=start, created=0, segments=entries), "", damage)
     return Pieces(base, tuple(info for info in wal if info.position >= base.start), None, None)
 
 

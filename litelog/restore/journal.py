@@ -42,7 +42,7 @@ _LINE = JsonLimits(size=MAX_JOURNAL_BYTES, values=8, texts=8, containers=1, dept
 _logger = logging.getLogger(__name__)
 
 
-class Verified(NamedTuple):
+class VerifiedBytes(NamedTuple):
     """Bytes [start, stop) of a log segment that were written and checked."""
 
     file: str
@@ -68,14 +68,14 @@ class VerifiedWal(NamedTuple):
 class Journal:
     """The ranges that exist. Shared by threads."""
 
-    def __init__(self, folder: int, held: Iterable[Verified | VerifiedWal] = ()) -> None:
+    def __init__(self, folder: int, held: Iterable[VerifiedBytes | VerifiedWal] = ()) -> None:
         """``folder``: the descriptor of the folder. ``held``: what an earlier restore left there."""
         self._folder = folder
-        self._held: set[Verified] = set()
+        self._held: set[VerifiedBytes] = set()
         self._wal: dict[str, VerifiedWal] = {}
         self._wal_files: set[str] = set()
         for verified in held:
-            if isinstance(verified, Verified):
+            if isinstance(verified, VerifiedBytes):
                 self._held.add(verified)
             else:
                 self._wal[verified.key] = verified
@@ -91,7 +91,7 @@ class Journal:
         with self._lock:
             return {held.file for held in self._held} | {name for name, _ in self._adopted} | self._wal_files
 
-    def holds(self, verified: Verified) -> bool:
+    def holds(self, verified: VerifiedBytes) -> bool:
         """Whether that range exists, from this restore or an earlier one."""
         return verified in self._held or (verified.file, verified.digest) in self._adopted
 
@@ -103,7 +103,7 @@ class Journal:
         """Count all of a log segment as existing, for the duration of this restore."""
         self._adopted.add((name, digest))
 
-    def add(self, verified: Verified) -> None:
+    def add(self, verified: VerifiedBytes) -> None:
         """Note a range that was written."""
         with self._lock:
             self._held.add(verified)
@@ -115,7 +115,7 @@ class Journal:
             self._wal_files.add(verified.file)
             self._write(verified)
 
-    def _write(self, verified: Verified | VerifiedWal) -> None:
+    def _write(self, verified: VerifiedBytes | VerifiedWal) -> None:
         line = encode_line(verified)
         if self._file < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -139,7 +139,7 @@ class Journal:
                 self._file = -1
 
 
-def read_journal(folder: int, path: str = "") -> list[Verified | VerifiedWal]:
+def read_journal(folder: int, path: str = "") -> list[VerifiedBytes | VerifiedWal]:
     """Read what an earlier restore left in the folder of that descriptor, from the whole lines of its journal.
 
     ``path``: the folder's, for messages. If the file is not a journal, logs that and returns nothing: then all is read
@@ -159,13 +159,13 @@ def read_journal(folder: int, path: str = "") -> list[Verified | VerifiedWal]:
     return [verified for verified in found if verified is not None]
 
 
-def encode_line(verified: Verified | VerifiedWal) -> bytes:
+def encode_line(verified: VerifiedBytes | VerifiedWal) -> bytes:
     """A line of the journal."""
     text = json.dumps(verified).encode()
     return b"%08x %s\n" % (crc32c(text), text)
 
 
-def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
+def _decode_line(line: bytes) -> VerifiedBytes | VerifiedWal | None:
     """Decode a line; None if it is torn. Raises ValueError if it is whole, and holds something else."""
     stated, _, text = line.partition(b" ")
     if stated != b"%08x" % crc32c(text):
@@ -178,7 +178,7 @@ def _decode_line(line: bytes) -> Verified | VerifiedWal | None:
         raise ValueError("a line has other fields")
     if not all(is_spelled(value) for value in values if isinstance(value, str)):
         raise ValueError("a line is not Unicode")
-    return VerifiedWal(*values) if wal else Verified(*values)
+    return VerifiedWal(*values) if wal else VerifiedBytes(*values)
 
 
 _CHUNK_BYTES = 1 << 20

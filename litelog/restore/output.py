@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.formats import LogFormat
-    from litelog.restore.plan import RestorePlan, SealedPiece
+    from litelog.restore.plan import RestorePlan, SealedSpan
 
 _logger = logging.getLogger(__name__)
 
@@ -414,7 +414,7 @@ def _describes_replaced(name: str, kept: Sequence[str], log_format: LogFormat) -
     return name == TOMBSTONE_NAME and log_format.has_log_id
 
 
-def _holds(old: int, name: str, piece: SealedPiece) -> bool:
+def _holds(old: int, name: str, piece: SealedSpan) -> bool:
     try:
         file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=old)
     except NotRegularError:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation, Position
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.contents import Base
+    from litelog.reading.contents import BaseSnapshot
     from litelog.stores.replica_client import WalSegmentInfo
 
 
@@ -57,7 +57,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedPiece:
+class SealedSpan:
     """Bytes [start, stop) of a log segment that are read from its sealed segment."""
 
     entry: SnapshotEntry
@@ -86,9 +86,9 @@ class RestorePlan:
     files: tuple[PlannedFile, ...]
     shipped: int
     """When the last piece was shipped, in microseconds since 1970."""
-    base: Base
+    base: BaseSnapshot
     """Where the WAL segments begin, and what they continue."""
-    sealed: tuple[SealedPiece, ...] = ()
+    sealed: tuple[SealedSpan, ...] = ()
     """The parts of sealed segments to read, in the order of their indexes: those of the base, and those that a WAL
     segment stands for."""
     lost: tuple[CorruptObjectError, ...] = ()

@@ -18,12 +18,12 @@ from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
 from litelog.formats import Expectation
 from litelog.objects.position import generation
-from litelog.objects.sealed_decoding import SealedRun, check_run, decode_run
+from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
 from litelog.reading.fetch import read_checked
 from litelog.reading.sealed_reader import open_sealed
-from litelog.restore.commit_writer import Part
-from litelog.restore.journal import Verified
-from litelog.restore.wal_restore import Piece
+from litelog.restore.commit_writer import WrittenRun
+from litelog.restore.journal import VerifiedBytes
+from litelog.restore.wal_restore import RestoredObject
 from litelog.system.files import begin_write_back
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.restore.commit_writer import SegmentFiles
     from litelog.restore.journal import Journal
-    from litelog.restore.plan import SealedPiece
+    from litelog.restore.plan import SealedSpan
     from litelog.restore.repair.repair import Mended, SealedMender
     from litelog.stores.replica_client import ReplicaClient
 
@@ -48,10 +48,10 @@ GROUP_LOG_BYTES = 12 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSegment:
     """A sealed segment whose footer matches the plan, and the division of its frames."""
 
-    piece: SealedPiece
+    piece: SealedSpan
     footer: SealedFooter
     body: bytes | None
     """The whole object, if it is small."""
@@ -65,12 +65,12 @@ class Opened:
 class Broken:
     """A sealed segment that is damaged as a whole, or missing."""
 
-    piece: SealedPiece
+    piece: SealedSpan
     error: LitelogError
     groups: tuple[None] = (None,)
 
 
-class SealedReader:
+class SealedRestorer:
     """Restores sealed segments: ``open`` each, then ``write`` each of its groups, on any threads, begun in order."""
 
     def __init__(
@@ -90,19 +90,19 @@ class SealedReader:
         self._mender = mender
         self._journal = journal
 
-    def open(self, piece: SealedPiece, next_before: int | None) -> Opened | Broken:
+    def open(self, piece: SealedSpan, next_before: int | None) -> OpenedSegment | Broken:
         """Read a sealed segment's footer."""
         self._check_stop()
-        opened: Opened | Broken
+        opened: OpenedSegment | Broken
         try:
             footer, body = open_sealed(self._client, piece.entry)
-            opened = Opened(piece, footer, body, tuple(_groups(piece, footer)), next_before)
+            opened = OpenedSegment(piece, footer, body, tuple(_groups(piece, footer)), next_before)
         except (CorruptionError, StoreError) as error:
             opened = Broken(piece, _named(piece, error))
         self._files.expect(piece.entry.index, len(opened.groups))
         return opened
 
-    def write(self, opened: Opened | Broken, number: int) -> Piece:
+    def write(self, opened: OpenedSegment | Broken, number: int) -> RestoredObject:
         """Restore a group. Raises CorruptionError if no other source has the damaged bytes."""
         entry = opened.piece.entry
         file = self._files.open(entry.index, entry.file)
@@ -113,9 +113,11 @@ class SealedReader:
         self._files.done(entry.index)
         if number == len(opened.groups) - 1:
             self._journal.sync()
-        return Piece(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
+        return RestoredObject(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
 
-    def _write_group(self, opened: Opened, group: Sequence[range], file: int) -> tuple[list[Part], list[Mended]]:
+    def _write_group(
+        self, opened: OpenedSegment, group: Sequence[range], file: int
+    ) -> tuple[list[WrittenRun], list[Mended]]:
         mended: list[Mended] = []
         verified = _range_of(opened, group)
         if self._journal.holds(verified):
@@ -133,11 +135,11 @@ class SealedReader:
             self._journal.add(verified)
         return parts, mended
 
-    def _write(self, opened: Opened, group: Sequence[range], file: int) -> list[Part]:
+    def _write(self, opened: OpenedSegment, group: Sequence[range], file: int) -> list[WrittenRun]:
         """Write a group, and return its parts."""
         entry, frames = opened.piece.entry, opened.footer.frames
 
-        def write(body: memoryview) -> list[Part]:
+        def write(body: memoryview) -> list[WrittenRun]:
             parts = []
             first = frames.starts[group[0].start] if group else 0
             for run in group:
@@ -150,7 +152,9 @@ class SealedReader:
 
         return read_checked(lambda: self._read(opened, group), write, _held(opened, group))
 
-    def _reuse(self, opened: Opened, group: Sequence[range], file: int, verified: Verified) -> list[Part] | None:
+    def _reuse(
+        self, opened: OpenedSegment, group: Sequence[range], file: int, verified: VerifiedBytes
+    ) -> list[WrittenRun] | None:
         """As ``_write``, for bytes that an earlier restore left; None if they have changed."""
         frames, piece = opened.footer.frames, opened.piece
         if verified.start < piece.start or verified.stop > piece.stop:
@@ -168,24 +172,26 @@ class SealedReader:
         except CorruptionError:
             return None
 
-    def _write_runs(self, opened: Opened, group: Sequence[range], file: int | None, data: Buffer) -> list[Part]:
+    def _write_runs(
+        self, opened: OpenedSegment, group: Sequence[range], file: int | None, data: Buffer
+    ) -> list[WrittenRun]:
         """Write a group from its bytes, which match its checksums. ``file`` None: they were written before."""
         parts, frames = [], opened.footer.frames
         for run in group:
             start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
             view = memoryview(data)[start : last.end - frames.offsets[group[0].start]]
             scan = check_run(opened.piece.entry.key, opened.footer, run, view, self._format)
-            parts.append(self._write_run(opened, run, SealedRun(view, scan), file))
+            parts.append(self._write_run(opened, run, DecodedRun(view, scan), file))
         return parts
 
-    def _read(self, opened: Opened, group: Sequence[range]) -> memoryview:
+    def _read(self, opened: OpenedSegment, group: Sequence[range]) -> memoryview:
         if not group:
             return memoryview(b"")
         entry, stored = opened.piece.entry, _stored_of(opened, group)
         name = generation(entry.generation)
         return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
 
-    def _write_run(self, opened: Opened, run: range, decoded: SealedRun, file: int | None) -> Part:
+    def _write_run(self, opened: OpenedSegment, run: range, decoded: DecodedRun, file: int | None) -> WrittenRun:
         piece, scan = opened.piece, decoded.scan
         if run.start == 0 and piece.start == 0:
             self._check_continues(opened, decoded)
@@ -198,15 +204,15 @@ class SealedReader:
         while data and file is not None:
             written = os.pwrite(file, data, at)
             data, at = data[written:], at + written
-        return Part(piece.entry.key, stop - start, decoded.scan, scan)
+        return WrittenRun(piece.entry.key, stop - start, decoded.scan, scan)
 
-    def _check_continues(self, opened: Opened, decoded: SealedRun) -> None:
+    def _check_continues(self, opened: OpenedSegment, decoded: DecodedRun) -> None:
         """Check that the first commit follows the log segment before, if the format can tell. SequenceGapError."""
         expected = opened.next_before
         if expected is not None and decoded.scan.first not in (None, expected):
             self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))
 
-    def _scan_part(self, opened: Opened, run: range, decoded: SealedRun, start: int, stop: int) -> Scan:
+    def _scan_part(self, opened: OpenedSegment, run: range, decoded: DecodedRun, start: int, stop: int) -> Scan:
         """The scan of bytes [start, stop) of a run, which begin and end with commits."""
         piece, expect = opened.piece, Expectation(opened.footer.frames.firsts[run.start])
         path, data, at = opened.footer.path, decoded.data, decoded.start
@@ -220,7 +226,7 @@ class SealedReader:
         return scan
 
 
-def _held(opened: Opened, group: Sequence[range]) -> memoryview | None:
+def _held(opened: OpenedSegment, group: Sequence[range]) -> memoryview | None:
     """The group's bytes of the object, if they were read with its footer."""
     if opened.body is None or not group:
         return None
@@ -228,22 +234,22 @@ def _held(opened: Opened, group: Sequence[range]) -> memoryview | None:
     return memoryview(opened.body)[stored.start : stored.stop]
 
 
-def _stored_of(opened: Opened, group: Sequence[range]) -> range:
+def _stored_of(opened: OpenedSegment, group: Sequence[range]) -> range:
     return _stored(opened.footer, range(group[0].start, group[-1].stop))
 
 
-def _range_of(opened: Opened, group: Sequence[range]) -> Verified:
+def _range_of(opened: OpenedSegment, group: Sequence[range]) -> VerifiedBytes:
     """The bytes of the log segment that a group covers."""
     entry, frames = opened.piece.entry, opened.footer.frames
     start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
-    return Verified(entry.file, entry.digest, start, stop)
+    return VerifiedBytes(entry.file, entry.digest, start, stop)
 
 
-def _named(piece: SealedPiece, error: LitelogError) -> LitelogError:
+def _named(piece: SealedSpan, error: LitelogError) -> LitelogError:
     return ReplicaGapError(piece.entry.key) if isinstance(error, NotFoundError) else error
 
 
-def _require_end(piece: SealedPiece, expected: int, actual: int) -> None:
+def _require_end(piece: SealedSpan, expected: int, actual: int) -> None:
     if expected != actual:
         raise CorruptObjectError(piece.entry.key, "end of the last whole commit", expected, actual)
 
@@ -253,7 +259,7 @@ def _stored(footer: SealedFooter, run: range) -> range:
     return range(footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
 
 
-def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, ...]]:
+def _groups(piece: SealedSpan, footer: SealedFooter) -> Iterator[tuple[range, ...]]:
     frames = footer.frames
     group: list[range] = []
     stored = held = 0
@@ -267,7 +273,7 @@ def _groups(piece: SealedPiece, footer: SealedFooter) -> Iterator[tuple[range, .
     yield tuple(group)
 
 
-def _check_before(piece: SealedPiece, footer: SealedFooter, run: range, head: memoryview) -> None:
+def _check_before(piece: SealedSpan, footer: SealedFooter, run: range, head: memoryview) -> None:
     """Check the bytes before ``piece`` (the frames before ``run``, and its ``head``) against the WAL segments."""
     total = crc32c(head, _crc_of(footer, run.start))
     if total != piece.crc_before:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Base
+    from litelog.reading.contents import BaseSnapshot
     from litelog.restore.plan import Target
     from litelog.restore.repair.object_lookup import Lookup
     from litelog.stores.replica_client import WalSegmentInfo
@@ -41,7 +41,7 @@ class Cut:
 class Cutter:
     """Cuts the contents of a generation at a bound. Reads footers and headers, and the commits around the bound."""
 
-    def __init__(self, here: str, base: Base, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> None:
+    def __init__(self, here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> None:
         """``here``: the beginning of error messages."""
         self._here = here
         self._base = base

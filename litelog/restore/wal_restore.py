@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
-    from litelog.restore.commit_writer import Part, SegmentFiles
+    from litelog.restore.commit_writer import SegmentFiles, WrittenRun
     from litelog.restore.journal import KeptSegments
     from litelog.restore.plan import RestorePlan
     from litelog.restore.repair.sources import Donors
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-class StoppedError(LitelogError):
+class RestoreStoppedError(LitelogError):
     """The piece was abandoned because an earlier one failed. A restore never ends with this error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RestoredObject:
     """The result for one piece of the plan, and for the missing part before it."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[WrittenRun, ...]
     mended: tuple[Mended, ...]
     objects: int
     """How many objects of the chosen replica were read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """The state of the chain between two pieces."""
 
     link: Link
@@ -100,7 +100,9 @@ class PieceWriter:
         self._stopped = stopped
         self._down: StoreError | None = None
 
-    def write(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str]) -> Piece:
+    def write(
+        self, number: int, before: Future[ChainStep], after: Future[ChainStep], settled: Future[str]
+    ) -> RestoredObject:
         """Restore the plan's piece of that number, which continues ``before``. Sets ``after`` for the next piece."""
         work = Work()
         try:
@@ -108,14 +110,16 @@ class PieceWriter:
         except BaseException:
             for future in (after, settled):
                 if not future.done():
-                    future.set_exception(StoppedError("an earlier object failed"))
+                    future.set_exception(RestoreStoppedError("an earlier object failed"))
             raise
         self._files.done(self._plan.pieces[number].position.index)
-        return Piece(tuple(work.parts), tuple(work.mended), work.objects)
+        return RestoredObject(tuple(work.parts), tuple(work.mended), work.objects)
 
     # --- one piece
 
-    def _restore(self, number: int, before: Future[Step], after: Future[Step], settled: Future[str], work: Work) -> str:
+    def _restore(
+        self, number: int, before: Future[ChainStep], after: Future[ChainStep], settled: Future[str], work: Work
+    ) -> str:
         """Write a piece, and return the digest of its object, or UNKNOWN."""
         position = self._plan.pieces[number].position
         kept = None if self._kept is None else self._kept.find(position)
@@ -133,14 +137,14 @@ class PieceWriter:
                     raise
                 error = broken
             else:
-                after.set_result(Step(behind, link, settled))
+                after.set_result(ChainStep(behind, link, settled))
                 return self._write_object(segment, link, work)
         if error is None or self._mender is None:
             raise AssertionError("without donors an error is raised where it is met")
         return self._restore_lost(number, replace(link, digest=UNKNOWN), error, after, settled, work)
 
     def _restore_lost(
-        self, number: int, link: Link, error: LitelogError, after: Future[Step], settled: Future[str], work: Work
+        self, number: int, link: Link, error: LitelogError, after: Future[ChainStep], settled: Future[str], work: Work
     ) -> str:
         """Write a piece whose object is lost: by its header, if that is left; otherwise up to the next object."""
         assert self._mender is not None
@@ -148,7 +152,7 @@ class PieceWriter:
         header = self._header(position) if isinstance(error, CorruptObjectError) else None
         behind = self._link_behind(link, header)
         if header is not None and behind is not None:
-            after.set_result(Step(behind, None, settled))
+            after.set_result(ChainStep(behind, None, settled))
             if header.length:
                 file = self._files.open(header.index, header.file)
                 self._mender.replace_data(link, header, file, error, work)
@@ -161,7 +165,7 @@ class PieceWriter:
             work.mended.append(Mended(wal_key(position), str(error)))
         else:
             link = self._mender.fill(link, upto, position.index, error, work)
-        after.set_result(Step(link, None, settled))
+        after.set_result(ChainStep(link, None, settled))
         return UNKNOWN
 
     def _write_object(self, segment: WalSegment, link: Link, work: Work) -> str:
@@ -196,7 +200,7 @@ class PieceWriter:
             return UNKNOWN
         return again.digest
 
-    def _write_checked(self, segment: WalSegment, link: Link, file: int) -> Part:
+    def _write_checked(self, segment: WalSegment, link: Link, file: int) -> WrittenRun:
         header = segment.header
         part = self._runs.write(header, segment.key, file, segment.pieces(), expectation(link, header))
         check_run(header, segment.key, part.scan, self._format)
@@ -235,7 +239,7 @@ class PieceWriter:
             work.objects += 1
         return replace(behind, digest=digest)
 
-    def _settle(self, step: Step, link: Link, segment: WalSegment, work: Work) -> Link:
+    def _settle(self, step: ChainStep, link: Link, segment: WalSegment, work: Work) -> Link:
         """``link`` with the verified digest of the object before. That object is read again, or replaced, if
         ``segment`` names another digest."""
         named = segment.header.previous
@@ -318,4 +322,4 @@ class PieceWriter:
 
     def _check_stop(self) -> None:
         if self._stopped.is_set():
-            raise StoppedError("the restore was stopped")
+            raise RestoreStoppedError("the restore was stopped")

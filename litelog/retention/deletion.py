@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.retention.facts import Kind
+from litelog.retention.facts import ObjectKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,14 +38,14 @@ def delete_planned(
 def _steps(removals: Sequence[Removal]) -> Iterator[Sequence[Removal]]:
     for (kind, _), run in groupby(removals, key=_run_of):
         same = list(run)
-        together = len(same) - 1 if kind is Kind.SNAPSHOT else len(same)
-        yield from _split(same[:together], 1 if kind is Kind.WAL else AT_ONCE)
+        together = len(same) - 1 if kind is ObjectKind.SNAPSHOT else len(same)
+        yield from _split(same[:together], 1 if kind is ObjectKind.WAL else AT_ONCE)
         if together < len(same):
             yield same[together:]
 
 
-def _run_of(removal: Removal) -> tuple[Kind, Generation | None]:
-    return removal.kind, None if removal.kind is Kind.SEALED else removal.generation
+def _run_of(removal: Removal) -> tuple[ObjectKind, Generation | None]:
+    return removal.kind, None if removal.kind is ObjectKind.SEALED else removal.generation
 
 
 def _split(removals: Sequence[Removal], size: int) -> Iterator[Sequence[Removal]]:
@@ -53,10 +53,10 @@ def _split(removals: Sequence[Removal], size: int) -> Iterator[Sequence[Removal]
         yield removals[start : start + size]
 
 
-def _delete(client: ReplicaClient, kind: Kind, step: Sequence[Removal]) -> None:
-    if kind is Kind.WAL:
+def _delete(client: ReplicaClient, kind: ObjectKind, step: Sequence[Removal]) -> None:
+    if kind is ObjectKind.WAL:
         client.delete_wal_segments(removal.position for removal in step if removal.position is not None)
-    elif kind is Kind.SEALED:
+    elif kind is ObjectKind.SEALED:
         client.delete_sealed_segments((removal.generation, removal.number) for removal in step)
     else:
         client.delete_snapshots((removal.generation, removal.number) for removal in step)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SealedRun:
+class SealedRange:
     """Sealed segments [start, stop) of a generation: what a snapshot names, in compact form."""
 
     generation: Generation
@@ -46,7 +46,7 @@ class SnapshotFacts:
     reached: int = 0
     """When the log had reached ``next``, in microseconds since 1970: not before the last bytes that it names were
     shipped, and not before it was made."""
-    names: tuple[SealedRun, ...] | None = ()
+    names: tuple[SealedRange, ...] | None = ()
     """None: it cannot be read, so what it names is unknown."""
 
 
@@ -94,17 +94,17 @@ class ReplicaFacts:
 def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> SnapshotFacts:
     """Return the facts of a snapshot whose object has ``size`` bytes."""
     shipped = max((entry.shipped_last for entry in snapshot.segments), default=0)
-    runs: list[SealedRun] = []
+    runs: list[SealedRange] = []
     for entry in snapshot.segments:
         last = runs[-1] if runs else None
         if last is not None and (last.generation, last.stop) == (entry.generation, entry.sealed_index):
-            runs[-1] = SealedRun(last.generation, last.start, last.stop + 1)
+            runs[-1] = SealedRange(last.generation, last.start, last.stop + 1)
         else:
-            runs.append(SealedRun(generation(entry.generation), entry.sealed_index, entry.sealed_index + 1))
+            runs.append(SealedRange(generation(entry.generation), entry.sealed_index, entry.sealed_index + 1))
     return SnapshotFacts(name, snapshot.next, size, snapshot.first, max(shipped, snapshot.created), tuple(runs))
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """The kind of an object."""
 
     SNAPSHOT = "snapshot"
@@ -125,7 +125,7 @@ class Why(StrEnum):
 class Removal(NamedTuple):
     """An object to delete. ``number`` is its index; ``position`` is that of a WAL segment."""
 
-    kind: Kind
+    kind: ObjectKind
     size: int
     generation: Generation
     number: int
@@ -136,7 +136,7 @@ class Removal(NamedTuple):
         """The object's key."""
         if self.position is not None:
             return wal_key(self.position)
-        return (snapshot_key if self.kind is Kind.SNAPSHOT else sealed_key)(self.generation, self.number)
+        return (snapshot_key if self.kind is ObjectKind.SNAPSHOT else sealed_key)(self.generation, self.number)
 
 
 class Gathering:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import LASTING_SEGMENTS
-from litelog.retention.facts import Kind, Removal, Why
+from litelog.retention.facts import ObjectKind, Removal, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,18 +104,18 @@ class Needs:
             hidden = max((number for number in unknown if number >= start), default=-1)
             for number, snapshot in enumerate(held.snapshots, start):
                 upto = self._kept_upto[number]
-                yield Removal(Kind.SNAPSHOT, snapshot.size, held.name, snapshot.next), upto
+                yield Removal(ObjectKind.SNAPSHOT, snapshot.size, held.name, snapshot.next), upto
             for info in held.sealed:
                 upto = start + bisect_right(firsts, info.index) - 1 if firsts else before
                 upto = max(upto, named.get((held.name, info.index), -1), hidden)
                 if held.name <= self._begins_unknown:
                     upto = max(upto, BY_OTHERS)
-                yield Removal(Kind.SEALED, info.size, held.name, info.index), upto
+                yield Removal(ObjectKind.SEALED, info.size, held.name, info.index), upto
             for number, wal in enumerate(held.wal):
                 at = wal.position
                 upto = start + bisect_right(firsts, at.index) - 1 if firsts else before
                 upto = ALWAYS if number >= len(held.wal) - LASTING_SEGMENTS else upto
-                yield Removal(Kind.WAL, wal.size, held.name, at.index, at), upto
+                yield Removal(ObjectKind.WAL, wal.size, held.name, at.index, at), upto
 
     def _named(self) -> dict[tuple[Generation, int], int]:
         """Return, for each sealed segment, the last cut with which it stays because of a snapshot that names it."""
@@ -134,13 +134,13 @@ class Needs:
         return named
 
     def reason(self, removal: Removal, needed_upto: int) -> Why:
-        if needed_upto == ALWAYS and removal.kind is Kind.WAL:
+        if needed_upto == ALWAYS and removal.kind is ObjectKind.WAL:
             return Why.LAST
         if needed_upto == BY_OTHERS:
             return Why.OTHERS
-        if needed_upto >= len(self.snapshots) - 1 and removal.kind is not Kind.WAL:
+        if needed_upto >= len(self.snapshots) - 1 and removal.kind is not ObjectKind.WAL:
             return Why.NEWEST
-        if removal.kind is Kind.SEALED and self._hides:
+        if removal.kind is ObjectKind.SEALED and self._hides:
             return Why.UNKNOWN
         return Why.WINDOW
 

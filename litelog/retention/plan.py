@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
-from litelog.retention.facts import Kind, Removal, Why
+from litelog.retention.facts import ObjectKind, Removal, Why
 from litelog.retention.needs import LASTING, Needs
 from litelog.retention.policy import grace_start
 
@@ -183,10 +183,10 @@ class _DeletionOrder:
 
     def __call__(self, removal: Removal) -> tuple[bool, Generation, int, int, int]:
         offset = removal.position.offset if removal.position is not None else 0
-        return (removal.kind is Kind.SEALED, removal.generation, self._turn(removal), removal.number, offset)
+        return (removal.kind is ObjectKind.SEALED, removal.generation, self._turn(removal), removal.number, offset)
 
     def _turn(self, removal: Removal) -> int:
         is_covered = removal.number < self._covered.get(removal.generation, 0)
-        if removal.kind is Kind.SNAPSHOT:
+        if removal.kind is ObjectKind.SNAPSHOT:
             return 1 if is_covered else 2
         return 0 if is_covered or removal.position in self._starts else 3

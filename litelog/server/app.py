@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from litelog.replicator.barrier import Barrier
-    from litelog.server.daemon_view import Board, Daemon, Snapshot
+    from litelog.server.daemon_view import Board, Daemon, StatusView
     from litelog.server.heartbeat import Heartbeat
-    from litelog.server.report import Reason, Report
+    from litelog.server.report import Reason, StatusReport
     from litelog.server.token_file import TokenFile
 
 _FORMATS = ("application/openmetrics-text", "text/plain")
@@ -115,7 +115,7 @@ class Handlers:
         )
         return JSONResponse(report.model_dump(), 200 if report.reached else 504, _NO_STORE)
 
-    def _report(self, snapshot: Snapshot, *, history: bool, logs: Container[str] | None) -> Report:
+    def _report(self, snapshot: StatusView, *, history: bool, logs: Container[str] | None) -> StatusReport:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
         return make_report(self._board, snapshot, heartbeat=beats, history=history, logs=logs)
 

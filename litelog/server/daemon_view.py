@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StatusView:
     """The daemon at one moment. Times are monotonic seconds, except ``time``."""
 
     statuses: Sequence[ReplicaStatus]
@@ -84,7 +84,7 @@ class Board:
         with self._changed:
             self._changed.notify_all()
 
-    def read(self, fresh: float = FRESH_SECONDS, patience: float = PATIENCE_SECONDS) -> Snapshot:
+    def read(self, fresh: float = FRESH_SECONDS, patience: float = PATIENCE_SECONDS) -> StatusView:
         """The current snapshot of the daemon, or the last one if it does not answer."""
         with self._changed:
             asked = self.clock.monotonic()
@@ -92,7 +92,7 @@ class Board:
                 self._wanted = True
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._taken >= asked or self._stopped.is_set(), patience)
-            return Snapshot(
+            return StatusView(
                 self._statuses,
                 self.clock.monotonic(),
                 self._time,

@@ -14,16 +14,16 @@ from litelog.server.report import (
     LogReport,
     NotReplicatedReport,
     ReplicaReport,
-    Report,
     RequestCount,
-    Written,
+    StatusReport,
+    WrittenReport,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import Board, Snapshot
+    from litelog.server.daemon_view import Board, StatusView
     from litelog.server.report import HeartbeatReport
     from litelog.shipping.counters import Tallies
 
@@ -32,15 +32,15 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 def make_report(
     board: Board,
-    snapshot: Snapshot,
+    snapshot: StatusView,
     *,
     heartbeat: HeartbeatReport | None = None,
     history: bool = False,
     logs: Container[str] | None = None,
-) -> Report:
+) -> StatusReport:
     """The document. ``history``: include the lag of the last hour. ``logs``: only these logs, by folder."""
     unready = find_unready(snapshot, board.rules)
-    return Report(
+    return StatusReport(
         source="daemon",
         litelog=installed_version(),
         time=spell_time(snapshot.time),
@@ -79,7 +79,7 @@ def spell_time(microseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _age(snapshot: Snapshot, moment: float) -> float:
+def _age(snapshot: StatusView, moment: float) -> float:
     return round(max(0.0, snapshot.now - moment), 3)
 
 
@@ -125,10 +125,10 @@ def _with_tallies(report: ReplicaReport, tallies: Tallies) -> ReplicaReport:
         update={
             "last_snapshot": _optional(counts.last_snapshot),
             "last_shipped": _optional(counts.last_shipped),
-            "wal": Written(
+            "wal": WrittenReport(
                 objects=counts.wal_segments, log_bytes=counts.wal_log_bytes, object_bytes=counts.wal_object_bytes
             ),
-            "sealed": Written(
+            "sealed": WrittenReport(
                 objects=counts.sealed_segments,
                 log_bytes=counts.sealed_log_bytes,
                 object_bytes=counts.sealed_object_bytes,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import Board, Snapshot
+    from litelog.server.daemon_view import Board, StatusView
     from litelog.server.heartbeat import Heartbeat
     from litelog.shipping.counters import Tallies
 
@@ -307,7 +307,7 @@ class DaemonCollector(Collector):
         yield from _histograms(statuses)
         yield from self._of_process(snapshot)
 
-    def _of_process(self, snapshot: Snapshot) -> Iterator[Metric]:
+    def _of_process(self, snapshot: StatusView) -> Iterator[Metric]:
         rules = self._board.rules
         frozen = {each.log for each in snapshot.statuses if each.phase == Phase.FROZEN.value}
         values = {

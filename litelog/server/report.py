@@ -35,7 +35,7 @@ class Reason(_Part):
     message: str = Field(description="For people.")
 
 
-class Written(_Part):
+class WrittenReport(_Part):
     """What became durable in a replica since the daemon started."""
 
     objects: int = Field(description="How many objects.")
@@ -122,8 +122,8 @@ class ReplicaReport(_Part):
         default=None, description="What it lost for good: a default restore begins after that. Until it is forgotten."
     )
     verify_error: str | None = Field(default=None, description="Why the last attempt to verify it failed.")
-    wal: Written | None = Field(default=None, description="WAL segments that were written.")
-    sealed: Written | None = Field(default=None, description="Sealed segments that were written.")
+    wal: WrittenReport | None = Field(default=None, description="WAL segments that were written.")
+    sealed: WrittenReport | None = Field(default=None, description="Sealed segments that were written.")
     snapshots: int = Field(default=0, description="Snapshots that were written since the daemon started.")
     requests: list[RequestCount] = Field(default_factory=list, description="Requests by kind and result.")
     errors: dict[str, int] = Field(default_factory=dict, description="Errors by kind since the daemon started.")
@@ -164,7 +164,7 @@ class HeartbeatReport(_Part):
     last_success: str | None = Field(description="When the last one succeeded.")
 
 
-class Report(_Part):
+class StatusReport(_Part):
     """The whole."""
 
     version: Literal[1] = Field(default=VERSION, description="Of this document.")
@@ -213,13 +213,13 @@ class SyncReport(_Part):
 
 
 PARTS: tuple[type[_Part], ...] = (
-    Report,
+    StatusReport,
     Reason,
     HeartbeatReport,
     LogReport,
     NotReplicatedReport,
     ReplicaReport,
-    Written,
+    WrittenReport,
     RequestCount,
     FailureReport,
     GenerationReport,

@@ -29,7 +29,7 @@ from litelog.shipping.snapshots import LostSnapshotError, Snapshots, find_snapsh
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -98,7 +98,9 @@ class Archive:
 
     # --- the thread that ships
 
-    def shipped(self, start: Place, header: WalHeader, digest: str, sealed: SnapshotEntry | None = None) -> None:
+    def shipped(
+        self, start: SourcePosition, header: WalHeader, digest: str, sealed: SnapshotEntry | None = None
+    ) -> None:
         """Record that a WAL segment is durable, which begins at ``start``. ``sealed``: it stands for that sealed
         segment."""
         with self._changed:

@@ -23,11 +23,11 @@ class UnderWayError(Exception):
     """The result is being made in the background: call again once that is done. Not a failure."""
 
 
-class StoppedError(Exception):
+class JobStoppedError(Exception):
     """The work was stopped."""
 
 
-class Turns:
+class InlineRunner:
     """Runs work in the calling thread, one piece after another. Work that a piece submits runs after it."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Made]):
+class JobOutcome(Generic[Made]):
     """The outcome of a job: the results of its first tasks, in their order, and the error of the next task."""
 
     made: tuple[Made, ...]
@@ -99,9 +99,9 @@ class SealingJob(Generic[Task, Made]):
             self._stopped = True
 
     def check_going_on(self) -> None:
-        """Raise StoppedError once the job is stopped."""
+        """Raise JobStoppedError once the job is stopped."""
         if self._stopped:
-            raise StoppedError
+            raise JobStoppedError
 
     @property
     def done(self) -> bool:
@@ -113,7 +113,7 @@ class SealingJob(Generic[Task, Made]):
         with self._changed:
             return self._changed.wait_for(lambda: not self._running, seconds)
 
-    def outcome(self) -> Outcome[Made]:
+    def outcome(self) -> JobOutcome[Made]:
         """Return the outcome. UnderWayError while a task runs."""
         with self._changed:
             if self._running:
@@ -121,8 +121,8 @@ class SealingJob(Generic[Task, Made]):
             count = next(at for at in range(len(self._tasks) + 1) if at not in self._made)
             error = self._errors.get(count)
             if error is None and count < len(self._tasks):
-                error = next(iter(self._errors.values()), StoppedError())
-            return Outcome(tuple(self._made[at] for at in range(count)), error)
+                error = next(iter(self._errors.values()), JobStoppedError())
+            return JobOutcome(tuple(self._made[at] for at in range(count)), error)
 
     def _hand_on(self) -> None:
         """Wait for a turn. If the executor refuses it, the process is ending."""

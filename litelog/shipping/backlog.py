@@ -23,7 +23,7 @@ from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.archive_state import NO_MARKS
-from litelog.shipping.background_job import SealingJob, Turns, UnderWayError
+from litelog.shipping.background_job import InlineRunner, SealingJob, UnderWayError
 from litelog.shipping.events import Sealed
 from litelog.shipping.finished_segments import UNFIT, FinishedFiles, UnfitError, holds
 from litelog.shipping.sealer import TakenError, read_sealed_footer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat, Scan
     from litelog.log.source import OpenSegment
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.shipping.context import Source
     from litelog.shipping.events import Listener
@@ -51,7 +51,7 @@ class Contacted:
     """A log segment that is sealed."""
 
     entry: SnapshotEntry
-    after: Place
+    after: SourcePosition
     """Where reading continues after it."""
 
 
@@ -99,7 +99,7 @@ class FirstContact:
         self._compressing = compressing
         self._listener = listener
         self._clock = clock
-        self._submit = submit or Turns()
+        self._submit = submit or InlineRunner()
         self._job: SealingJob[_Task, Contacted] | None = None
         self._wanted: tuple[str, int] | None = None
         self._counting = threading.Lock()
@@ -126,7 +126,7 @@ class FirstContact:
     def seal(
         self,
         claim: Claim,
-        start: Place,
+        start: SourcePosition,
         find_files: Callable[[], Sequence[str]],
         known: Iterable[SnapshotEntry] = (),
         shipped: int = 0,
@@ -165,7 +165,7 @@ class FirstContact:
             raise outcome.error
         return self._check(outcome.made, start.expectation)
 
-    def number_on(self, place: Place, older: Sequence[SnapshotEntry], number: int | None) -> Place:
+    def number_on(self, place: SourcePosition, older: Sequence[SnapshotEntry], number: int | None) -> SourcePosition:
         """Return ``place``, where a log begins after ``older``, which its source has dropped, with the number of its
         next record: the one after ``older``, or ``number`` if nothing at the source gives their numbers (any more)."""
         follows = next((entry.next for entry in reversed(older) if entry.next is not None), number or 0)
@@ -173,14 +173,14 @@ class FirstContact:
             return place
         return replace(place, sequence=follows)
 
-    def is_begun(self, claim: Claim, start: Place) -> bool:
+    def is_begun(self, claim: Claim, start: SourcePosition) -> bool:
         """Whether the generation has a WAL segment of the log segment that begins at ``start``. One listing."""
         since = Position(generation(claim.generation), start.index, 0)
         found = next(iter(self._client.wal_segments(since.generation, since)), None)
         return found is not None and found.position.index == start.index
 
     def _begin(
-        self, claim: Claim, start: Place, files: Sequence[str], known: Iterable[SnapshotEntry], shipped: int
+        self, claim: Claim, start: SourcePosition, files: Sequence[str], known: Iterable[SnapshotEntry], shipped: int
     ) -> None:
         self.files.sync_folder()
         name = generation(claim.generation)
@@ -341,7 +341,7 @@ class Absence:
         """Whether the finished log segments are not known yet."""
         return self._contact is not None
 
-    def next(self, place: Place, previous: str, shipped: int) -> Prepared | None:
+    def next(self, place: SourcePosition, previous: str, shipped: int) -> Prepared | None:
         """Return the ``final`` of the log segment that begins at ``place``, if it is sealed; None if it ships as WAL.
 
         ``previous``, ``shipped``: as for ``Preparation.next``. Raises what ``FirstContact.seal`` raises.
@@ -367,7 +367,7 @@ class Absence:
         start = replace(place, file=sealed.entry.file)
         return Prepared(start, sealed.after, header, body, wal_segment.digest(body), more=True, sealed=sealed.entry)
 
-    def _make_final(self, entry: SnapshotEntry, place: Place, previous: str, shipped: int) -> WalHeader:
+    def _make_final(self, entry: SnapshotEntry, place: SourcePosition, previous: str, shipped: int) -> WalHeader:
         return WalHeader(
             log=self._claim.log,
             format=self._claim.format,
@@ -391,6 +391,6 @@ class Absence:
         )
 
 
-def _find_upto(files: FinishedFiles, place: Place, last: str) -> Sequence[str]:
+def _find_upto(files: FinishedFiles, place: SourcePosition, last: str) -> Sequence[str]:
     names = files.find_behind(place)
     return names[: names.index(last) + 1] if last in names else []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.formats import FinishedTail
-from litelog.log.source_position import Place, make_run
+from litelog.log.source_position import SourcePosition, make_run
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
@@ -106,7 +106,7 @@ class CatchingUp:
         read = partial(self._client.read_wal_segment, position)
         return read_checked(read, partial(wal_segment.decode_checked, key))
 
-    def _place_in_wal(self, place: Place, there: WalSegment) -> Place:
+    def _place_in_wal(self, place: SourcePosition, there: WalSegment) -> SourcePosition:
         """Return where reading of the log continues after a WAL segment, whose bytes stand for the log's own."""
         header = there.header
         place = replace(place, file=header.file)
@@ -119,7 +119,7 @@ class CatchingUp:
             raise _UnlikeError
         return run.after
 
-    def _place_after(self, entry: SnapshotEntry, epoch: int) -> Place:
+    def _place_after(self, entry: SnapshotEntry, epoch: int) -> SourcePosition:
         """Return where reading of the log continues after a sealed log segment. If the log holds it with other bytes,
         the follower decides what that means."""
         with suppress(FileNotFoundError, UnfitError):
@@ -128,7 +128,9 @@ class CatchingUp:
             if not is_held:
                 raise _UnlikeError
             return self._files.place_behind(entry)
-        return Place(entry.index + 1, "", behind=entry.file, behind_end=entry.length, sequence=entry.next, epoch=epoch)
+        return SourcePosition(
+            entry.index + 1, "", behind=entry.file, behind_end=entry.length, sequence=entry.next, epoch=epoch
+        )
 
 
 def _count(

@@ -74,7 +74,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class DurableCounts:
     """The counts of what became durable since the daemon started."""
 
     wal_segments: int = 0
@@ -99,7 +99,7 @@ class Tallies:
         self._clock = clock
         self._started = clock.now()
         self._lock = threading.Lock()
-        self._counts = Counts()
+        self._counts = DurableCounts()
         self._errors: Counter[str] = Counter()
         self._failures: deque[Failure] = deque(maxlen=MAX_ERRORS)
         self._generations: deque[GenerationStart] = deque(maxlen=MAX_GENERATIONS)
@@ -110,7 +110,7 @@ class Tallies:
     # --- read by any thread
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DurableCounts:
         """The counts of what became durable."""
         return self._counts
 

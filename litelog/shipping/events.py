@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.verify.findings import Anomaly
-    from litelog.verify.scrub import Verified
+    from litelog.verify.scrub import ScrubResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Scrubbed:
 
     log: str
     replica: str
-    verified: Verified
+    verified: ScrubResult
     new: tuple[Anomaly, ...]
     """The anomalies that no earlier verification found."""
 

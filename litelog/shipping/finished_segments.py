@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
 from litelog.formats import Expectation, FinishedTail
-from litelog.log.source import GROWTH_BYTES, SegmentNames
-from litelog.log.source_position import Place, begin_check, digest
+from litelog.log.source import GROWTH_BYTES, SegmentFolder
+from litelog.log.source_position import SourcePosition, begin_check, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class FinishedFiles:
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
         self._folder = folder
         self._format = log_format
-        self._names = SegmentNames(folder, log_format, clock, reports=False)
+        self._names = SegmentFolder(folder, log_format, clock, reports=False)
 
     def find(self, start_file: str, unfit: str = "") -> list[str]:
         """Return the finished log segments from ``start_file`` (empty: the first) on: a newer one holds a whole commit.
@@ -50,7 +50,7 @@ class FinishedFiles:
         names = self._before_newest(self.held(start_file))
         return names[: names.index(unfit)] if unfit in names else names
 
-    def find_behind(self, place: Place) -> list[str]:
+    def find_behind(self, place: SourcePosition) -> list[str]:
         """Return the finished log segments whose beginning a follower at ``place`` would read.
 
         Empty if the log segment before them has changed since it was finished: a follower reports what happened to it.
@@ -107,7 +107,7 @@ class FinishedFiles:
         except UNFIT as error:
             raise UnfitError(name) from error
 
-    def place_behind(self, entry: SnapshotEntry, last: Scan | None = None) -> Place:
+    def place_behind(self, entry: SnapshotEntry, last: Scan | None = None) -> SourcePosition:
         """Return where reading of the log continues after the log segment that ``entry`` describes. UnfitError.
 
         ``last``: the scan that found its last commit; None: scan all its bytes.
@@ -119,7 +119,7 @@ class FinishedFiles:
                 checked = digest(opened.read(start, entry.length - start))
         except UNFIT as error:
             raise UnfitError(entry.file) from error
-        return Place(
+        return SourcePosition(
             index=entry.index + 1,
             file="",
             behind=entry.file,
@@ -157,7 +157,7 @@ class FinishedFiles:
                 return scan.commits > 0
             length = max(2 * length, scan.wanted)
 
-    def _is_intact(self, place: Place) -> bool:
+    def _is_intact(self, place: SourcePosition) -> bool:
         """Whether the log segment before ``place`` is as it was finished, or is gone together with all before it."""
         if not place.behind or place.behind_end is None:
             return True

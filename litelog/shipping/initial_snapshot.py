@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
-from litelog.log.source_position import Place
+from litelog.log.source_position import SourcePosition
 from litelog.objects import claim as claims
 from litelog.objects import snapshot
 from litelog.objects.claim import Relation
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedGeneration:
     """A generation that is claimed, with all below it closed. Still to do: seal, and write the first snapshot."""
 
     state: ReplicaState
@@ -134,7 +134,9 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
         return None
 
 
-def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[SnapshotEntry, ...], Place]:
+def seal_first(
+    contact: FirstContact | None, opened: OpenedGeneration
+) -> tuple[tuple[SnapshotEntry, ...], SourcePosition]:
     """Seal the log segments before the claim's first index. Return what the first snapshot names, and the position
     after it.
 
@@ -154,13 +156,13 @@ def seal_first(contact: FirstContact | None, opened: Opened) -> tuple[tuple[Snap
             raise UnfitError(start_file)  # it does not exist any more
         return names
 
-    sealing = contact.seal(claim, Place(state.base, "", sequence=place.sequence), find_files, opened.known)
+    sealing = contact.seal(claim, SourcePosition(state.base, "", sequence=place.sequence), find_files, opened.known)
     if sealing.unfit is not None:
         raise sealing.unfit
     return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after
 
 
-def _find_older(opened: Opened) -> list[SnapshotEntry]:
+def _find_older(opened: OpenedGeneration) -> list[SnapshotEntry]:
     """Return the entries that directly precede the log's first log segment, by the indexes of the new generation."""
     claim, state = opened.claim, opened.state
     if claim.relation is Relation.CONTINUES:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litelog.errors import LitelogError
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.formats import LogFormat
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.system.clock import Clock
 
 LOOK_SECONDS = 1.0
@@ -99,7 +99,7 @@ class SourceEnd:
         self.view = SourceView()
         self.error: str | None = None
         """Why the last look failed."""
-        self._names = SegmentNames(folder, log_format, clock, reports=False)
+        self._names = SegmentFolder(folder, log_format, clock, reports=False)
         self._listed: list[str] = []
         self._sizes: dict[str, int] = {}
         self._signature: tuple[object, ...] = ()
@@ -200,7 +200,7 @@ class _Mark(NamedTuple):
 class LagMeter:
     """The lag of one replica. Any thread may use it."""
 
-    def __init__(self, source: SourceEnd, place: Callable[[], Place | None]) -> None:
+    def __init__(self, source: SourceEnd, place: Callable[[], SourcePosition | None]) -> None:
         """``place`` returns the position up to which the log is acknowledged; None before the first sync."""
         self.source = source
         self.history = LagHistory()
@@ -262,7 +262,7 @@ class LagMeter:
         return () if place is None else find_place(place, self.source.format)
 
 
-def find_place(place: Place, log_format: LogFormat) -> tuple[Any, ...]:
+def find_place(place: SourcePosition, log_format: LogFormat) -> tuple[Any, ...]:
     """Return a position in the form of ``SourceView.end``."""
     name, offset = (place.file, float(place.offset)) if place.file else (place.behind, math.inf)
     order = log_format.segment_order(name) if name else None

@@ -19,11 +19,11 @@ from litelog.objects import wal_segment
 from litelog.objects.position import Position, generation
 from litelog.objects.wal_segment import WalHeader
 from litelog.reading.generations import Tip, find_tip, read_forward
-from litelog.reading.latest import Extent
+from litelog.reading.latest import GenerationRange
 from litelog.shipping.state import OwnEnd
 
 if TYPE_CHECKING:
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.shipping.context import Source
     from litelog.shipping.state import ReplicaState
@@ -69,14 +69,14 @@ def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> Tip:
     return read_forward(client, Tip(slot, _stand_in(claim, ended), ended.digest))
 
 
-def extent_of(claim: Claim, tip: Tip) -> Extent:
+def extent_of(claim: Claim, tip: Tip) -> GenerationRange:
     """Return what readers of the generation would find if they could read its newest WAL segment."""
     start = Position(tip.slot.generation, claim.first, 0)
     successor = tip.terminal.successor if tip.terminal is not None else None
-    return Extent(start, tip.slot, successor, last=tip.terminal)
+    return GenerationRange(start, tip.slot, successor, last=tip.terminal)
 
 
-def _find_shipped(source: Source, clock: Clock, place: Place) -> ShippedEnd | None:
+def _find_shipped(source: Source, clock: Clock, place: SourcePosition) -> ShippedEnd | None:
     """Return the end of the last bytes that the owner shipped, from the position after them; None if it shipped
     none."""
     if place.offset:

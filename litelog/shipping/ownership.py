@@ -20,7 +20,7 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.events import fields
-from litelog.log.source_position import Place
+from litelog.log.source_position import SourcePosition
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key
@@ -43,7 +43,7 @@ from litelog.shipping.claiming import (
 )
 from litelog.shipping.finished_segments import UnfitError
 from litelog.shipping.initial_snapshot import (
-    Opened,
+    OpenedGeneration,
     count_kept,
     find_hole,
     find_known,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from litelog.log.identity import ShippedEnd
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import Tip
-    from litelog.reading.latest import Extent
+    from litelog.reading.latest import GenerationRange
     from litelog.shipping.backlog import FirstContact
     from litelog.shipping.context import Source
     from litelog.shipping.state import OwnEnd, StateFolder
@@ -139,7 +139,7 @@ class Owner:
         self._epoch_met = FIRST_EPOCH - 1
         """The newest epoch of which a claim of ours turned up unexpectedly."""
         self._unsettled: ReplicaState | None = None
-        self._opened: Opened | None = None
+        self._opened: OpenedGeneration | None = None
         self.damaged: frozenset[str] = frozenset()
         """The keys of damaged sealed segments: no later generation relies on them."""
         self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
@@ -287,7 +287,7 @@ class Owner:
             salvaged=salvaged,
             lost=lost,
             ended=ended,
-            place=Place(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
+            place=SourcePosition(base, finished[0] if finished else start_file, sequence=self._source.first_sequence()),
         )
         self._folder.save(state)
         return self._settle(state, reason, start_file, forked=forked)
@@ -342,7 +342,7 @@ class Owner:
         return self._look_up_latest(ended), ended
 
     def _look_up_latest(self, ended: OwnEnd | None) -> tuple[Claim, Tip] | None:
-        def find_extent(claim: Claim) -> Extent | None:
+        def find_extent(claim: Claim) -> GenerationRange | None:
             return extent_of(claim, self._read_tip(ended, claim)) if is_end_of(ended, claim) else None
 
         try:
@@ -406,7 +406,7 @@ class Owner:
         self._tell(claim)
         return state
 
-    def _open(self, state: ReplicaState) -> Opened:
+    def _open(self, state: ReplicaState) -> OpenedGeneration:
         """Create the claim and close all generations below it."""
         assert state.claim is not None
         claim = claims.parse(state.claim)
@@ -434,7 +434,7 @@ class Owner:
         known = find_known(self._client, below_it, self.damaged).entries
         is_told = self._source.format.self_numbered or state.place.sequence is not None
         number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
-        return Opened(state, claim, self._predecessor_tip(claim, tips, state.ended), known, number)
+        return OpenedGeneration(state, claim, self._predecessor_tip(claim, tips, state.ended), known, number)
 
     def _tell_lost(self, why: str) -> None:
         log, replica = self._source.folder, self._client.url
@@ -482,7 +482,7 @@ class Owner:
         if self._identity.find_shift(tip) is not None:
             raise _LaterPredecessorError
 
-    def _require_kept(self, opened: Opened) -> None:
+    def _require_kept(self, opened: OpenedGeneration) -> None:
         """Raise _OutrunError if the log does not hold the predecessor's end."""
         claim, predecessor = opened.claim, opened.predecessor
         if predecessor is None or claim.relation is not Relation.CONTINUES or not _holds_any(predecessor):
@@ -490,7 +490,7 @@ class Owner:
         if self._identity.find_shift(predecessor) != claim.shift - opened.state.base:
             raise _OutrunError
 
-    def _find_promised(self, opened: Opened) -> ShippedEnd | None:
+    def _find_promised(self, opened: OpenedGeneration) -> ShippedEnd | None:
         """Return where a continued predecessor ended, if the first snapshot does not reach that far."""
         claim, predecessor = opened.claim, opened.predecessor
         if predecessor is None or claim.relation is not Relation.CONTINUES:

@@ -33,7 +33,7 @@ from litelog.shipping.wal_shipper import LostObjectsError, LostSegmentError, Put
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -156,7 +156,7 @@ class Replica:
         return feed.subscribe(self._client.wal_segments, start)
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> SourcePosition | None:
         """The position up to which the log is acknowledged; None before the first sync. Any thread may read it."""
         state = self._state
         return state.place if state is not None else None

@@ -22,7 +22,7 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.formats import Expectation
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.objects import wal_segment
 from litelog.objects.layout import sealed_key, wal_key
 from litelog.objects.position import Generation, Position, generation
@@ -61,7 +61,7 @@ class Sealer:
         self._client = client
         self._claim = claim
         self._name = generation(claim.generation)
-        self._names = SegmentNames(folder, log_format, clock, reports=False)
+        self._names = SegmentFolder(folder, log_format, clock, reports=False)
 
     def seal_shipped(self, segment: ShippedSegment, marks: Marks = NO_MARKS) -> SnapshotEntry:
         """Seal a log segment that was shipped as WAL segments, and check its CRC-32C. Return its entry once it is

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError, NotFoundError
 from litelog.events import fields
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
@@ -76,7 +76,7 @@ class Snapshots:
         self._format = log_format
         self._clock = clock
         self._policy = policy
-        self._names = SegmentNames(folder, log_format, clock, reports=False)
+        self._names = SegmentFolder(folder, log_format, clock, reports=False)
 
     def write_next(
         self,

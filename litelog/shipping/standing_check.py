@@ -20,10 +20,10 @@ from litelog.reading.fetch import read_checked
 from litelog.shipping.claiming import require_claim
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.tally import IndexTally
-from litelog.verify.findings import Anomalies, Formats, Kind, Scope, VerifyStoppedError, anomaly_of
+from litelog.verify.findings import Anomalies, AnomalyKind, Formats, Scope, VerifyStoppedError, anomaly_of
 from litelog.verify.inventory import ordered, read_whole
 from litelog.verify.scrub import Found
-from litelog.verify.sealed import SealedReader
+from litelog.verify.sealed import SealedVerifier
 from litelog.verify.wal import WalReader
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class _Check:
         self._known = known
         self._turn = number % ROUNDS
         known_formats = Formats(formats, set())
-        self._sealed = SealedReader(store, Scope(), known_formats)
+        self._sealed = SealedVerifier(store, Scope(), known_formats)
         self._wal = WalReader(store, Scope(), known_formats)
         self._name = generation(known.claim.generation)
         self._named = {**known.sealed, **_named(client, self._name)}
@@ -131,7 +131,7 @@ class _Check:
         size = self._named.pop(info.key, info.size)
         if info.size != size:
             what = f"has {info.size} bytes where {size} were put"
-            self._anomalies.add(Kind.LENGTH, info.key, what)
+            self._anomalies.add(AnomalyKind.LENGTH, info.key, what)
         self._count(info)
         if crc32c(info.key.encode(errors="surrogateescape")) % ROUNDS == self._turn:
             self._check_content(info)
@@ -183,7 +183,7 @@ class _Check:
             for key in list(self._named)[:MAX_LOST]:
                 if key in now and not self._is_there(key):
                     self._anomalies.add(
-                        Kind.MISSING, key, "is missing, and is named by the newest snapshot or the next one"
+                        AnomalyKind.MISSING, key, "is missing, and is named by the newest snapshot or the next one"
                     )
         if after is not None and after.claim.generation == self._known.claim.generation:
             self._compare_wal(after.snapshot)
@@ -196,12 +196,12 @@ class _Check:
         if known is not None and not any(index >= known for index in self._snapshots):
             key = layout.snapshot_key(self._name, known)
             if not self._is_there(key):
-                self._anomalies.add(Kind.MISSING, key, "is missing, and is the newest snapshot")
+                self._anomalies.add(AnomalyKind.MISSING, key, "is missing, and is the newest snapshot")
         for tally in self._known.state.tallies:
             found = self._tallies.get(tally.index, IndexTally(tally.index, 0, 0))
             if tally.index >= (snapshot or 0) and found != tally:
                 what = f"holds {found.count} WAL segments, or others, where {tally.count} were put"
-                self._anomalies.add(Kind.MISSING, layout.wal_prefix(self._name, tally.index), what)
+                self._anomalies.add(AnomalyKind.MISSING, layout.wal_prefix(self._name, tally.index), what)
 
     def _is_there(self, key: str) -> bool:
         try:

@@ -19,7 +19,7 @@ from litelog.events import fields as event_fields
 from litelog.log.identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
 from litelog.log.replica_registry import STATE_FILE as FILE
 from litelog.log.replica_registry import read_checked
-from litelog.log.source_position import CHECKED_BYTES, Place
+from litelog.log.source_position import CHECKED_BYTES, SourcePosition
 from litelog.objects import claim as claims
 from litelog.objects.position import Position
 from litelog.shipping.tally import IndexTally  # noqa: TC001 - ``build`` looks for it
@@ -86,7 +86,7 @@ class ReplicaState:
     """The log's oldest log segment when bytes were last shipped. An older one in the same folder came back since."""
     promised: ShippedEnd | None = None
     """In a generation that continues another, until it has come that far: where the other one ended."""
-    place: Place = Place(0, "")  # noqa: RUF009 - frozen
+    place: SourcePosition = SourcePosition(0, "")  # noqa: RUF009 - frozen
     """The position at which reading of the log continues."""
     base: int = 0
     """The index that the log's first log segment had at the claim."""
@@ -215,7 +215,7 @@ def _fields_of(state: ReplicaState) -> dict[str, Any]:
     """Return all fields, without a copy of their values: they are written at once, once a second."""
     promised = None if state.promised is None else asdict(state.promised)
     ended = None if state.ended is None else asdict(state.ended)
-    place = {name: getattr(state.place, name) for name in Place.__slots__}
+    place = {name: getattr(state.place, name) for name in SourcePosition.__slots__}
     tallies = [{"index": tally.index, "count": tally.count, "crc": tally.crc} for tally in state.tallies]
     fields = {name: getattr(state, name) for name in ReplicaState.__slots__}
     return {**fields, "place": place, "promised": promised, "ended": ended, "tallies": tallies}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from litelog.log.follower import Follower
-    from litelog.log.source_position import Place, Run
+    from litelog.log.source_position import CommitRun, SourcePosition
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.system.clock import Clock
@@ -27,8 +27,8 @@ SIDE_BY_SIDE_BYTES = 4 << 20
 class Prepared:
     """A WAL segment that is ready to be put. A retry sends the same bytes. The log's own bytes are released."""
 
-    start: Place
-    after: Place
+    start: SourcePosition
+    after: SourcePosition
     """The position at which the next run starts."""
     header: WalHeader
     body: list[bytes]
@@ -53,7 +53,7 @@ class Prepared:
 class _Read:
     """A run whose frames are being compressed."""
 
-    run: Run
+    run: CommitRun
     frames: list[Future[bytes]] | list[bytes]
 
     def wait(self) -> list[bytes]:
@@ -111,7 +111,7 @@ class Preparation:
         last of its log segment (whose length is chance)."""
         return final or length >= self._limit // 2
 
-    def rewind(self, place: Place) -> None:
+    def rewind(self, place: SourcePosition) -> None:
         """Continue at ``place``. Reads again what was read ahead. Raises a failed fsync, which is raised only once."""
         failure, self._ahead, self._failure = self._failure, None, None
         self._follower.rewind(place)
@@ -136,7 +136,7 @@ class Preparation:
         except LitelogError as error:
             self._failure = error
 
-    def _make_header(self, run: Run, previous: str, shipped: int) -> WalHeader:
+    def _make_header(self, run: CommitRun, previous: str, shipped: int) -> WalHeader:
         scan = run.scan
         return WalHeader(
             log=self._claim.log,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from litelog.log.source_position import Place
+    from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
@@ -162,7 +162,7 @@ class WalWriter:
         self._queue.append(prepared)
         return True
 
-    def _prepare_run(self, place: Place, previous: str, shipped: int) -> Prepared | None:
+    def _prepare_run(self, place: SourcePosition, previous: str, shipped: int) -> Prepared | None:
         if self._skipped:
             self._preparation.rewind(place)
             self._skipped = False
@@ -226,7 +226,13 @@ class WalWriter:
         self._tell(own.there.header, size)
 
     def _advance(
-        self, start: Place, header: WalHeader, digest: str, place: Place, sealed: SnapshotEntry | None, size: int
+        self,
+        start: SourcePosition,
+        header: WalHeader,
+        digest: str,
+        place: SourcePosition,
+        sealed: SnapshotEntry | None,
+        size: int,
     ) -> None:
         state = self._keeper.state
         assert state is not None
@@ -373,7 +379,7 @@ class Adopted:
     """A WAL segment of our own that is already in its slot."""
 
     there: WalSegment
-    after: Place
+    after: SourcePosition
     """The position at which reading of the log continues after it."""
     sealed: SnapshotEntry | None
     """The sealed segment that it stands for, if any."""
@@ -407,7 +413,7 @@ def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, p
     return Adopted(there, run.after, None)
 
 
-def _place_behind(files: FinishedFiles, follower: Follower, entry: SnapshotEntry, key: str) -> Place:
+def _place_behind(files: FinishedFiles, follower: Follower, entry: SnapshotEntry, key: str) -> SourcePosition:
     """Return where reading of the log continues after a sealed log segment. Raises as ``adopt_own``."""
     try:
         with files.open(entry.file) as opened:

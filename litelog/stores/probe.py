@@ -41,7 +41,7 @@ _NOT_LISTED = "whether the store lists them is not known"
 _NO_CONDITIONAL_DELETE = "no matter: nothing in litelog needs it, as no key is written twice"
 
 
-class Outcome(StrEnum):
+class StepOutcome(StrEnum):
     """How a step ended."""
 
     PASSED = "passed"
@@ -53,11 +53,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProbeStep:
     """The result of one step."""
 
     name: str
-    outcome: Outcome
+    outcome: StepOutcome
     seconds: float
     required: bool
     """Whether replication needs it."""
@@ -77,7 +77,7 @@ def run_probe(
     random: Random,
     fencing: Fencing = Fencing.REQUIRED,
     listed: int = LISTED,
-) -> Iterator[Step]:
+) -> Iterator[ProbeStep]:
     """Try every operation that replication uses, on new keys, and yield each step when it is done. Objects are deleted.
 
     ``fencing``: as configured for the replica, now or later; isolated works without create-only puts. ``listed``:
@@ -88,18 +88,20 @@ def run_probe(
     for name, needs, required, meaning, act in probe.steps():
         if needs & failed:
             failed.add(name)
-            yield Step(name, Outcome.SKIPPED, 0.0, required)
+            yield ProbeStep(name, StepOutcome.SKIPPED, 0.0, required)
             continue
         started = clock.monotonic()
         try:
             act()
         except _NotThereError as error:
-            yield Step(name, Outcome.NOT_OFFERED, clock.monotonic() - started, False, error.reason, error.meaning)
+            yield ProbeStep(
+                name, StepOutcome.NOT_OFFERED, clock.monotonic() - started, False, error.reason, error.meaning
+            )
         except (LitelogError, OSError, TrialError, _WrongAnswerError) as error:
             failed.add(name)
-            yield Step(name, Outcome.FAILED, clock.monotonic() - started, required, str(error), meaning)
+            yield ProbeStep(name, StepOutcome.FAILED, clock.monotonic() - started, required, str(error), meaning)
         else:
-            yield Step(name, Outcome.PASSED, clock.monotonic() - started, required)
+            yield ProbeStep(name, StepOutcome.PASSED, clock.monotonic() - started, required)
 
 
 class _NotThereError(Exception):

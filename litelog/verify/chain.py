@@ -12,9 +12,9 @@ from litelog.errors import StoreError
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.reading.beginning import never_began
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 from litelog.verify.inventory import wal_between
-from litelog.verify.wal_checks import State, WalChecks
+from litelog.verify.wal_checks import ChainPosition, WalChecks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.wal_segment import WalHeader
     from litelog.verify.wal import WalRead
-    from litelog.verify.wal_checks import Subject, Tools
+    from litelog.verify.wal_checks import Subject, VerifyContext
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ChainExtent:
     """How far a generation has come."""
 
     slot: Position | None
@@ -41,7 +41,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class ShippedSegment:
+class ChainSegment:
     """A log segment as WAL segments hold it, as far as they hold it."""
 
     index: int
@@ -54,7 +54,7 @@ class ShippedSegment:
 class Chain:
     """Judges one generation. Call ``take`` for each WAL segment, in the order of their positions, then ``finish``."""
 
-    def __init__(self, subject: Subject, tools: Tools) -> None:
+    def __init__(self, subject: Subject, tools: VerifyContext) -> None:
         self._subject = subject
         self._name = subject.name
         self._base = subject.base
@@ -63,8 +63,8 @@ class Chain:
         self._checks = WalChecks(subject, tools)
         self._again = False
         self._read = self._began = True
-        self._state = State(Position(subject.name, subject.first, 0))
-        self.segments: dict[int, ShippedSegment] = {}
+        self._state = ChainPosition(Position(subject.name, subject.first, 0))
+        self.segments: dict[int, ChainSegment] = {}
         """The log segments after the newest snapshot, by index."""
         self._begin()
 
@@ -90,7 +90,7 @@ class Chain:
         self._checks.judge(self._state, read, read.header)
         self._advance(read, read.header)
 
-    def finish(self, required: Iterable[tuple[Position, str]]) -> Extent:
+    def finish(self, required: Iterable[tuple[Position, str]]) -> ChainExtent:
         """Judge the end. ``required``: positions that the generation had reached, and the keys that say so."""
         state = self._state
         required = list(required)
@@ -102,12 +102,12 @@ class Chain:
         if (lacking := self._lacks(required, newest)) is not None:
             slot = self._state.slot
             assert slot is not None
-            self._anomalies.add(Kind.MISSING, *lacking)
+            self._anomalies.add(AnomalyKind.MISSING, *lacking)
             self._lose(None)
         elif self._state.digest is not None:
             self._checks.prove_snapshots(self._state, None)
         state = self._state
-        return Extent(state.slot, state.ended, state.next, state.shipped, self._read, self._began)
+        return ChainExtent(state.slot, state.ended, state.next, state.shipped, self._read, self._began)
 
     # --- where a WAL segment lies
 
@@ -127,15 +127,15 @@ class Chain:
     def _is_in_place(self, read: WalRead) -> bool:
         state, position = self._state, read.position
         if state.ended:
-            self._anomalies.add(Kind.ORDER, read.key, "lies after the end of its generation")
+            self._anomalies.add(AnomalyKind.ORDER, read.key, "lies after the end of its generation")
             return False
         if position.index < self._subject.first:
             self._anomalies.add(
-                Kind.ORDER, read.key, f"lies before index {self._subject.first}, at which its generation begins"
+                AnomalyKind.ORDER, read.key, f"lies before index {self._subject.first}, at which its generation begins"
             )
             return False
         if state.slot is not None and position < state.slot:
-            self._anomalies.add(Kind.OVERLAP, read.key, f"lies before the generation's next slot, {state.slot}")
+            self._anomalies.add(AnomalyKind.OVERLAP, read.key, f"lies before the generation's next slot, {state.slot}")
             return False
         if state.slot is not None and position > state.slot:
             return self._fill_gap(read)
@@ -154,7 +154,7 @@ class Chain:
             if told and not self._is_pruned(position):
                 missing = max(self._state.slot, Position(self._name, self._subject.covered, 0))
                 what = f"is missing; the next one there is {read.key}"
-                self._anomalies.add(Kind.GAP, wal_key(missing), what)
+                self._anomalies.add(AnomalyKind.GAP, wal_key(missing), what)
         self._lose(position)
         self._checks.give_up_proofs(position.index)
         facts = self._base.facts.get(position.index) if position.offset == 0 else None
@@ -210,7 +210,7 @@ class Chain:
     def _lose(self, slot: Position | None) -> None:
         """Trust the statements of the next WAL segment, at ``slot`` if that is known."""
         state = self._state
-        self._state = State(
+        self._state = ChainPosition(
             slot,
             crc_total=None,
             next=state.next,
@@ -231,8 +231,8 @@ class Chain:
         if header.index >= self._subject.covered:
             entry = self._subject.known(header.index) if header.sealed is not None else None
             length, crc = (header.end, header.crc_total) if entry is None else (entry.length, entry.crc)
-            self.segments[header.index] = ShippedSegment(header.index, header.file, length, crc)
-        self._state = State(
+            self.segments[header.index] = ChainSegment(header.index, header.file, length, crc)
+        self._state = ChainPosition(
             header.next_slot,
             digest=None if read.problems else read.digest,
             key=read.key,

@@ -11,7 +11,7 @@ from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.reading.fetch import READS
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ClaimReader:
         if key in self.claims.keys:
             return
         if not self._read(key):
-            self._findings.anomalies.add(Kind.MISSING, key, why)
+            self._findings.anomalies.add(AnomalyKind.MISSING, key, why)
             self.claims.keys.add(key)  # reported only once
 
     def require_of(self, name: Generation) -> None:
@@ -72,7 +72,7 @@ class ClaimReader:
         rivals = [other for other in self.claims.by_generation if epoch_of(other) == epoch]
         if any(other not in self.claims.isolated for other in rivals):
             what = f"is not claimed; {claim_key(epoch)} is another one's"
-            self._findings.anomalies.add(Kind.ORPHAN, wal_prefix(name).removesuffix("wal/"), what, harmful=False)
+            self._findings.anomalies.add(AnomalyKind.ORPHAN, wal_prefix(name).removesuffix("wal/"), what, harmful=False)
         else:
             key = claim_key(epoch, name) if self.claims.isolated else claim_key(epoch)
             self.require(key, f"is missing; generation {name} is there")
@@ -88,7 +88,7 @@ class ClaimReader:
                     break
                 except ValueError as error:
                     if number == READS - 1:
-                        kind = Kind.FOREIGN if isinstance(error, _OtherKeyError) else Kind.CHECKSUM
+                        kind = AnomalyKind.FOREIGN if isinstance(error, _OtherKeyError) else AnomalyKind.CHECKSUM
                         findings.anomalies.add(kind, key, f"claim: {error}")
         except NotFoundError:
             return False
@@ -133,7 +133,7 @@ class ClaimReader:
                 self._conflict(claim, f"{what} is {mine}, and {theirs} in {found.key}")
 
     def _conflict(self, claim: Claim, what: str) -> None:
-        self._findings.anomalies.add(Kind.CONFLICT, claim.key, what)
+        self._findings.anomalies.add(AnomalyKind.CONFLICT, claim.key, what)
 
 
 _MAX_HOLES = 100

@@ -19,16 +19,16 @@ from litelog.reading import latest as reading
 from litelog.reading.fetch import OrderedPool, read_checked
 from litelog.reading.latest import latest
 from litelog.system.clock import SystemClock
-from litelog.verify.chain import Chain, Extent
+from litelog.verify.chain import Chain, ChainExtent
 from litelog.verify.claims import ClaimReader
-from litelog.verify.findings import Anomalies, Findings, Formats, Kind, Scope, Watch, anomaly_of
-from litelog.verify.inventory import Held, read_whole, survey, survey_generation, wal_between
+from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, Scope, Watch, anomaly_of
+from litelog.verify.inventory import ListedObjects, read_whole, survey, survey_generation, wal_between
 from litelog.verify.local_compare import Comparer, HeldSegment, LocalLog
-from litelog.verify.report import GenerationReport, Report
-from litelog.verify.sealed import SealedJudge, SealedReader
+from litelog.verify.report import VerifiedGeneration, VerifyReport
+from litelog.verify.sealed import SealedJudge, SealedVerifier
 from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.wal import WalReader
-from litelog.verify.wal_checks import Subject, Tools
+from litelog.verify.wal_checks import Subject, VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.stores.object_store import ObjectStore
     from litelog.system.clock import Clock
-    from litelog.verify.chain import ShippedSegment
+    from litelog.verify.chain import ChainSegment
     from litelog.verify.claims import Claims
     from litelog.verify.local_compare import Comparison
     from litelog.verify.sealed import SealedRead
-    from litelog.verify.snapshots import Base
+    from litelog.verify.snapshots import KnownSnapshots
 
 PARALLELISM = 4
 """Threads: even on two cores, some wait for the store while others decompress."""
@@ -71,7 +71,7 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
     watch: Watch | None = None,
     clock: Clock | None = None,
     known: Mapping[tuple[Generation, int, int], SealedRead] | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check all objects of the replica in ``store``. Changes nothing, and raises no error for damage to the replica.
 
     Args:
@@ -106,7 +106,7 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
         run = _Verification(store, findings, Formats(formats, findings.unknown_formats), scope, pool, known or {})
         generations = run.run(acknowledged)
         comparison = run.compare(against) if against is not None else None
-    return Report.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)
+    return VerifyReport.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)
 
 
 class _Verification:
@@ -128,20 +128,20 @@ class _Verification:
         self._claims = ClaimReader(store, findings)
         self._snapshots = SnapshotReader(store, findings, formats)
         self._wal = WalReader(store, scope, formats)
-        self._sealed_reader = SealedReader(store, scope, formats, known)
-        self._tools = Tools(store, self._wal, self._sealed_reader, self._claims, findings, formats)
-        self._bases: dict[Generation, Base] = {}
+        self._sealed_reader = SealedVerifier(store, scope, formats, known)
+        self._tools = VerifyContext(store, self._wal, self._sealed_reader, self._claims, findings, formats)
+        self._bases: dict[Generation, KnownSnapshots] = {}
         self._subjects: dict[Generation, Subject] = {}
-        self._shipped: dict[Generation, tuple[ShippedSegment, ...]] = {}
-        self._extents: dict[Generation, Extent] = {}
+        self._shipped: dict[Generation, tuple[ChainSegment, ...]] = {}
+        self._extents: dict[Generation, ChainExtent] = {}
 
-    def run(self, acknowledged: Acknowledged | None) -> list[GenerationReport]:
+    def run(self, acknowledged: Acknowledged | None) -> list[VerifiedGeneration]:
         """Judge everything. Return the result for each generation, oldest first."""
         seen = survey(self._store, self._anomalies)
         self._findings.total, self._findings.total_bytes = seen.objects, seen.bytes
         claims = self._claims.read(seen.claims)
         for name in claims.by_generation:
-            seen.generations.setdefault(name, Held(name))
+            seen.generations.setdefault(name, ListedObjects(name))
         generations = dict(sorted(seen.generations.items()))
         self._findings.counts.generations = len(generations)
         for name, held in generations.items():
@@ -161,7 +161,7 @@ class _Verification:
                 self._findings.fail(error)
         return reports
 
-    def _judge(self, held: Held, claims: Claims, sealed: SealedJudge, started: int) -> GenerationReport:
+    def _judge(self, held: ListedObjects, claims: Claims, sealed: SealedJudge, started: int) -> VerifiedGeneration:
         """Judge one generation: the log segments in its snapshots, its WAL segments, and its end."""
         name, base = held.name, self._bases[held.name]
         claim = claims.by_generation.get(name)
@@ -194,7 +194,7 @@ class _Verification:
             self._check_vanished(subject)
         except StoreError as error:
             self._findings.fail(error)
-            extent = Extent(None, ended=False, next=None, shipped=0, read=False)
+            extent = ChainExtent(None, ended=False, next=None, shipped=0, read=False)
         if extent.read:
             self._check_end(name, extent, claims, started)
             sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
@@ -202,7 +202,7 @@ class _Verification:
         self._check_beginning(base, extent)
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
-        return GenerationReport.of(held, claim, base, extent)
+        return VerifiedGeneration.of(held, claim, base, extent)
 
     def _look_again(self, subject: Subject, claims: Claims, started: int) -> None:
         """List a generation again: its owner or retention may be at work. Raises StoreError."""
@@ -216,9 +216,9 @@ class _Verification:
         if subject.base.vanished and subject.base.covered is None:
             subject.refresh()
             for key in subject.base.vanished if subject.base.covered is None and not subject.let_go else ():
-                self._anomalies.add(Kind.MISSING, key, "was listed and is gone, and no newer one is there")
+                self._anomalies.add(AnomalyKind.MISSING, key, "was listed and is gone, and no newer one is there")
 
-    def _was_let_go(self, held: Held, claims: Claims, started: int) -> bool:
+    def _was_let_go(self, held: ListedObjects, claims: Claims, started: int) -> bool:
         """Whether a generation looks like one that retention has pruned, or is pruning: it has no snapshot, and
         precedes all that can be restored."""
         if held.snapshots or epoch_of(held.name) >= started:
@@ -231,30 +231,32 @@ class _Verification:
         older = (name for name, _ in bases if name not in claims.isolated)
         return held.name < min(older, default=held.name) or held.name in claims.isolated
 
-    def _note_half_gone(self, held: Held) -> None:
+    def _note_half_gone(self, held: ListedObjects) -> None:
         """Report the leftovers of an interrupted prune. The next prune deletes them, and no reader uses them, but they
         look the same as a generation that lost its last snapshot."""
         if held.wal_segments > LASTING_SEGMENTS:
             what = f"none is there, and {held.wal_segments} WAL segments are: so a prune leaves it that was interrupted"
-            self._anomalies.add(Kind.MISSING, snapshot_prefix(held.name), what, harmful=False)
+            self._anomalies.add(AnomalyKind.MISSING, snapshot_prefix(held.name), what, harmful=False)
 
-    def _listed(self, held: Held) -> Iterator[tuple[Position, int]]:
+    def _listed(self, held: ListedObjects) -> Iterator[tuple[Position, int]]:
         return wal_between(self._store, Position(held.name, 0, 0), None)
 
-    def _check_end(self, name: Generation, extent: Extent, claims: Claims, started: int) -> None:
+    def _check_end(self, name: Generation, extent: ChainExtent, claims: Claims, started: int) -> None:
         """Check that a generation was ended before one above it began."""
         if extent.ended or epoch_of(name) >= started or name in claims.isolated:
             return
         key = wal_prefix(name) if extent.slot is None else wal_key(extent.slot)
-        self._anomalies.add(Kind.MISSING, key, f"is not ended, and a generation of epoch {started} began after it")
+        self._anomalies.add(
+            AnomalyKind.MISSING, key, f"is not ended, and a generation of epoch {started} began after it"
+        )
 
-    def _check_beginning(self, base: Base, extent: Extent) -> None:
+    def _check_beginning(self, base: KnownSnapshots, extent: ChainExtent) -> None:
         """Report a first snapshot that came after its generation had been closed. It harms no reader."""
         if base.newest is not None and not extent.began and extent.slot is not None:
             what = f"came after {wal_key(extent.slot)}: its generation never began, and no reader takes it"
-            self._anomalies.add(Kind.ORPHAN, base.newest.key, what, harmful=False)
+            self._anomalies.add(AnomalyKind.ORPHAN, base.newest.key, what, harmful=False)
 
-    def _check_predecessor_end(self, base: Base, claims: Claims) -> None:
+    def _check_predecessor_end(self, base: KnownSnapshots, claims: Claims) -> None:
         """Check that the end that a snapshot states for its predecessor is its terminal's place. An isolated generation
         does not have to have ended."""
         for facts in base.facts.values():
@@ -263,7 +265,7 @@ class _Verification:
             older = self._extents.get(end.generation) if end is not None and is_fixed else None
             if older is not None and older.ended and older.slot is not None and older.slot != end:
                 what = f"says that its predecessor ended at {end}; its terminal lies at {older.slot}"
-                self._anomalies.add(Kind.CONFLICT, facts.key, what)
+                self._anomalies.add(AnomalyKind.CONFLICT, facts.key, what)
 
     def _check_mapping(self, claim: Claim) -> None:
         """Check that a claim maps the log segment with which its predecessor ended to that segment's own index."""
@@ -280,7 +282,7 @@ class _Verification:
         if ended is not None and (found != mapped or names.get(mapped, ended) != ended):
             there = f", which is {names[mapped]!r}" if mapped in names else f", and it is index {found}"
             what = f"maps log segment {ended!r} of generation {older} to index {mapped}{there}"
-            self._anomalies.add(Kind.CONFLICT, claim.key, what)
+            self._anomalies.add(AnomalyKind.CONFLICT, claim.key, what)
 
     def _names(self, name: Generation) -> dict[int, str]:
         """The names of a generation's log segments, by index."""
@@ -300,7 +302,7 @@ class _Verification:
             self._anomalies.take(anomaly_of(key, error))
         except NotFoundError:
             if not self._was_deleted(acknowledged.position):
-                self._anomalies.add(Kind.MISSING, key, "is missing: its owner got the answer that it is durable")
+                self._anomalies.add(AnomalyKind.MISSING, key, "is missing: its owner got the answer that it is durable")
 
     def _was_deleted(self, position: Position) -> bool:
         """Whether a missing WAL segment was deleted because a snapshot covers it: the owner's knowledge is old."""
@@ -325,7 +327,7 @@ class _Verification:
             return None
         local = LocalLog(folder, log_format)
         if (log_id := local.log_id()) not in (None, claim.log):
-            self._anomalies.add(Kind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
+            self._anomalies.add(AnomalyKind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
             return None
         comparer = Comparer(local, self._scope, self._store, self._sealed_reader, self._wal)
         name = generation(claim.generation)
@@ -358,9 +360,9 @@ class _Verification:
         except CorruptionError:
             return known[max(held)] if held else None
 
-    def _reading_extent(self, claim: Claim) -> reading.Extent:
+    def _reading_extent(self, claim: Claim) -> reading.GenerationRange:
         name = generation(claim.generation)
         slot = self._extents[name].slot
         if slot is None:
             raise CorruptObjectError(wal_prefix(name), "its end is damaged")
-        return reading.Extent(Position(name, claim.first, 0), slot)
+        return reading.GenerationRange(Position(name, claim.first, 0), slot)

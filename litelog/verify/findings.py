@@ -29,7 +29,7 @@ MAX_KEPT = 10_000
 """How many anomalies are kept for the list; the others are only counted. A root of foreign objects has millions."""
 
 
-class Kind(StrEnum):
+class AnomalyKind(StrEnum):
     """The kinds of anomaly. Each anomaly has one kind, and the key at which it was found."""
 
     GAP = "gap"
@@ -69,7 +69,7 @@ class Kind(StrEnum):
 class Anomaly:
     """One anomaly in a replica."""
 
-    kind: Kind
+    kind: AnomalyKind
     key: str
     """The object's key; for a missing object, the key that it would have."""
     what: str
@@ -88,10 +88,10 @@ class Anomalies:
         """``tell`` is called with each anomaly, when it is found."""
         self._tell = tell
         self.kept: list[Anomaly] = []
-        self.counts: Counter[Kind] = Counter()
+        self.counts: Counter[AnomalyKind] = Counter()
         self.harmful = 0
 
-    def add(self, kind: Kind, key: str, what: str, *, harmful: bool = True) -> None:
+    def add(self, kind: AnomalyKind, key: str, what: str, *, harmful: bool = True) -> None:
         """Add an anomaly."""
         self.take(Anomaly(kind, key, what, harmful))
 
@@ -110,25 +110,25 @@ def anomaly_of(key: str, error: CorruptionError | UnknownVersionError) -> Anomal
     return Anomaly(_kind_of(error), key, str(error).removeprefix(f"{key}: ").removeprefix(f"{key}/"))
 
 
-def _kind_of(error: CorruptionError | UnknownVersionError) -> Kind:
+def _kind_of(error: CorruptionError | UnknownVersionError) -> AnomalyKind:
     if isinstance(error, UnknownVersionError):
-        return Kind.VERSION
+        return AnomalyKind.VERSION
     if isinstance(error, CorruptObjectError):
         if error.what.endswith("cut off"):
-            return Kind.LENGTH
-        return next((kind for words, kind in _KINDS if error.what.startswith(words)), Kind.CHECKSUM)
+            return AnomalyKind.LENGTH
+        return next((kind for words, kind in _KINDS if error.what.startswith(words)), AnomalyKind.CHECKSUM)
     if isinstance(error, SequenceGapError | ReplicaGapError):
-        return Kind.GAP
+        return AnomalyKind.GAP
     if isinstance(error, CorruptCommitError | WrongFormatError):
-        return Kind.COMMIT
-    return Kind.CHECKSUM
+        return AnomalyKind.COMMIT
+    return AnomalyKind.CHECKSUM
 
 
 _KINDS = (
-    (("position in", "epoch in the claim"), Kind.FOREIGN),
-    (("length", "bytes ", "more than "), Kind.LENGTH),
-    (("end of the last whole commit",), Kind.COMMIT),
-    (("records", "first", "next", "lowest", "highest", "sequence after"), Kind.CONFLICT),
+    (("position in", "epoch in the claim"), AnomalyKind.FOREIGN),
+    (("length", "bytes ", "more than "), AnomalyKind.LENGTH),
+    (("end of the last whole commit",), AnomalyKind.COMMIT),
+    (("records", "first", "next", "lowest", "highest", "sequence after"), AnomalyKind.CONFLICT),
 )
 """Beginnings of a CorruptObjectError's ``what``, and the kind of anomaly for each."""
 
@@ -167,7 +167,7 @@ class Watch:
 
 
 @dataclass(slots=True)
-class Counts:
+class VerifyCounts:
     """How much there is, and how much of it was read."""
 
     claims: int = 0
@@ -193,7 +193,7 @@ class Findings:
 
     watch: Watch
     anomalies: Anomalies
-    counts: Counts = field(default_factory=Counts)
+    counts: VerifyCounts = field(default_factory=VerifyCounts)
     failures: list[StoreError] = field(default_factory=list)
     """Objects that could not be read, and were not judged."""
     failed: int = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import StoreError
 from litelog.objects import layout
 from litelog.stores.object_store import MAX_OBJECT_BYTES, READ_BYTES
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Held:
+class ListedObjects:
     """The objects of one generation in a listing. Sizes are in bytes."""
 
     name: Generation
@@ -38,7 +38,7 @@ class Survey:
 
     claims: list[str] = field(default_factory=list)
     """Their keys."""
-    generations: dict[Generation, Held] = field(default_factory=dict)
+    generations: dict[Generation, ListedObjects] = field(default_factory=dict)
     objects: int = 0
     bytes: int = 0
 
@@ -48,11 +48,11 @@ def survey(store: ObjectStore, anomalies: Anomalies) -> Survey:
     found = Survey()
     for info in ordered(store.list("")):
         if not _take(found, info) and not layout.is_trial(info.key):
-            anomalies.add(Kind.FOREIGN, info.key, "is not a name of the layout", harmful=False)
+            anomalies.add(AnomalyKind.FOREIGN, info.key, "is not a name of the layout", harmful=False)
     return found
 
 
-def survey_generation(store: ObjectStore, name: Generation) -> Held:
+def survey_generation(store: ObjectStore, name: Generation) -> ListedObjects:
     """List one generation again. Raises StoreError."""
     found = Survey()
     for info in ordered(store.list(layout.generation_prefix(name))):
@@ -128,5 +128,5 @@ def _take(found: Survey, info: ObjectInfo) -> bool:
     return True
 
 
-def _held(found: Survey, name: Generation) -> Held:
-    return found.generations.setdefault(name, Held(name))
+def _held(found: Survey, name: Generation) -> ListedObjects:
+    return found.generations.setdefault(name, ListedObjects(name))

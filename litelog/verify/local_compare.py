@@ -22,7 +22,7 @@ from litelog.formats import Expectation, FinishedTail
 from litelog.objects.layout import parse_sealed
 from litelog.objects.position import Position
 from litelog.system.regular_files import find_other_kind, open_regular
-from litelog.verify.findings import Anomaly, Kind
+from litelog.verify.findings import Anomaly, AnomalyKind
 from litelog.verify.inventory import wal_between
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.fetch import OrderedPool
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.chain import ShippedSegment
+    from litelog.verify.chain import ChainSegment
     from litelog.verify.findings import Findings, Scope
-    from litelog.verify.sealed import SealedReader
+    from litelog.verify.sealed import SealedVerifier
     from litelog.verify.wal import WalReader
 
 READ_BYTES = 1 << 20
@@ -69,7 +69,7 @@ class HeldSegment:
         return cls(entry.key, entry.file, entry.length, entry.crc, entry.digest, place)
 
     @classmethod
-    def of_wal(cls, key: str, shipped: ShippedSegment, generation: Generation) -> HeldSegment:
+    def of_wal(cls, key: str, shipped: ChainSegment, generation: Generation) -> HeldSegment:
         """From its last WAL segment's header."""
         return cls(key, shipped.file, shipped.length, shipped.crc, None, Position(generation, shipped.index, 0))
 
@@ -214,7 +214,7 @@ class Comparer:
         local: LocalLog,
         scope: Scope,
         store: ObjectStore,
-        sealed: SealedReader,
+        sealed: SealedVerifier,
         wal: WalReader,
     ) -> None:
         self._local = local
@@ -247,7 +247,7 @@ class Comparer:
         missing, left_out = self._find_not_held(names, earlier)
         for name in missing:
             path = os.path.join(local.folder, name)
-            findings.anomalies.add(Kind.MISSING, path, "is a log segment that the replica does not hold")
+            findings.anomalies.add(AnomalyKind.MISSING, path, "is a log segment that the replica does not hold")
         return Comparison(
             local.folder,
             generation,
@@ -267,7 +267,7 @@ class Comparer:
             return self._judge_missing(segment)
         is_compared = self._scope.takes(file)
         if size < segment.length:
-            kind = Kind.AHEAD if file == local.names[-1] else Kind.DIFFERS
+            kind = AnomalyKind.AHEAD if file == local.names[-1] else AnomalyKind.DIFFERS
             what = f"holds {segment.length} bytes of {file}, which has {size} in {local.folder}"
             return _Judged(segment, Anomaly(kind, segment.key, what), is_compared=is_compared)
         if not is_compared:
@@ -281,7 +281,7 @@ class Comparer:
         if crc == segment.crc and segment.digest in (None, digest):
             return _Judged(segment, is_compared=True)
         what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
-        return _Judged(segment, Anomaly(Kind.DIFFERS, segment.key, what), is_compared=True)
+        return _Judged(segment, Anomaly(AnomalyKind.DIFFERS, segment.key, what), is_compared=True)
 
     def _judge_missing(self, segment: HeldSegment) -> _Judged:
         """Judge a log segment that the local log lacks. Logs drop their oldest log segments first, even during this."""
@@ -290,7 +290,7 @@ class Comparer:
             local.refresh()
         if local.is_older(file):
             return _Judged(segment, is_gone=True)
-        kind = Kind.AHEAD if local.is_newer(file) else Kind.DIFFERS
+        kind = AnomalyKind.AHEAD if local.is_newer(file) else AnomalyKind.DIFFERS
         return _Judged(segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}"))
 
     def _where(self, segment: HeldSegment) -> str:

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.verify.chain import Extent
+    from litelog.verify.chain import ChainExtent
     from litelog.verify.findings import Anomaly, Findings, Scope
-    from litelog.verify.inventory import Held
+    from litelog.verify.inventory import ListedObjects
     from litelog.verify.local_compare import Comparison
-    from litelog.verify.snapshots import Base
+    from litelog.verify.snapshots import KnownSnapshots
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationReport:
+class VerifiedGeneration:
     """The contents of one generation in a replica."""
 
     generation: str
@@ -35,7 +35,9 @@ class GenerationReport:
     wal_segments: int
 
     @classmethod
-    def of(cls, held: Held, claim: Claim | None, base: Base, extent: Extent) -> GenerationReport:
+    def of(
+        cls, held: ListedObjects, claim: Claim | None, base: KnownSnapshots, extent: ChainExtent
+    ) -> VerifiedGeneration:
         """Make it from the parts of a verification."""
         end = None if extent.slot is None else str(extent.slot)
         relation = None if claim is None else str(claim.relation)
@@ -44,12 +46,12 @@ class GenerationReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """The result of a verification."""
 
     replica: str
     claims: int
-    generations: tuple[GenerationReport, ...]
+    generations: tuple[VerifiedGeneration, ...]
     snapshots: int
     sealed_segments: int
     wal_segments: int
@@ -87,10 +89,10 @@ class Report:
         url: str,
         findings: Findings,
         scope: Scope,
-        generations: Sequence[GenerationReport],
+        generations: Sequence[VerifiedGeneration],
         against: Comparison | None,
         seconds: float,
-    ) -> Report:
+    ) -> VerifyReport:
         """Make it from the parts of a verification."""
         counts, anomalies = findings.counts, findings.anomalies
         return cls(

@@ -46,7 +46,7 @@ RETRY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class ScrubResult:
     """The result of a replica's last verification."""
 
     time: int
@@ -119,7 +119,7 @@ class Scrub:
         """When the next one is to begin, in the clock's monotonic seconds."""
         self.running = False
 
-    def run(self, stop: threading.Event) -> tuple[Verified, list[Anomaly]] | None:
+    def run(self, stop: threading.Event) -> tuple[ScrubResult, list[Anomaly]] | None:
         """Verify, unless ``stop`` is set in the meantime. Return the result, and the anomalies that were not reported
         before; None if it was stopped.
 
@@ -156,22 +156,22 @@ class Scrub:
         objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
         return Found(objects, report.object_bytes, report.failed, tuple(report.anomalies), report.harmful)
 
-    def _finish(self, found: Found, seconds: float) -> tuple[Verified, list[Anomaly]]:
+    def _finish(self, found: Found, seconds: float) -> tuple[ScrubResult, list[Anomaly]]:
         named = {_name(anomaly): anomaly for anomaly in found.anomalies}
         new = [anomaly for name, anomaly in named.items() if name not in self._said]
         self._said = dict.fromkeys(list(named)[:MAX_SAID])
         harm = [anomaly.key for anomaly in found.anomalies if anomaly.harmful]
-        self.last = Verified(self._clock.now(), found.objects, found.bytes, found.harmful, found.unread, seconds)
+        self.last = ScrubResult(self._clock.now(), found.objects, found.bytes, found.harmful, found.unread, seconds)
         self._number += 1
         self._save()
         if harm and self._on_harm is not None:
             self._on_harm(harm)
         return self.last, new
 
-    def _fail(self, error: LitelogError) -> Verified:
+    def _fail(self, error: LitelogError) -> ScrubResult:
         """Keep the last result, with the new error: the replica was not verified."""
-        last = self.last or Verified(0, 0, 0, 0, 0, 0.0)
-        failed = Verified(last.time, last.objects, last.bytes, last.anomalies, last.unread, last.seconds, str(error))
+        last = self.last or ScrubResult(0, 0, 0, 0, 0, 0.0)
+        failed = ScrubResult(last.time, last.objects, last.bytes, last.anomalies, last.unread, last.seconds, str(error))
         self.last = failed
         return failed
 
@@ -182,10 +182,10 @@ class Scrub:
         passed = (self._clock.now() - self.last.time) / 1_000_000
         return min(interval, max(first, interval - passed))
 
-    def _load(self) -> tuple[Verified | None, dict[str, None], int]:
+    def _load(self) -> tuple[ScrubResult | None, dict[str, None], int]:
         try:
             kept = read_json(self._path)
-            return build(Verified, kept["last"]), dict.fromkeys(map(str, kept["said"])), int(kept.get("number", 0))
+            return build(ScrubResult, kept["last"]), dict.fromkeys(map(str, kept["said"])), int(kept.get("number", 0))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:

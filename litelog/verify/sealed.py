@@ -19,7 +19,7 @@ from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.fetch import READS, read_checked
 from litelog.stores.object_store import ByteRange
-from litelog.verify.findings import Anomaly, Kind, anomaly_of
+from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
 from litelog.verify.inventory import sealed_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.reading.fetch import OrderedPool
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Findings, Scope
-    from litelog.verify.inventory import Held
+    from litelog.verify.inventory import ListedObjects
     from litelog.verify.snapshots import SnapshotReader
 
 _FIELDS = tuple(name for name in SnapshotEntry.__slots__ if name != "index")
@@ -46,7 +46,7 @@ class SealedJudge:
     def __init__(
         self,
         store: ObjectStore,
-        reader: SealedReader,
+        reader: SealedVerifier,
         snapshots: SnapshotReader,
         claims: Mapping[Generation, Claim],
         findings: Findings,
@@ -63,7 +63,7 @@ class SealedJudge:
         self._unnamed: dict[Generation, list[SnapshotEntry]] = {}
         self._refuted: dict[str, str] = {}
 
-    def read_all(self, generations: Mapping[Generation, Held], pool: OrderedPool) -> None:
+    def read_all(self, generations: Mapping[Generation, ListedObjects], pool: OrderedPool) -> None:
         """Read the sealed segments of all generations, then report the named ones that are missing."""
         self._first_wal = {name: held.first_wal for name, held in generations.items()}
         wanted = [held for held in generations.values() if held.sealed]
@@ -77,9 +77,9 @@ class SealedJudge:
             return
         for key in gone:
             if key in left:
-                self._anomalies.add(Kind.MISSING, key, f"is not there; {self._snapshots.named[key].by} names it")
+                self._anomalies.add(AnomalyKind.MISSING, key, f"is not there; {self._snapshots.named[key].by} names it")
 
-    def _listed(self, wanted: list[Held]) -> Iterator[tuple[Generation, int, int]]:
+    def _listed(self, wanted: list[ListedObjects]) -> Iterator[tuple[Generation, int, int]]:
         for held in wanted:
             for index, size in sealed_of(self._store, held.name):
                 yield held.name, index, size
@@ -143,7 +143,7 @@ class SealedJudge:
                 refuted = "its log segment still grows"
             if refuted is not None or ended or entry.index < covered:
                 what = "is named by no snapshot" + ("" if refuted is None else f": {refuted}")
-                self._anomalies.add(Kind.ORPHAN, entry.key, what, harmful=False)
+                self._anomalies.add(AnomalyKind.ORPHAN, entry.key, what, harmful=False)
             else:
                 self._findings.counts.pending += 1
 
@@ -182,7 +182,9 @@ class SealedJudge:
         expected = (claim.log, claim.format, claim.owner)
         for what, mine, theirs in zip(("log", "format", "owner"), read.identity, expected, strict=True):
             if mine != theirs:
-                self._anomalies.add(Kind.FOREIGN, read.key, f"{what} is {mine}, and its generation's is {theirs}")
+                self._anomalies.add(
+                    AnomalyKind.FOREIGN, read.key, f"{what} is {mine}, and its generation's is {theirs}"
+                )
 
     def _compare(self, made: SnapshotEntry, entry: SnapshotEntry, by: str) -> None:
         for name in _FIELDS:
@@ -191,7 +193,7 @@ class SealedJudge:
                 self._other(name, mine, theirs, made.key, by)
 
     def _other(self, name: str, mine: object, theirs: object, key: str, by: str) -> None:
-        kind = Kind.LENGTH if name == "size" else Kind.CONFLICT
+        kind = AnomalyKind.LENGTH if name == "size" else AnomalyKind.CONFLICT
         self._anomalies.add(kind, key, f"{name} is {mine}, and {theirs} in {by}, which names it")
 
     def _is_gone(self, entry: SnapshotEntry) -> bool:
@@ -238,7 +240,7 @@ class SealedRead:
         return sealed_key(self.generation, self.index)
 
 
-class SealedReader:
+class SealedVerifier:
     """Reads sealed segments, each on some thread."""
 
     def __init__(

@@ -12,8 +12,8 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.reading.fetch import READS, read_checked
-from litelog.verify.findings import Kind, anomaly_of
-from litelog.verify.inventory import Held, read_whole, snapshots_of
+from litelog.verify.findings import AnomalyKind, anomaly_of
+from litelog.verify.inventory import ListedObjects, read_whole, snapshots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ newer one exists. Snapshots are minutes apart, so the second listing finds one t
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class SnapshotSummary:
     """The facts that are kept of a snapshot: all except its entries."""
 
     key: str
@@ -44,10 +44,10 @@ class SnapshotFacts:
 
 
 @dataclass(slots=True)
-class Base:
+class KnownSnapshots:
     """The facts about a generation from its snapshots."""
 
-    facts: dict[int, SnapshotFacts] = field(default_factory=dict)
+    facts: dict[int, SnapshotSummary] = field(default_factory=dict)
     """The readable snapshots by ``next``, ascending."""
     listed: set[int] = field(default_factory=set)
     """The indexes of all existing snapshots, including damaged ones."""
@@ -92,9 +92,9 @@ class SnapshotReader:
         self.unread = False
         """Whether one could not be read, so that the sealed segments that it names are unknown."""
 
-    def read_all(self, held: Held, claim: Claim | None) -> Base:
+    def read_all(self, held: ListedObjects, claim: Claim | None) -> KnownSnapshots:
         """Read and judge a generation's snapshots, newest first."""
-        base = Base(claim=claim, any_left=bool(held.snapshots))
+        base = KnownSnapshots(claim=claim, any_left=bool(held.snapshots))
         created: list[tuple[int, str]] = []
         for index, size in sorted(held.snapshots, reverse=True):
             snapshot = self._take(held.name, index, size, base)
@@ -103,12 +103,12 @@ class SnapshotReader:
         base.facts = dict(sorted(base.facts.items()))
         for (later, key), (earlier, before) in pairwise(created):
             if later < earlier:
-                self._findings.anomalies.add(Kind.ORDER, key, f"was created before {before}")
+                self._findings.anomalies.add(AnomalyKind.ORDER, key, f"was created before {before}")
         if base.vanished and base.covered is None:
             self.refresh(base, held.name)
         return base
 
-    def refresh(self, base: Base, name: Generation) -> None:
+    def refresh(self, base: KnownSnapshots, name: Generation) -> None:
         """List a generation's snapshots again, and read and judge the new ones: a newer snapshot explains missing
         objects. Raises StoreError if they cannot be listed."""
         for _ in range(RELISTINGS):
@@ -141,7 +141,7 @@ class SnapshotReader:
         """Read a snapshot. Raises NotFoundError, CorruptObjectError and StoreError."""
         return read_checked(partial(read_whole, self._store, key), partial(snapshots.decode, key))
 
-    def _take(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
+    def _take(self, name: Generation, index: int, size: int, base: KnownSnapshots) -> Snapshot | None:
         """Read and judge one snapshot; None if it cannot be read."""
         snapshot = self._read(name, index, size, base)
         if snapshot is None:
@@ -153,7 +153,7 @@ class SnapshotReader:
         self._name(snapshot)
         return snapshot
 
-    def _read(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
+    def _read(self, name: Generation, index: int, size: int, base: KnownSnapshots) -> Snapshot | None:
         try:
             return self._read_listed(name, index, size, base)
         except StoreError as error:
@@ -162,7 +162,7 @@ class SnapshotReader:
             base.listed.add(index)
             return None
 
-    def _read_listed(self, name: Generation, index: int, size: int, base: Base) -> Snapshot | None:
+    def _read_listed(self, name: Generation, index: int, size: int, base: KnownSnapshots) -> Snapshot | None:
         key = snapshot_key(name, index)
         findings = self._findings
         snapshot: Snapshot | None = None
@@ -180,7 +180,7 @@ class SnapshotReader:
             return None
         base.listed.add(index)
         if len(body) != size:
-            findings.anomalies.add(Kind.LENGTH, key, f"holds {len(body)} bytes, and {size} in the listing")
+            findings.anomalies.add(AnomalyKind.LENGTH, key, f"holds {len(body)} bytes, and {size} in the listing")
         if snapshot is not None:
             base.facts[index] = _facts(snapshot, body)
         findings.counts.snapshots += 1
@@ -194,9 +194,11 @@ class SnapshotReader:
         for what in ("log", "format", "owner"):
             mine, theirs = getattr(snapshot, what), getattr(claim, what)
             if mine != theirs:
-                anomalies.add(Kind.FOREIGN, snapshot.key, f"{what} is {mine}, and {theirs} in {claim.key}")
+                anomalies.add(AnomalyKind.FOREIGN, snapshot.key, f"{what} is {mine}, and {theirs} in {claim.key}")
         if snapshot.next < claim.first:
-            anomalies.add(Kind.ORDER, snapshot.key, f"lies before index {claim.first}, at which its generation begins")
+            anomalies.add(
+                AnomalyKind.ORDER, snapshot.key, f"lies before index {claim.first}, at which its generation begins"
+            )
 
     def _name(self, snapshot: Snapshot) -> None:
         """Keep what a snapshot names. Two snapshots that name one sealed segment must describe it equally."""
@@ -204,7 +206,7 @@ class SnapshotReader:
             named = self.named.setdefault(entry.key, Named(entry, snapshot.key))
             if named.entry is not entry and replace(entry, index=named.entry.index) != named.entry:
                 what = f"describes {entry.key} differently from {named.by}"
-                self._findings.anomalies.add(Kind.CONFLICT, snapshot.key, what)
+                self._findings.anomalies.add(AnomalyKind.CONFLICT, snapshot.key, what)
 
     def _check_entries(self, snapshot: Snapshot) -> None:
         """Check that the log segments of a snapshot have valid names, each sorting after the one before."""
@@ -216,13 +218,13 @@ class SnapshotReader:
             order = log_format.segment_order(entry.file)
             if order is None or "/" in entry.file or "\0" in entry.file:
                 what = f"file {entry.file!r} is not the name of a log segment of format {log_format.name}"
-                self._findings.anomalies.add(Kind.FOREIGN, snapshot.key, what)
+                self._findings.anomalies.add(AnomalyKind.FOREIGN, snapshot.key, what)
             elif before is not None and order <= before:
                 what = f"file {entry.file!r} does not sort after the one before it"
-                self._findings.anomalies.add(Kind.ORDER, snapshot.key, what)
+                self._findings.anomalies.add(AnomalyKind.ORDER, snapshot.key, what)
             before = order if order is not None else before
 
 
-def _facts(snapshot: Snapshot, body: bytes) -> SnapshotFacts:
+def _facts(snapshot: Snapshot, body: bytes) -> SnapshotSummary:
     end = None if snapshot.predecessor_end is None else Position.parse(snapshot.predecessor_end)
-    return SnapshotFacts(snapshot.key, snapshot.next, snapshot.chain, snapshots.digest(body), end)
+    return SnapshotSummary(snapshot.key, snapshot.next, snapshot.chain, snapshots.digest(body), end)

@@ -19,7 +19,7 @@ from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.reading.fetch import READS, read_checked
 from litelog.reading.wal_chain import check_run
 from litelog.stores.object_store import ByteRange
-from litelog.verify.findings import Anomaly, Kind, anomaly_of
+from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
 from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Scope
-    from litelog.verify.sealed import SealedReader
+    from litelog.verify.sealed import SealedVerifier
 
 PROBE_BYTES = 4 << 10
 """How many bytes are read for a header without the contents; a longer header costs a second request."""
@@ -163,7 +163,7 @@ def _header_of(key: str, body: bytes) -> WalHeader | None:
 
 
 def _other_size(key: str, listed: int, read: int) -> Anomaly:
-    return Anomaly(Kind.LENGTH, key, f"holds {read} bytes, and {listed} in the listing")
+    return Anomaly(AnomalyKind.LENGTH, key, f"holds {read} bytes, and {listed} in the listing")
 
 
 def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
@@ -228,7 +228,7 @@ class MarkChecks:
         self,
         name: Generation,
         known: Callable[[int], SnapshotEntry | None],
-        reader: SealedReader,
+        reader: SealedVerifier,
         against: Callable[[SnapshotEntry, str], None],
     ) -> None:
         """``known``: a log segment's sealed entry, by its index. ``against`` is called with each contradiction."""

@@ -10,7 +10,7 @@ from litelog.objects.layout import parse_claim, sealed_key, snapshot_key
 from litelog.objects.position import Position, epoch_of
 from litelog.reading.beginning import never_began
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 from litelog.verify.wal import MarkChecks
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.claims import ClaimReader
     from litelog.verify.findings import Findings, Formats
-    from litelog.verify.sealed import SealedReader
-    from litelog.verify.snapshots import Base
+    from litelog.verify.sealed import SealedVerifier
+    from litelog.verify.snapshots import KnownSnapshots
     from litelog.verify.wal import WalRead, WalReader
 
 
 @dataclass(slots=True)
-class State:
+class ChainPosition:
     """The state of the chain. None means unknown: what came before is damaged, was pruned, or was not read."""
 
     slot: Position | None
@@ -55,12 +55,12 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class VerifyContext:
     """The tools for judging all generations."""
 
     store: ObjectStore
     reader: WalReader
-    sealed: SealedReader
+    sealed: SealedVerifier
     claims: ClaimReader
     findings: Findings
     formats: Formats
@@ -72,7 +72,7 @@ class Subject:
 
     name: Generation
     claim: Claim | None
-    base: Base
+    base: KnownSnapshots
     known: Callable[[int], SnapshotEntry | None]
     """The sealed entry of a log segment, by its index."""
     find_sealed: Callable[[int], SnapshotEntry | None]
@@ -108,7 +108,7 @@ class Subject:
 class WalChecks:
     """Judges the WAL segments of one generation, one at a time. ``state`` is the state of the chain before it."""
 
-    def __init__(self, subject: Subject, tools: Tools) -> None:
+    def __init__(self, subject: Subject, tools: VerifyContext) -> None:
         self._subject = subject
         self._name = subject.name
         self._base = subject.base
@@ -123,7 +123,7 @@ class WalChecks:
         self.sealed_digests: set[str] = set()
         """The digests of sealed segments that a ``final`` names."""
 
-    def judge(self, state: State, read: WalRead, header: WalHeader) -> None:
+    def judge(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
         """Judge a WAL segment that lies at a valid position."""
         self._check_identity(read.key, header)
         self._check_chain(state, read, header)
@@ -150,11 +150,11 @@ class WalChecks:
         log, format_name, owner = self._identity
         for what, expected, actual in (("log", log, header.log), ("format", format_name, header.format)):
             if expected != actual:
-                self._anomalies.add(Kind.FOREIGN, key, f"{what} is {actual}, and its generation's is {expected}")
+                self._anomalies.add(AnomalyKind.FOREIGN, key, f"{what} is {actual}, and its generation's is {expected}")
         if header.successor is None and header.owner != owner:
-            self._anomalies.add(Kind.FOREIGN, key, f"was written by owner {header.owner}, not {owner}")
+            self._anomalies.add(AnomalyKind.FOREIGN, key, f"was written by owner {header.owner}, not {owner}")
 
-    def _check_chain(self, state: State, read: WalRead, header: WalHeader) -> None:
+    def _check_chain(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
         at_start = header.position == Position(self._name, self._subject.first, 0)
         if never_began(self._subject.first, header):
             return  # its owner may have been late with the snapshot
@@ -168,12 +168,12 @@ class WalChecks:
                 if self._subject.let_go:
                     what += ", as retention leaves it"
                 key = snapshot_key(self._name, self._subject.first)
-                self._anomalies.add(Kind.MISSING, key, what, harmful=not self._subject.let_go)
+                self._anomalies.add(AnomalyKind.MISSING, key, what, harmful=not self._subject.let_go)
         if state.digest is not None and header.previous != state.digest:
             what = f"names {header.previous or 'nothing'} as the object before it, and {state.key} is {state.digest}"
-            self._anomalies.add(Kind.CHAIN, read.key, what)
+            self._anomalies.add(AnomalyKind.CHAIN, read.key, what)
 
-    def prove_snapshots(self, state: State, header: WalHeader | None) -> None:
+    def prove_snapshots(self, state: ChainPosition, header: WalHeader | None) -> None:
         """Check that snapshots up to this index name the last WAL segment before it. None: at the generation's end."""
         reached = [at for at in self.unproved if header is None or at <= header.index]
         for at in reached:
@@ -183,40 +183,42 @@ class WalChecks:
             passed = state.last is not None and state.last.index >= at
             if digest is not None and digest != facts.chain and not passed:
                 what = f"names {facts.chain} as the last WAL segment before index {at}, which is {digest}"
-                self._anomalies.add(Kind.CHAIN, facts.key, what)
+                self._anomalies.add(AnomalyKind.CHAIN, facts.key, what)
 
     def give_up_proofs(self, index: int) -> None:
         """Give up the snapshots up to ``index`` whose last WAL segment before them does not exist any more."""
         for at in [at for at in self.unproved if at <= index]:
             del self.unproved[at]
 
-    def _check_sums(self, state: State, key: str, header: WalHeader) -> None:
+    def _check_sums(self, state: ChainPosition, key: str, header: WalHeader) -> None:
         before = 0 if header.offset == 0 else state.crc_total
         if before is None or header.sealed is not None:
             return
         total = combine(before, header.crc, header.length)
         if total != header.crc_total:
             what = f"CRC-32C up to its end is {header.crc_total:#010x}, expected {total:#010x}"
-            self._anomalies.add(Kind.CHECKSUM, key, what)
+            self._anomalies.add(AnomalyKind.CHECKSUM, key, what)
 
-    def _check_terminal(self, state: State, key: str, header: WalHeader) -> None:
+    def _check_terminal(self, state: ChainPosition, key: str, header: WalHeader) -> None:
         successor = parse_claim(header.successor or "")
         if header.length or header.final:
-            self._anomalies.add(Kind.CONFLICT, key, "is a terminal, and not an empty one")
+            self._anomalies.add(AnomalyKind.CONFLICT, key, "is a terminal, and not an empty one")
         if state.file and header.file not in ("", state.file):
             what = f"is a terminal in {header.file!r}, and the log segment before it is {state.file!r}"
-            self._anomalies.add(Kind.CONFLICT, key, what)
+            self._anomalies.add(AnomalyKind.CONFLICT, key, what)
         if successor is None or successor[0] <= epoch_of(self._name):
             what = f"names {header.successor!r} as its successor, which is not a claim of a higher epoch"
-            self._anomalies.add(Kind.CONFLICT, key, what)
+            self._anomalies.add(AnomalyKind.CONFLICT, key, what)
         elif header.successor is not None:
             self._tools.claims.require(header.successor, f"is missing; the terminal {key} names it")
 
-    def _check_file(self, state: State, key: str, header: WalHeader) -> None:
+    def _check_file(self, state: ChainPosition, key: str, header: WalHeader) -> None:
         file = header.file
         if state.file:
             if file != state.file:
-                self._anomalies.add(Kind.CONFLICT, key, f"file is {file!r}, and {state.file!r} before it in its index")
+                self._anomalies.add(
+                    AnomalyKind.CONFLICT, key, f"file is {file!r}, and {state.file!r} before it in its index"
+                )
             return
         log_format = self._tools.formats(header.format)
         if log_format is None:
@@ -225,13 +227,13 @@ class WalChecks:
         plain = file not in ("", ".", "..") and not any(mark in file for mark in "/\\\0")
         if order is None or not plain or len(file.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
             what = f"file {file!r} is not the name of a log segment of format {log_format.name}"
-            self._anomalies.add(Kind.FOREIGN, key, what)
+            self._anomalies.add(AnomalyKind.FOREIGN, key, what)
             return
         before = log_format.segment_order(state.file_before) if state.file_before else None
         if before is not None and order <= before:
             self._order(key, "file", f"one that sorts after {state.file_before!r}", repr(file))
 
-    def _check_sequences(self, state: State, read: WalRead, header: WalHeader) -> None:
+    def _check_sequences(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
         expected = state.next
         if header.sealed is not None and not header.records:
             if header.next is not None and expected is not None and header.next < expected:
@@ -240,7 +242,7 @@ class WalChecks:
             is_other = None not in (header.next, expected) and header.next != expected
             if header.records or (is_other and state.exact):
                 what = f"holds {header.records} records without a first sequence, and {header.next} follows"
-                self._anomalies.add(Kind.CONFLICT, read.key, what)
+                self._anomalies.add(AnomalyKind.CONFLICT, read.key, what)
         elif expected is not None and header.first < expected:
             self._order(read.key, "first sequence", expected, header.first)
         elif expected is not None and header.first > expected and state.exact:
@@ -258,7 +260,7 @@ class WalChecks:
         if entry is None:
             if header.sealed is not None and self._is_missing(header.index):
                 what = f"is not there; {key} names it"
-                self._anomalies.add(Kind.MISSING, sealed_key(self._name, header.index), what)
+                self._anomalies.add(AnomalyKind.MISSING, sealed_key(self._name, header.index), what)
             return
         facts: list[tuple[str, object, object]] = [("file", header.file, entry.file)]
         if header.sealed is not None:
@@ -286,8 +288,8 @@ class WalChecks:
     def _against(self, entry: SnapshotEntry, what: str, *, is_named: bool = False) -> None:
         """Report a sealed segment that contradicts the WAL. It counts only if a snapshot or a ``final`` names it."""
         if is_named or not self._subject.refute(entry, what):
-            self._anomalies.add(Kind.CONFLICT, entry.key, what)
+            self._anomalies.add(AnomalyKind.CONFLICT, entry.key, what)
 
     def _order(self, key: str, what: str, bound: object, actual: object) -> None:
         more = bound if isinstance(bound, str) else f"{bound} or above"
-        self._anomalies.add(Kind.ORDER, key, f"{what} is {actual}, expected {more}")
+        self._anomalies.add(AnomalyKind.ORDER, key, f"{what} is {actual}, expected {more}")

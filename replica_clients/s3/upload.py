@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
     from replica_clients.s3.clients import S3Connection
     from replica_clients.s3.settings import S3Settings
-    from replica_clients.s3.upload_parts import Part, PartBudget
+    from replica_clients.s3.upload_parts import PartBudget, UploadPart
 
 SINGLE_BYTES = 64 << 20
 """Up to this size one request is cheaper; above it, a failure wastes too much of what was sent."""
@@ -106,7 +106,7 @@ class S3Upload:
             "put", key, "put_object", Body=content, **checked, **condition, **self._placement, **self._encryption
         )
 
-    def _put_parts(self, key: str, parts: Parts, condition: dict[str, str], first: Part | None = None) -> None:
+    def _put_parts(self, key: str, parts: Parts, condition: dict[str, str], first: UploadPart | None = None) -> None:
         algorithm = _ALGORITHMS.get(self._settings.checksum)
         declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
         begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
@@ -127,13 +127,13 @@ class S3Upload:
             self._abort(key, upload)
             raise
 
-    def _send_parts(self, key: str, upload: _Upload, parts: Parts, first: Part | None) -> None:
+    def _send_parts(self, key: str, upload: _Upload, parts: Parts, first: UploadPart | None) -> None:
         """Send all parts, each with its own retries. The first one that fails for good stops the others."""
         ended = threading.Event()
         self._under_way.add(ended)
         patient = RetryingStore(cast("ObjectStore", upload), ended, PART_RETRIES)
 
-        def send(number: int, part: Part) -> None:
+        def send(number: int, part: UploadPart) -> None:
             try:
                 patient.put(str(number), part.content)
             finally:

@@ -39,7 +39,7 @@ OF_PROCESS = PartBudget()
 """The budget of all uploads in this process: the limit of memory is per process."""
 
 
-class Part:
+class UploadPart:
     """The bytes of one part. Dropping it, or leaving its context, releases them and returns their room."""
 
     def __init__(self, content: bytes, budget: PartBudget) -> None:
@@ -47,7 +47,7 @@ class Part:
         """The only reference to the bytes: clearing it frees them."""
         self._budget = budget
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> UploadPart:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +78,7 @@ class Parts:
             self._rest = memoryview(buffer).cast("B")
         return True
 
-    def take(self) -> Part:
+    def take(self) -> UploadPart:
         """The next part, created once there is room for it; empty after the end. The caller must always drop it."""
         self._budget.take()
         try:
@@ -90,7 +90,7 @@ class Parts:
                 made.write(self._rest[:room])
                 self._rest = self._rest[room:]
             made.truncate()
-            return Part(made.getvalue(), self._budget)  # no copy: this is the buffer that was written
+            return UploadPart(made.getvalue(), self._budget)  # no copy: this is the buffer that was written
         except BaseException:
             self._budget.give_back()
             raise

@@ -32,7 +32,7 @@ from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.reading.contents import Base
+from litelog.reading.contents import BaseSnapshot
 from litelog.restore.history_plan import Target, plan_restore
 from litelog.restore.repair.object_lookup import ReplicaLookup
 from litelog.stores.object_store import ObjectReplicaClient
@@ -75,7 +75,7 @@ def time_plan(count: int) -> float:
     claim = Claim("0" * 32, log_format.name, "owner", "host", name, count, Relation.FIRST, 0)
     snapshot = Snapshot(claim.log, claim.format, name, claim.owner, 0, count, 0, segments=entries)
     lookup = ReplicaLookup(ObjectReplicaClient(MemoryStore()), log_format)
-    return measure(lambda: plan_restore("r", Base(claim, snapshot, "0" * 64), (), Target(), lookup, log_format))
+    return measure(lambda: plan_restore("r", BaseSnapshot(claim, snapshot, "0" * 64), (), Target(), lookup, log_format))
 
 
 @click.command(help=__doc__)

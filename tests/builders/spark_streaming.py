@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from litelog.errors import StoreError
     from litelog.formats import LogFormat
-    from litelog.spark.scan.inputs import Place
+    from litelog.spark.scan.inputs import ScanInput
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 
@@ -90,7 +90,7 @@ class Query:
         if self.available_now:
             self.follower.prepare()
 
-    def _client(self, place: Place, stop: threading.Event) -> ObjectReplicaClient:
+    def _client(self, place: ScanInput, stop: threading.Event) -> ObjectReplicaClient:
         store = CountingStore(open_store(place.url))
         self.stores.append(store)
         return ObjectReplicaClient(RetryingStore(store, stop, RetryPolicy(2, 1.0, 0.0, 0.0)))

@@ -12,7 +12,7 @@ from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.report import Report
+    from litelog.verify.report import VerifyReport
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 
@@ -24,13 +24,13 @@ def store_of(objects: dict[str, bytes]) -> MemoryStore:
     return store
 
 
-def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options) -> Report:
+def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options) -> VerifyReport:
     if isinstance(store, dict):
         store = store_of(store)
     return verify(store, formats=lambda name: log_format, **options)
 
 
-def found(report: Report, *, harmful: bool = True) -> list[tuple[str, str]]:
+def found(report: VerifyReport, *, harmful: bool = True) -> list[tuple[str, str]]:
     """(kind, key) of each anomaly."""
     return [(str(anomaly.kind), anomaly.key) for anomaly in report.anomalies if anomaly.harmful or not harmful]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog_cli.arguments import PLACE_POLL_SECONDS, Kind, Start, wait_for_place
-from litelog_cli.configured import Replica
+from litelog_cli.arguments import PLACE_POLL_SECONDS, StartKind, StartPoint, wait_for_place
+from litelog_cli.configured import ConfiguredReplica
 from litelog_cli.inputs import replica_batches
 from litelog_cli.verbs.cat import start_once_there
 from replica_clients.file import FileStore
@@ -41,18 +41,20 @@ def test_a_folder_is_waited_for_until_it_is_a_replica_or_holds_a_log(tmp_path: P
     assert not wait_for_place(str(place), wait)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [(Kind.LAST, Kind.BEGINNING), (Kind.END, Kind.BEGINNING)])
-def test_the_end_of_what_was_not_there_is_its_beginning(tmp_path: Path, kind: Kind, expected: Kind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(StartKind.LAST, StartKind.BEGINNING), (StartKind.END, StartKind.BEGINNING)]
+)
+def test_the_end_of_what_was_not_there_is_its_beginning(tmp_path: Path, kind: StartKind, expected: StartKind) -> None:
     place = tmp_path / "place"
-    assert start_once_there(str(place), Start(kind), lambda _: os.makedirs(place / "epochs")).kind is expected
-    assert start_once_there(str(place), Start(kind), pytest.fail).kind is kind
+    assert start_once_there(str(place), StartPoint(kind), lambda _: os.makedirs(place / "epochs")).kind is expected
+    assert start_once_there(str(place), StartPoint(kind), pytest.fail).kind is kind
 
 
-@pytest.mark.parametrize("kind", [Kind.BEGINNING, Kind.LAST, Kind.END])
-def test_the_end_of_a_replica_that_holds_nothing_yet_is_its_beginning(tmp_path: Path, kind: Kind) -> None:
-    replica = Replica(f"file://{tmp_path}/replica")
+@pytest.mark.parametrize("kind", [StartKind.BEGINNING, StartKind.LAST, StartKind.END])
+def test_the_end_of_a_replica_that_holds_nothing_yet_is_its_beginning(tmp_path: Path, kind: StartKind) -> None:
+    replica = ConfiguredReplica(f"file://{tmp_path}/replica")
     with ExitStack() as stack:
-        batches = replica_batches(stack, replica, None, None, Start(kind), None, True)
+        batches = replica_batches(stack, replica, None, None, StartPoint(kind), None, True)
         builder = ReplicaBuilder()
         builder.add().ship_segment(make_segment(0, [3]))
         store = FileStore(str(tmp_path / "replica"))

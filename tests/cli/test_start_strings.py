@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.errors import ConfigError
-from litelog_cli.arguments import Kind, Start, parse_start
+from litelog_cli.arguments import StartKind, StartPoint, parse_start
 
 NOW = datetime(2026, 3, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -21,18 +21,18 @@ def microseconds(moment: datetime) -> int:
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        (("beginning", "first", "oldest", "start", " Beginning "), Kind.BEGINNING),
-        (("last", "latest"), Kind.LAST),
-        (("end", "now"), Kind.END),
+        (("beginning", "first", "oldest", "start", " Beginning "), StartKind.BEGINNING),
+        (("last", "latest"), StartKind.LAST),
+        (("end", "now"), StartKind.END),
     ],
 )
-def test_words_name_places(words: tuple[str, ...], kind: Kind) -> None:
-    assert {parse_start(word, NOW) for word in words} == {Start(kind)}
+def test_words_name_places(words: tuple[str, ...], kind: StartKind) -> None:
+    assert {parse_start(word, NOW) for word in words} == {StartPoint(kind)}
 
 
 @pytest.mark.parametrize(("text", "sequence"), [("0", 0), ("42", 42), ("18446744073709551615", (1 << 64) - 1)])
 def test_a_number_is_a_sequence(text: str, sequence: int) -> None:
-    assert parse_start(text, NOW) == Start(Kind.SEQUENCE, sequence)
+    assert parse_start(text, NOW) == StartPoint(StartKind.SEQUENCE, sequence)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_number_is_a_sequence(text: str, sequence: int) -> None:
     ],
 )
 def test_a_duration_goes_back_from_now_by_the_calendar(text: str, moment: datetime) -> None:
-    assert parse_start(text, NOW) == Start(Kind.TIME, microseconds(moment))
+    assert parse_start(text, NOW) == StartPoint(StartKind.TIME, microseconds(moment))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_duration_goes_back_from_now_by_the_calendar(text: str, moment: dateti
     ],
 )
 def test_an_iso_time_without_a_zone_is_in_utc(text: str) -> None:
-    assert parse_start(text, NOW) == Start(Kind.TIME, microseconds(datetime(2026, 11, 21, 10, tzinfo=UTC)))
+    assert parse_start(text, NOW) == StartPoint(StartKind.TIME, microseconds(datetime(2026, 11, 21, 10, tzinfo=UTC)))
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "5 parsecs", "s10", "9999999years", "1" * 21, "٣"])
@@ -78,9 +78,9 @@ def test_any_text_is_a_place_or_a_config_error(text: str) -> None:
     except ConfigError as error:
         assert str(error)  # noqa: PT017 - either outcome is right
     else:
-        assert start.kind in Kind
+        assert start.kind in StartKind
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_time_keeps_its_microseconds(moment: datetime) -> None:
-    assert parse_start(moment.isoformat(), NOW) == Start(Kind.TIME, microseconds(moment))
+    assert parse_start(moment.isoformat(), NOW) == StartPoint(StartKind.TIME, microseconds(moment))

@@ -19,7 +19,7 @@ pytest.importorskip("boto3")
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import Fencing
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.probe import FENCING_STEPS, Outcome, run_probe
+from litelog.stores.probe import FENCING_STEPS, StepOutcome, run_probe
 from litelog.stores.registry import open_store
 from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
@@ -103,7 +103,7 @@ def test_the_probe_says_which_fencing_it_is_good_for(server: RealServer) -> None
     store = open_store(*server.new_place())
     steps = list(run_probe(store, SystemClock(), Random(1)))
     store.close()
-    failed = {step.name for step in steps if step.outcome in {Outcome.FAILED, Outcome.SKIPPED}}
+    failed = {step.name for step in steps if step.outcome in {StepOutcome.FAILED, StepOutcome.SKIPPED}}
     assert failed <= FENCING_STEPS, steps
     assert bool(failed) is (server.kind.fencing == Fencing.ISOLATED), steps
 

@@ -11,7 +11,7 @@ pytest.importorskip("boto3")
 
 from litelog.errors import NotFoundError, StoreError
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.probe import Outcome, run_probe
+from litelog.stores.probe import StepOutcome, run_probe
 from litelog.system.clock import SystemClock
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
@@ -73,7 +73,7 @@ class TestLocalStackClient(ReplicaClientConformance):
 def test_every_digest_passes_the_probe(server: S3Server, checksum: str) -> None:
     store = open_store(f"s3://{server.make_bucket()}/p", server.options(checksum=checksum))
     found = {step.outcome for step in run_probe(store, SystemClock(), random.Random(1))}
-    assert not found & {Outcome.FAILED, Outcome.SKIPPED}
+    assert not found & {StepOutcome.FAILED, StepOutcome.SKIPPED}
     store.close()
 
 

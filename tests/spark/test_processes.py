@@ -22,7 +22,7 @@ from litelog.spark.jobs import export, exported
 from litelog.spark.session import java_home
 from litelog.stores.registry import open_format, open_store
 from litelog.verify.execution import verify
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group
 from tests.builders.spark_reading import table_sequences
 from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from litelog.verify.report import Report
+    from litelog.verify.report import VerifyReport
 
 TASK_BYTES = 8 << 10
 SECONDS = 200
@@ -123,7 +123,7 @@ def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path)
     write(rows(spark, 10, 1, first=50), unfinished)
     require_records(read_replica(unfinished), expected(60))
     behind = check(unfinished)
-    assert {(anomaly.kind, anomaly.harmful) for anomaly in behind.anomalies} == {(Kind.ORPHAN, False)}
+    assert {(anomaly.kind, anomaly.harmful) for anomaly in behind.anomalies} == {(AnomalyKind.ORPHAN, False)}
     assert not behind.failed
 
     write(rows(spark, 100, 1, first=8000), str(tmp_path / "long"))
@@ -133,7 +133,7 @@ def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path)
     assert exported(spark, str(table)).count() == 8100
 
 
-def check(url: str) -> Report:
+def check(url: str) -> VerifyReport:
     """What ``litelog verify`` says."""
     store = open_store(url)
     report = verify(store, formats=open_format)

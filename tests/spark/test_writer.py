@@ -17,7 +17,7 @@ from litelog.spark.sink.writer import make_writer
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_format, open_store
 from litelog.verify.execution import verify
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 from tests.builders.log_builder import make_log
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def require_records(found: list[Record], wanted: list[tuple[int, bytes | None, b
     assert [tuple(record)[1:] for record in found] == wanted
 
 
-def require_well(url: str, besides: tuple[Kind, ...] = (), **options: object) -> None:
+def require_well(url: str, besides: tuple[AnomalyKind, ...] = (), **options: object) -> None:
     """No anomalies, but for those of the kinds ``besides``."""
     store = open_store(url, options)
     report = verify(store, formats=open_format)
@@ -141,7 +141,7 @@ def test_a_write_that_fails_leaves_nothing_to_read(spark: Any, tmp_path: Path) -
     assert read_replica(url) == before
     write(rows(spark, 7, 1, first=100), url)
     require_records(read_replica(url), expected(107))
-    require_well(url, besides=(Kind.ORPHAN,))  # the other task may have been at it still, after the abort
+    require_well(url, besides=(AnomalyKind.ORPHAN,))  # the other task may have been at it still, after the abort
 
 
 def test_a_write_that_is_given_up_leaves_nothing(spark: Any, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog_cli.arguments import GENERATION, PLACE, Kind, Start, is_replica, parse_start, wait_for_place
+from litelog_cli.arguments import GENERATION, PLACE, StartKind, StartPoint, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica
-from litelog_cli.inputs import DEFAULT_FORMAT, LocalLog, choose_format, log_batches, replica_batches
+from litelog_cli.inputs import DEFAULT_FORMAT, LogFolder, choose_format, log_batches, replica_batches
 from litelog_cli.listed import place_config_option
 from litelog_cli.output import format_time, json_bytes, json_line
 
@@ -95,15 +95,15 @@ def cat(
             sys.stdout.flush()
 
 
-def start_once_there(place: str, start: Start, wait: Callable[[float], object] = time.sleep) -> Start:
+def start_once_there(place: str, start: StartPoint, wait: Callable[[float], object] = time.sleep) -> StartPoint:
     """Wait until ``place`` is a log or a replica. Returns where to begin: at its first record if it had to wait."""
     waited = wait_for_place(place, wait)
-    return Start(Kind.BEGINNING) if waited and start.kind in (Kind.LAST, Kind.END) else start
+    return StartPoint(StartKind.BEGINNING) if waited and start.kind in (StartKind.LAST, StartKind.END) else start
 
 
 def _find_log(
     place: str, config_file: str | None, format_name: str | None, pattern: str | None, state_dir: str | None
-) -> LocalLog:
+) -> LogFolder:
     """The log in a folder, from the options, then from its configuration.
 
     The default configuration is only read if needed: for a format whose first sequence is in the daemon's state.
@@ -112,14 +112,14 @@ def _find_log(
     if config_file is not None or (state_dir is None and format_name not in (None, DEFAULT_FORMAT)):
         configured, config_state = find_log(place, config_file)
         state_dir = state_dir or config_state
-    return LocalLog(place, *choose_format(configured, format_name, pattern), state_dir)
+    return LogFolder(place, *choose_format(configured, format_name, pattern), state_dir)
 
 
-def _parse_end(text: str | None, now: datetime) -> Start | None:
+def _parse_end(text: str | None, now: datetime) -> StartPoint | None:
     if text is None:
         return None
     end = parse_start(text, now)
-    if end.kind not in (Kind.SEQUENCE, Kind.TIME):
+    if end.kind not in (StartKind.SEQUENCE, StartKind.TIME):
         raise click.BadParameter(f"{text!r} is neither a sequence nor a time", param_hint="--to")
     return end
 

@@ -10,12 +10,12 @@ import click
 from litelog.errors import ExitCode
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import PLACE
-from litelog_cli.configured import Replica, find_sources
+from litelog_cli.configured import ConfiguredReplica, find_sources
 from litelog_cli.listed import print_heading
 from litelog_cli.output import echo, print_json, print_table
 
 if TYPE_CHECKING:
-    from litelog.stores.probe import Step
+    from litelog.stores.probe import ProbeStep
 
 
 @click.command(
@@ -53,7 +53,7 @@ def check(place: str, config_file: str | None, fencing: str | None, as_json: boo
     return ExitCode.DONE if all(checked) else ExitCode.FAILURE
 
 
-def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> bool:
+def _check(replica: ConfiguredReplica, fencing: Fencing, heading: bool, as_json: bool) -> bool:
     """Whether the replica can be used with that fencing."""
     from random import SystemRandom
 
@@ -82,16 +82,16 @@ def _check(replica: Replica, fencing: Fencing, heading: bool, as_json: bool) -> 
     return fencing in usable
 
 
-def _usable_fencing(steps: list[Step]) -> list[Fencing]:
+def _usable_fencing(steps: list[ProbeStep]) -> list[Fencing]:
     """The ways of fencing that the store supports."""
-    from litelog.stores.probe import FENCING_STEPS, Outcome
+    from litelog.stores.probe import FENCING_STEPS, StepOutcome
 
-    lacking = {step.name for step in steps if step.outcome in {Outcome.FAILED, Outcome.SKIPPED}}
+    lacking = {step.name for step in steps if step.outcome in {StepOutcome.FAILED, StepOutcome.SKIPPED}}
     if any(step.required and step.name in lacking - FENCING_STEPS for step in steps):
         return []
     return [Fencing.ISOLATED] if lacking & FENCING_STEPS else [Fencing.REQUIRED, Fencing.ISOLATED]
 
 
-def _row(step: Step) -> tuple[str, str, str, str]:
+def _row(step: ProbeStep) -> tuple[str, str, str, str]:
     detail = f"{step.reason}: {step.meaning}" if step.reason else ""
     return step.name, step.outcome.value, f"{step.seconds * 1000:.2f}" if step.seconds else "-", detail

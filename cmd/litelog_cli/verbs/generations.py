@@ -13,7 +13,7 @@ from litelog_cli.listed import config_option, each_replica, print_heading
 from litelog_cli.output import echo, format_number, format_time, print_json, print_table
 
 if TYPE_CHECKING:
-    from litelog_cli.listing import GenerationFacts
+    from litelog_cli.listing import ListedGeneration
 
 _COLUMNS = (
     "generation",
@@ -70,7 +70,7 @@ def generations(place: str, config_file: str | None, as_json: bool) -> None:
             print_table(_COLUMNS, map(_row, found), _NUMBERS)
 
 
-def _row(facts: GenerationFacts) -> tuple[str, ...]:
+def _row(facts: ListedGeneration) -> tuple[str, ...]:
     relation = facts.relation or "no claim"
     return (
         facts.generation,

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.position import Generation
-    from litelog.restore.choose_replica import Choice
+    from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
     from litelog.restore.plan import RestorePlan, Target
     from litelog.restore.repair.repair import Mended
     from litelog.stores.replica_client import ReplicaClient
-    from litelog_cli.configured import Replica
+    from litelog_cli.configured import ConfiguredReplica
 
 DEFAULT_PARALLELISM = 4
 
@@ -142,7 +142,7 @@ def restore(
 
 
 def _restore(
-    replicas: Sequence[Replica],
+    replicas: Sequence[ConfiguredReplica],
     output: str,
     target: Target,
     pattern: str | None,
@@ -226,7 +226,7 @@ def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_js
     )
 
 
-def _follow(choice: Choice, output: str, poll_interval: float, *, quiet: bool) -> None:
+def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: bool) -> None:
     from litelog.restore.follow import CopyFollower
 
     stop = Event()
@@ -241,7 +241,7 @@ def _follow(choice: Choice, output: str, poll_interval: float, *, quiet: bool) -
         say(said, "followed", replica=choice.client.url, position=str(follower.position), bytes=follower.appended)
 
 
-def _open(stack: ExitStack, replicas: Sequence[Replica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
+def _open(stack: ExitStack, replicas: Sequence[ConfiguredReplica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
     """Clients of the replicas, and why others have none: a backend or a setting may be missing here."""
     from litelog.stores.registry import redact
 

@@ -39,7 +39,7 @@ _NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored",
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class ListedSnapshot:
     """One snapshot. Times are microseconds since 1970, sizes and lengths are bytes; None: unknown."""
 
     generation: str
@@ -92,7 +92,7 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
             print_table(_COLUMNS, map(_row, found), _NUMBERS)
 
 
-def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts]:
+def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[ListedSnapshot]:
     from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
     from litelog.objects.position import generation
     from litelog.reading.contents import read_snapshot
@@ -101,17 +101,17 @@ def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[SnapshotFacts
         try:
             snapshot, _ = read_snapshot(client, claim, info.index)
         except (CorruptObjectError, UnknownVersionError) as error:
-            yield SnapshotFacts(info.generation, info.index, info.size, str(error))
+            yield ListedSnapshot(info.generation, info.index, info.size, str(error))
         except NotFoundError:
             continue  # removed by retention meanwhile
         else:
             yield _describe(info, snapshot)
 
 
-def _describe(info: IndexedInfo, snapshot: Snapshot) -> SnapshotFacts:
+def _describe(info: IndexedInfo, snapshot: Snapshot) -> ListedSnapshot:
     entries = snapshot.segments
     length, stored = sum(entry.length for entry in entries), sum(entry.size for entry in entries)
-    return SnapshotFacts(
+    return ListedSnapshot(
         generation=info.generation,
         index=info.index,
         size=info.size,
@@ -129,7 +129,7 @@ def _describe(info: IndexedInfo, snapshot: Snapshot) -> SnapshotFacts:
     )
 
 
-def _row(facts: SnapshotFacts) -> tuple[str, ...]:
+def _row(facts: ListedSnapshot) -> tuple[str, ...]:
     return (
         f"{facts.index:x}",
         format_time(facts.created),

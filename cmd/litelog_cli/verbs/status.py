@@ -14,7 +14,7 @@ from litelog_cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig
-    from litelog.server.report import Report
+    from litelog.server.report import StatusReport
 
 _COLUMNS = ("log", "replica", "phase", "lag", "behind", "position", "sequence", "verified", "")
 _NUMBERS = ("lag", "behind", "sequence")
@@ -74,15 +74,15 @@ def status(
     return _show(_of_state(place, config, state_dir, silence), as_json)
 
 
-def _choose(answer: dict[str, Any], place: str | None) -> Report:
+def _choose(answer: dict[str, Any], place: str | None) -> StatusReport:
     """The daemon's report, or the part of it that ``place`` names."""
     from pydantic import ValidationError
 
-    from litelog.server.report import Report
+    from litelog.server.report import StatusReport
     from litelog_cli.daemon_client import same_log, same_replica
 
     try:
-        report = Report.model_validate(answer)
+        report = StatusReport.model_validate(answer)
     except ValidationError as error:
         raise LitelogError("the daemon runs another version of litelog; use the command of that version") from error
     if place is None:
@@ -95,7 +95,7 @@ def _choose(answer: dict[str, Any], place: str | None) -> Report:
     return report.model_copy(update={"logs": logs})
 
 
-def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> Report:
+def _of_state(place: str | None, config: Config | None, state_dir: str | None, silence: str) -> StatusReport:
     from litelog.stores.registry import redact
     from litelog_cli.offline_status import read_kept
     from litelog_cli.owner_state import require_readable
@@ -109,7 +109,7 @@ def _of_state(place: str | None, config: Config | None, state_dir: str | None, s
     return report
 
 
-def _of_replicas(place: str | None, config_file: str | None, config: Config | None) -> Report:
+def _of_replicas(place: str | None, config_file: str | None, config: Config | None) -> StatusReport:
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
     from litelog_cli.configured import find_sources
@@ -138,7 +138,7 @@ def _logs_of(config: Config | None) -> list[LogConfig]:
         return list(config.own_logs)
 
 
-def _show(report: Report, as_json: bool) -> int:
+def _show(report: StatusReport, as_json: bool) -> int:
     if as_json:
         print_json(report.model_dump())
     else:
@@ -147,7 +147,7 @@ def _show(report: Report, as_json: bool) -> int:
     return ExitCode.FAILURE if report.healthy is False or unread else ExitCode.DONE
 
 
-def _print(report: Report) -> None:
+def _print(report: StatusReport) -> None:
     from litelog_cli.output import print_table
     from litelog_cli.status_rows import make_row, spell_pair
 

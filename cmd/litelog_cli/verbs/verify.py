@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.verify.findings import Scope
     from litelog.verify.local_compare import Comparison
-    from litelog.verify.report import Report
+    from litelog.verify.report import VerifyReport
     from litelog_cli.drill import DrillResult
 
 DEFAULT_PARALLELISM = 4
@@ -183,7 +183,7 @@ def _drill(
         return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism, show)
 
 
-def _exit_code(report: Report, drill: DrillResult | None, *, strict: bool) -> int:
+def _exit_code(report: VerifyReport, drill: DrillResult | None, *, strict: bool) -> int:
     unjudged = report.counts.get("version", 0)
     if report.harmful > unjudged or (strict and report.anomalies) or (drill is not None and drill.is_corrupt):
         return ExitCode.CORRUPTION
@@ -192,7 +192,7 @@ def _exit_code(report: Report, drill: DrillResult | None, *, strict: bool) -> in
     return ExitCode.DONE
 
 
-def _print(report: Report, scope: Scope, drill: DrillResult | None) -> None:
+def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> None:
     columns = ("generation", "relation", "state", "end", "next", "snapshots", "sealed", "WAL")
     rows = [
         (
@@ -249,7 +249,7 @@ def _left_out(comparison: Comparison) -> Iterator[str]:
         yield f"not compared: {unlisted} more"
 
 
-def _summary(report: Report, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
+def _summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
     objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
     yield (
         f"read {objects} objects ({format_size(report.object_bytes)}) and checked {format_size(report.content_bytes)} "

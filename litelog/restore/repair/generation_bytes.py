@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.objects.sealed_decoding import SealedRun
+    from litelog.objects.sealed_decoding import DecodedRun
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
@@ -36,7 +36,7 @@ PARALLELISM = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """A place in a log, the same in every replica: after byte ``offset`` of log segment ``file``."""
 
     order: tuple[object, ...]
@@ -44,7 +44,7 @@ class Place:
     file: str
     offset: int
 
-    def reaches(self, other: Place) -> bool:
+    def reaches(self, other: LogPosition) -> bool:
         """Whether the log up to here includes the log up to ``other``."""
         return (self.order, self.offset) >= (other.order, other.offset)
 
@@ -138,15 +138,15 @@ class History:
                 self._files = self._find_files()
             return self._files
 
-    def place_of(self, header: WalHeader) -> Place | None:
+    def place_of(self, header: WalHeader) -> LogPosition | None:
         """The place after the bytes of a WAL segment; None if its file name is not a log segment's."""
         order = self.format.segment_order(header.file)
-        return None if order is None else Place(order, header.file, header.end)
+        return None if order is None else LogPosition(order, header.file, header.end)
 
-    def end_of(self, entry: SnapshotEntry) -> Place | None:
+    def end_of(self, entry: SnapshotEntry) -> LogPosition | None:
         """The place after a sealed segment's bytes; None if its file name is not a log segment's."""
         order = self.format.segment_order(entry.file)
-        return None if order is None else Place(order, entry.file, entry.length)
+        return None if order is None else LogPosition(order, entry.file, entry.length)
 
     def find(self, name: str) -> HistoryFile | None:
         """The log segment of that name."""
@@ -229,7 +229,7 @@ class History:
                 self._footers = {entry.key: footer}
         return footer
 
-    def _read_run(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> SealedRun:
+    def _read_run(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> DecodedRun:
         start = footer.frames.starts[run.start]
         length, name = footer.frames[run.stop - 1].stop - start, generation(entry.generation)
         return read_checked(

@@ -19,7 +19,7 @@ from litelog.formats import Expectation, FinishedTail
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
 from litelog.reading.wal_chain import check_run, expectation, next_link
-from litelog.restore.commit_writer import Part
+from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.repair.header_reconstruction import stand_in
 from litelog.restore.repair.sources import NoDonorError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.wal_chain import Link
     from litelog.restore.commit_writer import RunsWriter, SegmentFiles
-    from litelog.restore.plan import PlannedFile, RestorePlan, SealedPiece
+    from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan
     from litelog.restore.repair.generation_bytes import Chunk
     from litelog.restore.repair.sources import Donors, Substitutes
 
@@ -64,7 +64,7 @@ class Mended:
 class Work:
     """What was restored of a piece, and of the missing part before it."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[WrittenRun] = field(default_factory=list)
     mended: list[Mended] = field(default_factory=list)
     objects: int = 0
 
@@ -203,7 +203,7 @@ class SealedMender:
         self._format = log_format
 
     def replace_group(
-        self, footer: SealedFooter, piece: SealedPiece, group: Sequence[range], why: LitelogError
+        self, footer: SealedFooter, piece: SealedSpan, group: Sequence[range], why: LitelogError
     ) -> tuple[bytearray, list[Mended]]:
         """The bytes of some frames, which match their checksums, and their source. Raises ``why``."""
         frames, mended = footer.frames, []
@@ -218,7 +218,7 @@ class SealedMender:
                 raise why
         return data, mended
 
-    def replace_all(self, piece: SealedPiece, file: int, why: LitelogError) -> tuple[list[Part], list[Mended]]:
+    def replace_all(self, piece: SealedSpan, file: int, why: LitelogError) -> tuple[list[WrittenRun], list[Mended]]:
         """Write a piece from a source that has the whole log segment with the stated digest. Raises ``why``."""
         entry, digest = piece.entry, hashlib.sha256()
         parts, mended, expect = [], [], Expectation(entry.first)
@@ -229,7 +229,7 @@ class SealedMender:
                     scan = self._format.scan(entry.path, data, start, expect)
                     expect = scan.expectation
                     if piece.start <= start < piece.stop:
-                        parts.append(Part(entry.key, _write(file, data, start), scan, scan))
+                        parts.append(WrittenRun(entry.key, _write(file, data, start), scan, scan))
                 mended.append(_mended_sealed(piece, chunk, why))
         except CorruptObjectError as error:
             raise why from error
@@ -237,14 +237,14 @@ class SealedMender:
             raise why
         return parts, mended
 
-    def _chunks(self, piece: SealedPiece, start: int, stop: int, why: LitelogError) -> Iterator[Chunk]:
+    def _chunks(self, piece: SealedSpan, start: int, stop: int, why: LitelogError) -> Iterator[Chunk]:
         try:
             yield from self._substitutes.chunks(piece.entry, start, stop, proven=False)
         except (NoDonorError, StoreError) as error:
             raise why from error
 
 
-def _cut(chunk: Chunk, piece: SealedPiece) -> Iterator[tuple[int, memoryview]]:
+def _cut(chunk: Chunk, piece: SealedSpan) -> Iterator[tuple[int, memoryview]]:
     """Split a chunk at the ends of ``piece``; yield the offset and bytes of each part."""
     bounds = sorted({chunk.start, chunk.end, *(at for at in (piece.start, piece.stop) if chunk.start < at < chunk.end)})
     for start, end in pairwise(bounds):
@@ -259,5 +259,5 @@ def _write(file: int, data: memoryview, offset: int) -> int:
     return length
 
 
-def _mended_sealed(piece: SealedPiece, chunk: Chunk, why: LitelogError) -> Mended:
+def _mended_sealed(piece: SealedSpan, chunk: Chunk, why: LitelogError) -> Mended:
     return Mended(piece.entry.key, str(why), piece.entry.file, chunk.start, chunk.end, chunk.replica, chunk.generation)

@@ -22,7 +22,7 @@ from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
 from litelog.reading.fetch import read_checked
 from litelog.reading.generations import read_claim
-from litelog.restore.repair.generation_bytes import Chunk, History, Place
+from litelog.restore.repair.generation_bytes import Chunk, History, LogPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ MOST_ENDS = 8
 """How many objects at the end of a history are tried, if damage prevents a comparison."""
 
 
-class Verdict(Enum):
+class HistoryRelation(Enum):
     """The result of comparing two histories at one place."""
 
     SAME = "same"
@@ -47,11 +47,11 @@ class Verdict(Enum):
     """One of them does not have the place, or not any more, or it is damaged there."""
 
 
-def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
+def agreed_place(one: History, two: History) -> tuple[HistoryRelation, LogPosition | None]:
     """Whether two histories are the same and, for SAME, up to which place that is known."""
     ends = _last_place(one), _last_place(two)
     if ends[0] is None or ends[1] is None:
-        return Verdict.UNKNOWN, None
+        return HistoryRelation.UNKNOWN, None
     shorter, longer = (one, two) if ends[1].reaches(ends[0]) else (two, one)
     tried = 0
     for number in reversed(range(len(shorter.pieces))):
@@ -59,19 +59,19 @@ def agreed_place(one: History, two: History) -> tuple[Verdict, Place | None]:
         if header is None or not header.length:
             continue
         verdict = _compare(shorter, number, header, longer)
-        if verdict is not Verdict.UNKNOWN:
-            return verdict, shorter.place_of(header) if verdict is Verdict.SAME else None
+        if verdict is not HistoryRelation.UNKNOWN:
+            return verdict, shorter.place_of(header) if verdict is HistoryRelation.SAME else None
         tried += 1
         if tried == MOST_ENDS:
-            return Verdict.UNKNOWN, None
+            return HistoryRelation.UNKNOWN, None
     for entry in reversed(shorter.entries[tried - MOST_ENDS :]):
         verdict = _compare_sealed(entry, longer)
-        if verdict is not Verdict.UNKNOWN:
-            return verdict, shorter.end_of(entry) if verdict is Verdict.SAME else None
-    return Verdict.UNKNOWN, None
+        if verdict is not HistoryRelation.UNKNOWN:
+            return verdict, shorter.end_of(entry) if verdict is HistoryRelation.SAME else None
+    return HistoryRelation.UNKNOWN, None
 
 
-def _last_place(history: History) -> Place | None:
+def _last_place(history: History) -> LogPosition | None:
     """The place after the last WAL segment with a readable header and bytes, or after the last sealed segment."""
     for number in reversed(range(len(history.pieces))):
         header = history.header(number)
@@ -80,51 +80,51 @@ def _last_place(history: History) -> Place | None:
     return history.end_of(history.entries[-1]) if history.entries else None
 
 
-def _compare(shorter: History, number: int, header: WalHeader, longer: History) -> Verdict:
+def _compare(shorter: History, number: int, header: WalHeader, longer: History) -> HistoryRelation:
     file = longer.find(header.file)
     if file is None:
         return _judge_absence(header.file, longer)
     at = longer.covering(file, header.end - 1)
     there = None if at is None else longer.header(at)
     if there is not None and there.end == header.end and _state_the_same(there, header):
-        return Verdict.SAME if _stated(there) == _stated(header) else Verdict.OTHER
+        return HistoryRelation.SAME if _stated(there) == _stated(header) else HistoryRelation.OTHER
     size = longer.finished_size(file)
     if size is not None and size < header.end:
-        return Verdict.OTHER
+        return HistoryRelation.OTHER
     if file.entry is None and (there is None or there.end < header.end):
-        return Verdict.UNKNOWN
+        return HistoryRelation.UNKNOWN
     try:
         return _compare_bytes(shorter, number, header, longer, file)
     except (CorruptionError, UnknownVersionError):
-        return Verdict.UNKNOWN
+        return HistoryRelation.UNKNOWN
 
 
-def _compare_sealed(entry: SnapshotEntry, longer: History) -> Verdict:
+def _compare_sealed(entry: SnapshotEntry, longer: History) -> HistoryRelation:
     """As ``_compare``, for a whole log segment of the shorter history, whose digest is known."""
     file = longer.find(entry.file)
     if file is None:
         return _judge_absence(entry.file, longer)
     size = longer.finished_size(file)
     if size is not None and size != entry.length:
-        return Verdict.OTHER
+        return HistoryRelation.OTHER
     if file.entry is not None:
-        return Verdict.SAME if file.entry.digest == entry.digest else Verdict.OTHER
+        return HistoryRelation.SAME if file.entry.digest == entry.digest else HistoryRelation.OTHER
     found = hashlib.sha256()
     try:
         for chunk in longer.chunks(file.name, 0, entry.length):
             found.update(chunk.data)
     except (CorruptionError, UnknownVersionError):
-        return Verdict.UNKNOWN
-    return Verdict.SAME if found.hexdigest() == entry.digest else Verdict.OTHER
+        return HistoryRelation.UNKNOWN
+    return HistoryRelation.SAME if found.hexdigest() == entry.digest else HistoryRelation.OTHER
 
 
-def _judge_absence(name: str, longer: History) -> Verdict:
+def _judge_absence(name: str, longer: History) -> HistoryRelation:
     """The verdict if one lacks a log segment of the other: unknown if it begins after it or is damaged there."""
     names = [file.name for file in longer.files()]
     if not names or "" in names:
-        return Verdict.UNKNOWN
+        return HistoryRelation.UNKNOWN
     first, order = longer.format.segment_order(names[0]), longer.format.segment_order(name)
-    return Verdict.UNKNOWN if first is None or order is None or order < first else Verdict.OTHER
+    return HistoryRelation.UNKNOWN if first is None or order is None or order < first else HistoryRelation.OTHER
 
 
 def _state_the_same(one: WalHeader, two: WalHeader) -> bool:
@@ -135,14 +135,16 @@ def _stated(header: WalHeader) -> tuple[int, str | None]:
     return header.crc_total, header.check_digest
 
 
-def _compare_bytes(shorter: History, number: int, header: WalHeader, longer: History, file: HistoryFile) -> Verdict:
+def _compare_bytes(
+    shorter: History, number: int, header: WalHeader, longer: History, file: HistoryFile
+) -> HistoryRelation:
     start, digest = header.check_start, header.check_digest
     if start is None or digest is None:
         start, digest = header.offset, hashlib.sha256(shorter.read(number).data()).hexdigest()
     found = hashlib.sha256()
     for chunk in longer.chunks(file.name, start, header.end):
         found.update(chunk.data)
-    return Verdict.SAME if found.hexdigest() == digest else Verdict.OTHER
+    return HistoryRelation.SAME if found.hexdigest() == digest else HistoryRelation.OTHER
 
 
 _logger = logging.getLogger(__name__)
@@ -160,7 +162,7 @@ class Donors:
     """
 
     def __init__(
-        self, chosen: History, others: Sequence[ReplicaClient], agreed: Sequence[tuple[History, Place]] = ()
+        self, chosen: History, others: Sequence[ReplicaClient], agreed: Sequence[tuple[History, LogPosition]] = ()
     ) -> None:
         """``agreed``: histories of ``others`` that are known to agree, and up to where. They can be used even if the
         chosen replica is gone."""
@@ -179,7 +181,7 @@ class Donors:
         for callers that have a digest of the bytes.
         """
         order = self._format.segment_order(name)
-        wanted = None if order is None else Place(order, name, stop)
+        wanted = None if order is None else LogPosition(order, name, stop)
         for history, agreed in self._each():
             if start >= stop:
                 return
@@ -201,7 +203,7 @@ class Donors:
         for history, agreed in self._each():
             file = history.find(name)
             size = None if file is None else history.finished_size(file)
-            if order is not None and size is not None and agreed.reaches(Place(order, name, size)):
+            if order is not None and size is not None and agreed.reaches(LogPosition(order, name, size)):
                 return size
         return None
 
@@ -214,7 +216,7 @@ class Donors:
                 return names[at]
         return None
 
-    def _each(self) -> Iterator[tuple[History, Place]]:
+    def _each(self) -> Iterator[tuple[History, LogPosition]]:
         """Yield all histories that agree, and up to where. Searches no further than the caller iterates."""
         at = 0
         while True:
@@ -228,7 +230,7 @@ class Donors:
             yield history
             at += 1
 
-    def _find(self) -> Iterator[tuple[History, Place]]:
+    def _find(self) -> Iterator[tuple[History, LogPosition]]:
         for client in self._others:
             try:
                 yield from self._agreeing(client)
@@ -236,14 +238,14 @@ class Donors:
                 extra = fields("donor-failed", replica=client.url)
                 _logger.warning("%s: cannot help out: %s", client.url, error, extra=extra)
 
-    def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, Place]]:
+    def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, LogPosition]]:
         """Yield the generations of a replica that hold the chosen history, newest first."""
         for claim in readable_claims(client):
             known = (id(client), claim.generation) in self._known
             if not known and same_log(claim, self._chosen.claim, self._format):
                 history = History(client, claim, self._format)
                 verdict, place = agreed_place(self._chosen, history)
-                if verdict is Verdict.SAME and place is not None:
+                if verdict is HistoryRelation.SAME and place is not None:
                     yield history, place
 
 

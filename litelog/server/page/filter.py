@@ -10,7 +10,7 @@ from litelog.server.page.severity import RANKS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.server.page.severity import State
+    from litelog.server.page.severity import ReplicaCondition
 
 MAX_REPLICAS = 100
 """A page shows no more logs after this many replicas, which bounds its size and the cost of making it."""
@@ -22,7 +22,7 @@ MAX_FIRST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LogPage:
     """The logs of one page."""
 
     logs: tuple[str, ...]
@@ -39,7 +39,7 @@ class Choice:
         return end if end < self.matching else None
 
 
-def choose(states: Mapping[tuple[str, str], State], wanted: str, first: int) -> Choice:
+def choose(states: Mapping[tuple[str, str], ReplicaCondition], wanted: str, first: int) -> LogPage:
     """Select logs: ``wanted`` must occur in the log's folder, a replica's URL or its state, ignoring case; empty: all.
 
     ``first``: how many matching logs to skip.
@@ -55,7 +55,7 @@ def choose(states: Mapping[tuple[str, str], State], wanted: str, first: int) -> 
     matching = [log for log, parts in texts.items() if any(sought in part.casefold() for part in parts)]
     matching.sort(key=ranks.__getitem__)
     first = min(first, max(0, len(matching) - 1))
-    return Choice(_fill(matching[first:], replicas), first, len(matching), len(texts))
+    return LogPage(_fill(matching[first:], replicas), first, len(matching), len(texts))
 
 
 def read_first(text: str) -> int:

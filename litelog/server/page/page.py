@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.filter import MAX_FILTER
-from litelog.server.page.severity import State, find_verdict, rank
+from litelog.server.page.severity import ReplicaCondition, find_verdict, rank
 from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from litelog.server.daemon_view import Snapshot
+    from litelog.server.daemon_view import StatusView
     from litelog.server.page.chart import Chart
-    from litelog.server.page.filter import Choice
-    from litelog.server.report import Reason, ReplicaReport, Report
+    from litelog.server.page.filter import LogPage
+    from litelog.server.report import Reason, ReplicaReport, StatusReport
 
     Histories = Mapping[tuple[str, str], Sequence[Sample]]
     """By log and replica's URL; the oldest first."""
@@ -51,7 +51,7 @@ class Row:
     """One replica, as a row of the page."""
 
     report: ReplicaReport
-    state: State
+    state: ReplicaCondition
     chart: Chart
     reasons: list[str]
     snapshot: str | None
@@ -60,7 +60,7 @@ class Row:
     """Number of errors since the daemon started."""
 
 
-def read_histories(snapshot: Snapshot, logs: Container[str]) -> Histories:
+def read_histories(snapshot: StatusView, logs: Container[str]) -> Histories:
     """The last hour's lag of the replicas of ``logs``."""
     return {
         (status.log, status.replica): [
@@ -72,7 +72,11 @@ def read_histories(snapshot: Snapshot, logs: Container[str]) -> Histories:
 
 
 def render_page(
-    report: Report, histories: Histories, states: Mapping[tuple[str, str], State], choice: Choice, wanted: str
+    report: StatusReport,
+    histories: Histories,
+    states: Mapping[tuple[str, str], ReplicaCondition],
+    choice: LogPage,
+    wanted: str,
 ) -> str:
     """Render the page.
 
@@ -114,7 +118,9 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def _make_rows(report: Report, histories: Histories, states: Mapping[tuple[str, str], State]) -> dict[str, list[Row]]:
+def _make_rows(
+    report: StatusReport, histories: Histories, states: Mapping[tuple[str, str], ReplicaCondition]
+) -> dict[str, list[Row]]:
     reasons: dict[tuple[str | None, str | None], list[str]] = {}
     for reason in report.reasons:
         reasons.setdefault((reason.log, reason.replica), []).append(reason.message)
@@ -123,7 +129,7 @@ def _make_rows(report: Report, histories: Histories, states: Mapping[tuple[str, 
         log.log: [
             Row(
                 report=each,
-                state=states.get((log.log, each.replica), State.SAFE),
+                state=states.get((log.log, each.replica), ReplicaCondition.SAFE),
                 chart=draw([*histories.get((log.log, each.replica), ()), *_sample_now(each)], max_lag),
                 reasons=[*reasons.get((log.log, each.replica), ()), *_find_troubles(each)],
                 snapshot=each.last_snapshot,

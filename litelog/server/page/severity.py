@@ -28,7 +28,7 @@ class Level(Enum):
 MARKS = {Level.BAD: "✗", Level.WARNING: "!", Level.WAITING: "…", Level.GOOD: "✓"}
 
 
-class State(Enum):
+class ReplicaCondition(Enum):
     """The state of a replica in one word, worst first."""
 
     FROZEN = "frozen"
@@ -53,24 +53,28 @@ class State(Enum):
         return MARKS[self.level]
 
 
-RANKS = {state: rank for rank, state in enumerate(State)}
+RANKS = {state: rank for rank, state in enumerate(ReplicaCondition)}
 
-_LEVELS = {State.TROUBLED: Level.WARNING, State.STARTING: Level.WAITING, State.SAFE: Level.GOOD}
+_LEVELS = {
+    ReplicaCondition.TROUBLED: Level.WARNING,
+    ReplicaCondition.STARTING: Level.WAITING,
+    ReplicaCondition.SAFE: Level.GOOD,
+}
 _BY_REASON = {
-    "frozen": State.FROZEN,
-    "fenced": State.FENCED,
-    "refused": State.REFUSED,
-    "failed": State.FAILED,
-    "lost": State.DAMAGED,
-    "lag": State.LATE,
-    "failing": State.FAILING,
-    "not_synced": State.STARTING,
+    "frozen": ReplicaCondition.FROZEN,
+    "fenced": ReplicaCondition.FENCED,
+    "refused": ReplicaCondition.REFUSED,
+    "failed": ReplicaCondition.FAILED,
+    "lost": ReplicaCondition.DAMAGED,
+    "lag": ReplicaCondition.LATE,
+    "failing": ReplicaCondition.FAILING,
+    "not_synced": ReplicaCondition.STARTING,
 }
 _STALLS = frozenset({"loop_stopped", "status_stalled", "measuring_stalled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PageVerdict:
     """The headline of the page."""
 
     level: Level
@@ -86,54 +90,58 @@ def rank(reason: Reason) -> int:
     """Order of reasons: first those that make the report unreliable, then missing replicas, then the worst."""
     if reason.log is None or reason.kind == NOT_REPLICATED:
         return -1
-    return RANKS[_BY_REASON.get(reason.kind, State.TROUBLED)]
+    return RANKS[_BY_REASON.get(reason.kind, ReplicaCondition.TROUBLED)]
 
 
-def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], State]:
+def judge(statuses: Iterable[ReplicaStatus], reasons: Iterable[Reason]) -> dict[tuple[str, str], ReplicaCondition]:
     """The state of each replica, by log and URL. ``reasons``: from ``find_unready``."""
-    found: dict[tuple[str, str], list[State]] = {}
+    found: dict[tuple[str, str], list[ReplicaCondition]] = {}
     for reason in reasons:
         if reason.log is not None and reason.replica is not None:
-            state = _BY_REASON.get(reason.kind, State.TROUBLED)
+            state = _BY_REASON.get(reason.kind, ReplicaCondition.TROUBLED)
             found.setdefault((reason.log, reason.replica), []).append(state)
     judged = {}
     for status in statuses:
         states = [*found.get((status.log, status.replica), ()), *_own(status)]
-        judged[status.log, status.replica] = min(states, key=RANKS.__getitem__, default=State.SAFE)
+        judged[status.log, status.replica] = min(states, key=RANKS.__getitem__, default=ReplicaCondition.SAFE)
     return judged
 
 
-def find_verdict(states: Mapping[tuple[str, str], State], reasons: Sequence[Reason]) -> Verdict:
+def find_verdict(states: Mapping[tuple[str, str], ReplicaCondition], reasons: Sequence[Reason]) -> PageVerdict:
     """The verdict on all replicas together."""
     counts = Counter(states.values())
-    bad = [state for state in State if state.level is Level.BAD and counts[state]]
+    bad = [state for state in ReplicaCondition if state.level is Level.BAD and counts[state]]
     total = len(states)
     first = ["the daemon has stalled"] if any(reason.kind in _STALLS for reason in reasons) else []
     if lacking := sum(reason.kind == NOT_REPLICATED for reason in reasons):
         first.append(f"{lacking} not replicated")
     if first:
         words = [*first, *(f"{counts[state]} {state.value}" for state in bad)]
-        return Verdict(Level.BAD, "Not safe: " + ", ".join(words))
+        return PageVerdict(Level.BAD, "Not safe: " + ", ".join(words))
     if bad:
         words = [f"{counts[bad[0]]} of {_count(total)} {bad[0].value}"]
         words += [f"{counts[state]} {state.value}" for state in bad[1:]]
-        return Verdict(Level.BAD, "Not safe: " + ", ".join(words))
-    if counts[State.STARTING] or (reasons and not total):
-        why = f"{counts[State.STARTING]} of {_count(total)} not synced yet" if total else "no replica is open yet"
-        return Verdict(Level.WAITING, f"Starting: {why}")
+        return PageVerdict(Level.BAD, "Not safe: " + ", ".join(words))
+    if counts[ReplicaCondition.STARTING] or (reasons and not total):
+        why = (
+            f"{counts[ReplicaCondition.STARTING]} of {_count(total)} not synced yet"
+            if total
+            else "no replica is open yet"
+        )
+        return PageVerdict(Level.WAITING, f"Starting: {why}")
     if not total:
-        return Verdict(Level.WAITING, "No log has been found yet")
-    if counts[State.TROUBLED]:
-        return Verdict(Level.WARNING, f"Safe, but {counts[State.TROUBLED]} of {_count(total)} troubled")
-    return Verdict(Level.GOOD, "All safe")
+        return PageVerdict(Level.WAITING, "No log has been found yet")
+    if counts[ReplicaCondition.TROUBLED]:
+        return PageVerdict(Level.WARNING, f"Safe, but {counts[ReplicaCondition.TROUBLED]} of {_count(total)} troubled")
+    return PageVerdict(Level.GOOD, "All safe")
 
 
-def _own(status: ReplicaStatus) -> Iterable[State]:
+def _own(status: ReplicaStatus) -> Iterable[ReplicaCondition]:
     """States that health does not report: shipped data is safe, but something needs attention."""
     if status.anomalies:
-        yield State.DAMAGED
+        yield ReplicaCondition.DAMAGED
     if status.archive_error or status.verify_error or status.source_error:
-        yield State.TROUBLED
+        yield ReplicaCondition.TROUBLED
 
 
 def _count(replicas: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.spark.jobs.export_runs import find_begin, find_runs, give_up, remove_files, require_wanted
-from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, RangeExport, Target
+from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, ExportTarget, RangeExport
 from litelog.spark.jobs.json_columns import arrow_schema_of
 from litelog.spark.jobs.manifest import ExportedFile, ExportPlan, Manifest, commit, create_plan
 from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from litelog.spark.jobs.progress import Progress
-    from litelog.spark.jobs.ranges import Held
+    from litelog.spark.jobs.ranges import GenerationContent
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.partitions import Partition
     from litelog.stores.object_store import ObjectStore
@@ -123,7 +123,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     require_records(reading.mode)
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
     stop = threading.Event()
-    place = Target(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
+    place = ExportTarget(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
     store = place.open(stop)
     try:
         job = _Job(spark, reading, place, store, settings, shape, task_bytes, stop, progress)
@@ -140,7 +140,7 @@ class _Job:
         self,
         spark: Any,
         reading: ReadOptions,
-        target: Target,
+        target: ExportTarget,
         store: ObjectStore,
         settings: ExportSettings,
         shape: dict[str, Any],
@@ -196,11 +196,11 @@ class _Job:
             sum(file.bytes for file in files),
         )
 
-    def _begin(self, held: Held) -> int:
+    def _begin(self, held: GenerationContent) -> int:
         """The sequence at which a new table begins."""
         return (first_held(held) or 0) if self._start is None else self._start
 
-    def _can_do(self, plan: ExportPlan, held: Held, *, is_first: bool) -> bool:
+    def _can_do(self, plan: ExportPlan, held: GenerationContent, *, is_first: bool) -> bool:
         """Whether a run that died can be repeated as planned. Returns False if another run is to replace it.
 
         Another run replaces it if nothing was exported yet and the request has changed, or if data may be lost and is.
@@ -216,7 +216,7 @@ class _Job:
             )
         return require_start(self._reading, held, plan.bounds[0]) == plan.bounds[0]
 
-    def _is_asked_for(self, plan: ExportPlan, held: Held) -> bool:
+    def _is_asked_for(self, plan: ExportPlan, held: GenerationContent) -> bool:
         first, begin = plan.bounds[0], first_held(held)
         begins = first == self._start if self._start is not None else begin is None or first <= begin
         shape = all(self._shape.get(name) == value for name, value in plan.shape.items())
@@ -230,7 +230,7 @@ class _Job:
             )
         give_up(self._store, plan)
 
-    def _do(self, plan: ExportPlan, held: Held) -> Manifest:
+    def _do(self, plan: ExportPlan, held: GenerationContent) -> Manifest:
         """Do a run, or repeat one that died."""
         self._require_same_history(plan, held)
         partitions = read_plan_of(held, plan.bounds)
@@ -241,7 +241,9 @@ class _Job:
             require_wanted(self._store, plan.run)
         return manifest
 
-    def _write(self, plan: ExportPlan, partitions: list[tuple[int, Partition]], held: Held) -> Iterator[ExportedFile]:
+    def _write(
+        self, plan: ExportPlan, partitions: list[tuple[int, Partition]], held: GenerationContent
+    ) -> Iterator[ExportedFile]:
         """Run the tasks, and yield the files that they wrote, in the order of the ranges."""
         columns = log_columns(
             self._reading, has_timestamps=self._has_timestamps(held), has_generations=True, names=list(COLUMNS)
@@ -277,12 +279,12 @@ class _Job:
         for number in sorted(found):
             yield from (ExportedFile(**fields) for fields in json.loads(found[number]))
 
-    def _has_timestamps(self, held: Held) -> bool:
+    def _has_timestamps(self, held: GenerationContent) -> bool:
         from litelog.spark.scan.task import open_log_format  # noqa: PLC0415
 
         return open_log_format(held.claim.format, self._reading.pattern).has_timestamps
 
-    def _require_same_history(self, plan: ExportPlan, held: Held) -> None:
+    def _require_same_history(self, plan: ExportPlan, held: GenerationContent) -> None:
         """Raise ConfigError for another log, and DivergedError for a log that forked after the plan was made."""
         require_log(held, plan.log)
         require_continued(self._reading, held, plan.generation, self._stop)

@@ -62,7 +62,7 @@ class ExportSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ExportTarget:
     """The location of the table. The repr reveals nothing."""
 
     url: str

@@ -37,7 +37,7 @@ PARALLELISM = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GenerationContent:
     """The contents of a generation, in order, for the one log that the options name."""
 
     claim: Claim
@@ -47,7 +47,7 @@ class Held:
     headers: HeaderReader
 
 
-def find_held(options: ReadOptions, stop: threading.Event) -> Held:
+def find_held(options: ReadOptions, stop: threading.Event) -> GenerationContent:
     """What the replica holds within the options' bounds. Raises ConfigError unless they name a single replica."""
     places = find_places(options)
     if len(places) != 1 or places[0].folder is not None:
@@ -55,10 +55,10 @@ def find_held(options: ReadOptions, stop: threading.Event) -> Held:
     pieces = find_pieces(places[0], options)
     client = open_client(places[0].url, options.store, stop)
     items = tuple(replica_items(places[0], options, pieces))
-    return Held(pieces.base.claim, client.url, items, client, HeaderReader(client, PARALLELISM))
+    return GenerationContent(pieces.base.claim, client.url, items, client, HeaderReader(client, PARALLELISM))
 
 
-def first_held(held: Held) -> int | None:
+def first_held(held: GenerationContent) -> int | None:
     """The first sequence in the replica; None if it has no record."""
     for item in held.items:
         first: int | None = None
@@ -71,7 +71,7 @@ def first_held(held: Held) -> int | None:
     return None
 
 
-def require_start(options: ReadOptions, held: Held, first: int) -> int:
+def require_start(options: ReadOptions, held: GenerationContent, first: int) -> int:
     """The sequence at which a run must begin reading: ``first``, or the first one that is left.
 
     Raises TruncatedError if records before that are gone, and data may not be lost.
@@ -87,13 +87,15 @@ def require_start(options: ReadOptions, held: Held, first: int) -> int:
     return left
 
 
-def require_log(held: Held, log: str) -> None:
+def require_log(held: GenerationContent, log: str) -> None:
     """Raise ConfigError if the table holds another log."""
     if log != held.claim.log:
         raise ConfigError(f"the table is of log {log}, but {held.url} holds log {held.claim.log}")
 
 
-def require_continued(options: ReadOptions, held: Held, generation_before: str, stop: threading.Event) -> None:
+def require_continued(
+    options: ReadOptions, held: GenerationContent, generation_before: str, stop: threading.Event
+) -> None:
     """Raise DivergedError if the generation to read does not continue ``generation_before``, which was read before.
 
     Raises ConfigError if the options ask for an older generation.
@@ -114,7 +116,7 @@ def require_continued(options: ReadOptions, held: Held, generation_before: str, 
         raise DivergedError(client.url, reason) from error
 
 
-def cut(held: Held, first: int, max_bytes: int) -> tuple[int, ...]:
+def cut(held: GenerationContent, first: int, max_bytes: int) -> tuple[int, ...]:
     """Bounds of ranges of about ``max_bytes`` of the log each, from sequence ``first`` to the end.
 
     Returns a single bound if nothing follows ``first``.
@@ -146,7 +148,7 @@ def cut(held: Held, first: int, max_bytes: int) -> tuple[int, ...]:
     return (*(bound for bound in dict.fromkeys(bounds) if bound < end), end) if end > first else (first,)
 
 
-def read_plan_of(held: Held, bounds: Sequence[int]) -> list[tuple[int, Partition]]:
+def read_plan_of(held: GenerationContent, bounds: Sequence[int]) -> list[tuple[int, Partition]]:
     """(number of a range, the partition with exactly its records), for each range that has any."""
     wal = [item for item in held.items if isinstance(item, WalItem)]
     positions = [item.info.position for item in wal]
@@ -169,7 +171,7 @@ def read_plan_of(held: Held, bounds: Sequence[int]) -> list[tuple[int, Partition
     return partitions
 
 
-def _wal_end(held: Held) -> int | None:
+def _wal_end(held: GenerationContent) -> int | None:
     """The sequence after the last WAL segment whose header states it."""
     for item in reversed(held.items):
         if not isinstance(item, WalItem):

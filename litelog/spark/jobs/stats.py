@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from litelog.spark.jobs.progress import Progress
-    from litelog.spark.jobs.ranges import Held
+    from litelog.spark.jobs.ranges import GenerationContent
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.packing import Item
 
@@ -140,7 +140,7 @@ def stats(
     return _sum_up([row.asDict() for row in rows], keys, log_bytes=log_bytes, stored_bytes=stored_bytes)
 
 
-def _measure(reading: ReadOptions) -> tuple[Held, int, int]:
+def _measure(reading: ReadOptions) -> tuple[GenerationContent, int, int]:
     """(contents of the replica, its bytes of the log, bytes of its objects).
 
     Lists again if WAL segments were removed meanwhile, because sealed segments replaced them.
@@ -161,7 +161,7 @@ def _measure(reading: ReadOptions) -> tuple[Held, int, int]:
     return held, sum(length for length, _ in sizes), sum(stored for _, stored in sizes)
 
 
-def _sizes(held: Held, item: Item) -> tuple[int, int]:
+def _sizes(held: GenerationContent, item: Item) -> tuple[int, int]:
     """(bytes of the log, bytes of objects) of an item."""
     if isinstance(item, SealedItem):
         return item.piece.entry.length, item.piece.entry.size

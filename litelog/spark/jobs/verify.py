@@ -16,7 +16,7 @@ from litelog.stores.retrying_store import RetryingStore
 from litelog.verify.execution import verify as verify_replica
 from litelog.verify.findings import Scope
 from litelog.verify.inventory import sealed_of
-from litelog.verify.sealed import SealedRead, SealedReader
+from litelog.verify.sealed import SealedRead, SealedVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.spark.jobs.progress import Progress
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.report import Report
+    from litelog.verify.report import VerifyReport
 
 TASK_BYTES = 256 << 20
 """Compressed bytes that a task reads, but at least one sealed segment."""
@@ -42,7 +42,7 @@ def verify(
     pattern: str | None = None,
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check all that a replica holds, as ``litelog verify`` does, without changing anything.
 
     Args:
@@ -99,7 +99,7 @@ def _read(
         stop = threading.Event()
         store = _open(url, options, stop)
         try:
-            reader = SealedReader(store, scope, lambda name: open_log_format(name, pattern))
+            reader = SealedVerifier(store, scope, lambda name: open_log_format(name, pattern))
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     found = [read for read in map(reader.read, bins[number]) if read.failure is None]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.spark.options import ReadOptions
-    from litelog.spark.scan.partitions import Part, Piece
+    from litelog.spark.scan.partitions import LogPart, Piece
 
 MOST_HEADERS = 4096
 """The most WAL segments whose headers are read, with a ranged GET each. If there are more, tasks count records."""
@@ -50,7 +50,7 @@ def count_records(options: ReadOptions) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | None, int]]:
+def _stated(part: LogPart, piece: Piece) -> Iterator[tuple[str, int | None, int | None, int]]:
     """(key, first sequence, next sequence, number of records) of each object of a piece."""
     if isinstance(piece, SealedPiece):
         entry = piece.entry
@@ -63,7 +63,7 @@ def _stated(part: Part, piece: Piece) -> Iterator[tuple[str, int | None, int | N
             yield str(header.position), held.first, held.next, held.records
 
 
-def _within(part: Part, first: int | None, following: int | None, records: int) -> int | None:
+def _within(part: LogPart, first: int | None, following: int | None, records: int) -> int | None:
     """How many of ``records`` are wanted, given that their sequences lie in [first, following).
 
     None if that is not known.

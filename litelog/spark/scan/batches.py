@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.spark.scan.partitions import PlannedLog
-    from litelog.spark.scan.record_runs import CommitRun, Malformed, Run
+    from litelog.spark.scan.record_runs import Malformed, RecordRun, SegmentCommits
     from litelog.spark.scan.schema import Column
 
 BATCH_ROWS = 10_000
@@ -51,7 +51,7 @@ class BatchBuilder:
         """Start on the runs of this log."""
         self._log = log
 
-    def add(self, run: Run) -> Iterator[Any]:
+    def add(self, run: RecordRun) -> Iterator[Any]:
         """Add a run; yields the batches that it completes."""
         yield from self.end()
         for start, stop in _shares(run):
@@ -59,7 +59,7 @@ class BatchBuilder:
             for batch in self._convert(part, run):
                 yield from self._hold(batch)
 
-    def add_commits(self, run: CommitRun) -> Iterator[Any]:
+    def add_commits(self, run: SegmentCommits) -> Iterator[Any]:
         """Add commits; yields the batches that they complete."""
         if not self._gathers:
             yield from self.add(run.to_run())
@@ -108,7 +108,7 @@ class BatchBuilder:
         name = None if self._log.claim is None else self._log.generation
         return {"generation": name, "epoch": None if name is None else epoch_of(name), "log": self._log.name}
 
-    def _convert(self, columns: Any, run: Run) -> Iterator[Any]:
+    def _convert(self, columns: Any, run: RecordRun) -> Iterator[Any]:
         if not len(columns):
             return
         places = None
@@ -156,7 +156,7 @@ class BatchBuilder:
         return self._arrow.repeat(self._arrow.scalar(value, field.type), count)
 
 
-def _shares(run: Run) -> Iterator[tuple[int, int]]:
+def _shares(run: RecordRun) -> Iterator[tuple[int, int]]:
     """Ranges [start, stop) of a run's records, each as many as fit into a batch."""
     lengths = run.columns.value_lengths
     count = len(lengths)

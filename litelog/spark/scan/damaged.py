@@ -21,7 +21,7 @@ from litelog.formats.litelog.commit_walk import find_commit
 from litelog.objects.position import Position
 from litelog.reading.contents import list_pieces
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed, read_unsealed
-from litelog.spark.scan.record_runs import Malformed, Run, cut_offsets
+from litelog.spark.scan.record_runs import Malformed, RecordRun, cut_offsets
 from litelog.spark.scan.task import AHEAD_BYTES
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError) -> Iterator[Run]:
+def read_substitute(
+    task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError
+) -> Iterator[RecordRun]:
     """Read bytes [start, stop) of a log segment whose sealed segment cannot be read. Both bounds are commit boundaries.
 
     Raises PrunedError if retention removed the log segment, and ``error`` if no other object has its bytes. Unless
@@ -67,10 +69,10 @@ def read_substitute(task: Task, entry: SnapshotEntry, start: int, stop: int, err
         raise error from None
 
 
-def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[Run]:
+def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[RecordRun]:
     """The runs in bytes [start, stop). Reads all batches, since the last checks come at their end."""
     for batch in batches:
-        found = Run(batch.columns, batch.entry.index, batch.start)
+        found = RecordRun(batch.columns, batch.entry.index, batch.start)
         run = cut_offsets(found, start, stop, divisible=task.is_divisible)
         if len(run.columns):
             yield run
@@ -85,7 +87,9 @@ def _look_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
     return base.snapshot.entry(entry.index) or entry
 
 
-def salvage(task: Task, file: str, index: int, data: memoryview, offset: int, reason: str) -> Iterator[Run | Malformed]:
+def salvage(
+    task: Task, file: str, index: int, data: memoryview, offset: int, reason: str
+) -> Iterator[RecordRun | Malformed]:
     """Yield the good commits in ``data``, which begins at byte ``offset`` of log segment ``index``, and the gaps.
 
     Only commits of litelog's own format can be found again after a bad one. In other formats the rest is lost.
@@ -95,7 +99,7 @@ def salvage(task: Task, file: str, index: int, data: memoryview, offset: int, re
         good = _good_bytes(task, file, data[at:], offset + at)
         if good:
             columns = task.format.decode(file, data[at : at + good], offset + at, Expectation())
-            yield Run(columns, index, offset + at)
+            yield RecordRun(columns, index, offset + at)
             at += good
         if at >= end:
             return

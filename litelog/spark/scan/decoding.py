@@ -16,7 +16,7 @@ from litelog.spark.options import Mode
 from litelog.spark.scan.batches import BatchBuilder
 from litelog.spark.scan.partitions import LocalPiece, SealedPiece, WalPiece
 from litelog.spark.scan.planning import read_local
-from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_sequences, cut_times
+from litelog.spark.scan.record_runs import Malformed, RecordRun, SegmentCommits, cut_sequences, cut_times
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
 from litelog.spark.scan.task import JOBS, Task, open_client, open_log_format
 from litelog.spark.scan.wal_reading import read_wal_piece
@@ -24,7 +24,7 @@ from litelog.spark.scan.wal_reading import read_wal_piece
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.spark.scan.partitions import Part, Partition
+    from litelog.spark.scan.partitions import LogPart, Partition
     from litelog.spark.scan.schema import Column
 
 _logger = logging.getLogger(__name__)
@@ -61,13 +61,13 @@ def freeze_loaded() -> None:
     gc.freeze()
 
 
-def read_runs(part: Part) -> Iterator[Run | Malformed]:
+def read_runs(part: LogPart) -> Iterator[RecordRun | Malformed]:
     """The wanted records of a part, run by run. Also yields malformed data, unless that is an error."""
     for run in _read_runs(part):
-        yield run.to_run() if isinstance(run, CommitRun) else run
+        yield run.to_run() if isinstance(run, SegmentCommits) else run
 
 
-def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
+def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     """As ``read_runs``, except that whole commits are yielded without decoding if all their records are wanted."""
     stop = threading.Event()
     executor = ThreadPoolExecutor(JOBS, "litelog-read")
@@ -78,7 +78,7 @@ def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
     task = Task(log, client, executor, decoder, log_format)
     try:
         for run in _read_pieces(task, part):
-            if isinstance(run, Run):
+            if isinstance(run, RecordRun):
                 run = cut_times(cut_sequences(run, log.range, divisible=task.is_divisible), log.range)  # noqa: PLW2901
             yield run
     except LitelogError as error:
@@ -90,7 +90,7 @@ def _read_runs(part: Part) -> Iterator[Run | CommitRun | Malformed]:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _read_pieces(task: Task, part: Part) -> Iterator[Run | CommitRun | Malformed]:
+def _read_pieces(task: Task, part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
     yield from read_sealed_pieces(task, sealed)
     for piece in part.pieces:  # WAL segments come after all sealed segments
@@ -100,14 +100,14 @@ def _read_pieces(task: Task, part: Part) -> Iterator[Run | CommitRun | Malformed
             yield from read_local(task, piece)
 
 
-def _read_part(part: Part, builder: BatchBuilder) -> Iterator[Any]:
+def _read_part(part: LogPart, builder: BatchBuilder) -> Iterator[Any]:
     builder.begin(part.log)
     units = records = 0
     for run in _read_runs(part):
-        if isinstance(run, CommitRun):
+        if isinstance(run, SegmentCommits):
             yield from builder.add_commits(run)
             continue
-        if isinstance(run, Run):
+        if isinstance(run, RecordRun):
             yield from builder.add(run)
             continue
         units, records = units + 1, records + (run.records or 0)

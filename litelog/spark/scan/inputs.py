@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.formats.litelog import LitelogFormat
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.spark.options import Mode, is_pattern
 from litelog.spark.scan.task import kept_store, open_log_format
@@ -31,7 +31,7 @@ _BEHIND = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ScanInput:
     """A log to read. ``folder``: the folder of a local log; None for a replica."""
 
     url: str = field(repr=False)
@@ -44,7 +44,7 @@ class Place:
     """Whether only a pattern selected it."""
 
 
-def find_places(options: ReadOptions) -> list[Place]:
+def find_places(options: ReadOptions) -> list[ScanInput]:
     """The logs that the options name, each once. Raises NothingToRestoreError if there is none."""
     urls: list[str] = []
     named = {_identity(path) for path in options.paths if not is_pattern(path)}
@@ -56,7 +56,9 @@ def find_places(options: ReadOptions) -> list[Place]:
     each: dict[tuple[str, str], str] = {}
     for url in urls:
         each.setdefault(_identity(url), url)
-    places = [Place(url, folder=_log_folder(url, options), is_matched=key not in named) for key, url in each.items()]
+    places = [
+        ScanInput(url, folder=_log_folder(url, options), is_matched=key not in named) for key, url in each.items()
+    ]
     several, remote = options.has_several, all(place.folder is None for place in places)
     wanted = options.format if remote else None  # with folders among the places, it is theirs
     return [
@@ -108,7 +110,7 @@ def _is_replica(folder: str) -> bool:
 
 
 def _segment_names(folder: str, options: ReadOptions) -> list[str]:
-    return SegmentNames(folder, log_format_of(options), SystemClock(), reports=False).all()
+    return SegmentFolder(folder, log_format_of(options), SystemClock(), reports=False).all()
 
 
 def _match(path: str, options: ReadOptions) -> Iterator[str]:
@@ -168,7 +170,7 @@ def _identity(url: str) -> tuple[str, str]:
     return head.rstrip("/"), query
 
 
-def full_name(place: Place) -> str:
+def full_name(place: ScanInput) -> str:
     """The place's whole path without secrets. It does not depend on which other logs exist."""
     return "/".join(_parts(place.url))
 

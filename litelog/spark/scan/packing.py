@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from litelog.spark.scan.partitions import LocalPiece, Part, Partition, SealedPiece, WalPiece
+from litelog.spark.scan.partitions import LocalPiece, LogPart, Partition, SealedPiece, WalPiece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,8 +113,8 @@ def _size(item: Item) -> int:
     return item.raw
 
 
-def _parts(items: Sequence[Item]) -> tuple[Part, ...]:
-    return tuple(Part(some[0].log, tuple(_pieces(some))) for some in _by_log(items))
+def _parts(items: Sequence[Item]) -> tuple[LogPart, ...]:
+    return tuple(LogPart(some[0].log, tuple(_pieces(some))) for some in _by_log(items))
 
 
 def _by_log(items: Sequence[Item]) -> Iterator[list[Item]]:

@@ -115,7 +115,7 @@ Piece = SealedPiece | WalPiece | LocalPiece
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogPart:
     """Pieces of one log, in order."""
 
     log: PlannedLog
@@ -126,7 +126,7 @@ class Part:
 class Partition:
     """What one task reads."""
 
-    parts: tuple[Part, ...] = field(repr=False)
+    parts: tuple[LogPart, ...] = field(repr=False)
     raw_bytes: int
     """Uncompressed bytes of the log, estimated from names and snapshots."""
 

@@ -17,7 +17,7 @@ from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, Rep
 from litelog.events import fields
 from litelog.formats.litelog import LitelogFormat, sequence_of
 from litelog.log.reader import LogReader
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.contents import list_pieces
 from litelog.reading.generations import read_claim
@@ -25,7 +25,7 @@ from litelog.reading.latest import find_claim, open_latest
 from litelog.spark.scan.inputs import find_places, log_format_of
 from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
 from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
-from litelog.spark.scan.record_runs import Run
+from litelog.spark.scan.record_runs import RecordRun
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
 from litelog.system.clock import SystemClock
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.contents import Pieces
     from litelog.spark.options import ReadOptions
-    from litelog.spark.scan.inputs import Place
+    from litelog.spark.scan.inputs import ScanInput
     from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
 
@@ -84,7 +84,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _plan_places(places: Sequence[Place], options: ReadOptions) -> list[Item]:
+def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item]:
     items: list[Item] = []
     empty = 0
     for place in places:
@@ -99,7 +99,7 @@ def _plan_places(places: Sequence[Place], options: ReadOptions) -> list[Item]:
     return items
 
 
-def plan_place(place: Place, options: ReadOptions) -> list[Item]:
+def plan_place(place: ScanInput, options: ReadOptions) -> list[Item]:
     """The items to read from one log, in order."""
     if place.folder is not None:
         log_format = log_format_of(options)
@@ -108,12 +108,12 @@ def plan_place(place: Place, options: ReadOptions) -> list[Item]:
     return replica_items(place, options, pieces)
 
 
-def has_timestamps(options: ReadOptions, places: Sequence[Place]) -> bool:
+def has_timestamps(options: ReadOptions, places: Sequence[ScanInput]) -> bool:
     """Whether all records of the logs have timestamps, by their formats. One listing and one GET for each replica."""
     return all(_format_of(place, options).has_timestamps for place in places)
 
 
-def find_pieces(place: Place, options: ReadOptions) -> Pieces:
+def find_pieces(place: ScanInput, options: ReadOptions) -> Pieces:
     """The contents of the requested generation. Four requests for a replica with one generation."""
     client = open_client(place.url, options.store, threading.Event())
     if options.generation is None:
@@ -121,7 +121,7 @@ def find_pieces(place: Place, options: ReadOptions) -> Pieces:
     return list_pieces(client, find_claim(client, options.generation))
 
 
-def replica_items(place: Place, options: ReadOptions, pieces: Pieces) -> list[Item]:
+def replica_items(place: ScanInput, options: ReadOptions, pieces: Pieces) -> list[Item]:
     """The items to read from a generation, in order, without those known to hold nothing that is wanted."""
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
@@ -145,7 +145,7 @@ def replica_items(place: Place, options: ReadOptions, pieces: Pieces) -> list[It
     return items
 
 
-def _planned(place: Place, options: ReadOptions, log_format: LogFormat, pieces: Pieces | None) -> PlannedLog:
+def _planned(place: ScanInput, options: ReadOptions, log_format: LogFormat, pieces: Pieces | None) -> PlannedLog:
     return PlannedLog(
         name=place.name,
         url=place.url,
@@ -202,7 +202,7 @@ def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:
             yield COMPRESSION_RATIO * info.size
 
 
-def _format_of(place: Place, options: ReadOptions) -> LogFormat:
+def _format_of(place: ScanInput, options: ReadOptions) -> LogFormat:
     if place.folder is not None:
         return log_format_of(options)
     client = open_client(place.url, options.store, threading.Event())
@@ -212,7 +212,7 @@ def _format_of(place: Place, options: ReadOptions) -> LogFormat:
     return _held_format(place, read_claim(client, names[-1]), options)
 
 
-def _held_format(place: Place, claim: Claim, options: ReadOptions) -> LogFormat:
+def _held_format(place: ScanInput, claim: Claim, options: ReadOptions) -> LogFormat:
     if place.format not in (None, claim.format):
         raise ConfigError(
             f"{redact(place.url)}: is a replica, and its log has format {claim.format}: leave out format={place.format}"
@@ -227,7 +227,7 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
     """
     if log.range.has_times and not log_format.has_timestamps:
         raise ConfigError(f"{folder}: the format {log_format.name} has no timestamps to start or end at")
-    names = SegmentNames(folder, log_format, SystemClock(), reports=False).all()
+    names = SegmentFolder(folder, log_format, SystemClock(), reports=False).all()
     sizes = {name: _size(os.path.join(folder, name)) for name in names}
     wanted = log.range
     if not isinstance(log_format, LitelogFormat):
@@ -261,11 +261,11 @@ def _size(path: str) -> int:
         return 0
 
 
-def read_local(task: Task, piece: LocalPiece) -> Iterator[Run]:
+def read_local(task: Task, piece: LocalPiece) -> Iterator[RecordRun]:
     """The records of a piece. LogReader checks them, and raises the errors."""
     folder = task.log.folder
     assert folder is not None
     start = "earliest" if piece.first is None else piece.first
     with LogReader(folder, task.format, start=start, end=piece.stop) as reader:  # type: ignore[arg-type]
         for columns in reader.batches():
-            yield Run(columns, None, reader.read_from)
+            yield RecordRun(columns, None, reader.read_from)

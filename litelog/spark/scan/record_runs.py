@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordRun:
     """Records of one log segment, checked."""
 
     columns: Columns
@@ -39,15 +39,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRun:
+class SegmentCommits:
     """All records of whole commits of one sealed segment: checked, and not yet decoded."""
 
     commits: Commits
     index: int
 
-    def to_run(self) -> Run:
+    def to_run(self) -> RecordRun:
         """Decode the records into columns. Raises CorruptCommitError if the inside of a commit is invalid."""
-        return Run(self.commits.columns(), self.index, self.commits.offset)
+        return RecordRun(self.commits.columns(), self.index, self.commits.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Malformed:
         return f"{self.reason} (bytes {self.start} to {stop} of log segment {self.index})"
 
 
-def cut_sequences(run: Run, wanted: Range, *, divisible: bool = False) -> Run:
+def cut_sequences(run: RecordRun, wanted: Range, *, divisible: bool = False) -> RecordRun:
     """The records of a run with wanted sequences.
 
     ``divisible``: sequences count bytes, so records are cut at the bounds.
@@ -85,7 +85,7 @@ def cut_sequences(run: Run, wanted: Range, *, divisible: bool = False) -> Run:
     return run if stop - start == len(columns) else replace(run, columns=columns.slice(start, max(start, stop)))
 
 
-def cut_times(run: Run, wanted: Range) -> Run:
+def cut_times(run: RecordRun, wanted: Range) -> RecordRun:
     """The records of a run with wanted timestamps; all of them if they have no timestamps."""
     stamps = run.columns.timestamps
     if stamps is None or not wanted.has_times:
@@ -98,7 +98,7 @@ def cut_times(run: Run, wanted: Range) -> Run:
     return run if keep.all() else replace(run, columns=_pick(run.columns, keep))
 
 
-def cut_offsets(run: Run, start: int, stop: int, *, divisible: bool = False) -> Run:
+def cut_offsets(run: RecordRun, start: int, stop: int, *, divisible: bool = False) -> RecordRun:
     """The records whose values begin in bytes [start, stop) of the log segment.
 
     ``divisible``: records are cut at the bounds.
@@ -112,7 +112,7 @@ def cut_offsets(run: Run, start: int, stop: int, *, divisible: bool = False) -> 
     return replace(run, columns=run.columns.slice(first, behind))
 
 
-def divide(run: Run, places: Sequence[int]) -> Run:
+def divide(run: RecordRun, places: Sequence[int]) -> RecordRun:
     """Cut the records of a run at ``places``, offsets in the log segment in bytes.
 
     The values must be contiguous, and the sequences must count bytes.
@@ -126,7 +126,7 @@ def divide(run: Run, places: Sequence[int]) -> Run:
     return _with_starts(run, np.union1d(starts, inside), end)
 
 
-def join(runs: Sequence[Run], places: Sequence[int]) -> Run:
+def join(runs: Sequence[RecordRun], places: Sequence[int]) -> RecordRun:
     """Join contiguous runs into one. Its records begin at its start and at ``places``, and nowhere else."""
     head = runs[0]
     data = head.columns.data if len(runs) == 1 else memoryview(b"".join(run.columns.data for run in runs))
@@ -135,7 +135,7 @@ def join(runs: Sequence[Run], places: Sequence[int]) -> Run:
     return _with_starts(whole, np.array([0, *inside], np.int64), len(data))
 
 
-def _with_starts(run: Run, starts: npt.NDArray[np.int64], end: int) -> Run:
+def _with_starts(run: RecordRun, starts: npt.NDArray[np.int64], end: int) -> RecordRun:
     columns = run.columns
     lengths = np.diff(np.append(starts, end))
     sequences = starts - int(columns.value_starts[0]) + int(columns.sequences[0])

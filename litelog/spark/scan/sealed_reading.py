@@ -26,7 +26,15 @@ from litelog.objects.sealed_decoding import check_scan, decode_frames
 from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
 from litelog.spark.scan.damaged import read_substitute, salvage
-from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_offsets, join, row_starts, shipped_parts
+from litelog.spark.scan.record_runs import (
+    Malformed,
+    RecordRun,
+    SegmentCommits,
+    cut_offsets,
+    join,
+    row_starts,
+    shipped_parts,
+)
 from litelog.spark.scan.task import AHEAD_BYTES, JOBS, scan_columns
 
 if TYPE_CHECKING:
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 MANY_RECORDS = 64
 """From this mean number of records per commit on, commits are passed on without decoding."""
 
-_Decode = Callable[..., "list[Run | CommitRun | _Broken]"]
+_Decode = Callable[..., "list[RecordRun | SegmentCommits | _Broken]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class _Fetched:
 
     held: int
     """Decompressed size in bytes."""
-    decode: Callable[[], list[Run | CommitRun | _Broken]]
+    decode: Callable[[], list[RecordRun | SegmentCommits | _Broken]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class _Broken:
     """The decompressed bytes, if the frames are intact and the commits in them are not."""
 
 
-def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Run | CommitRun | Malformed]:
+def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     """Yield the records of sealed segments in order, a run of frames at a time. Raises as ``read_partition`` does."""
     openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
     opened = ahead(task.executor, openings, AHEAD_BYTES // 8, JOBS)
@@ -139,7 +147,7 @@ def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Cal
             yield held, partial(_fetch, task, held, opened, runs, _decode_runs)
 
 
-def _give_up(opened: _Opened) -> list[Run | CommitRun | _Broken]:
+def _give_up(opened: _Opened) -> list[RecordRun | SegmentCommits | _Broken]:
     piece = opened.piece
     assert opened.error is not None
     return [_Broken(piece, piece.start, piece.stop, piece.entry.records, opened.error)]
@@ -186,14 +194,14 @@ def _read(task: Task, opened: _Opened, first: int, stop: int) -> memoryview:
 
 def _decode_runs(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
-) -> list[Run | CommitRun | _Broken]:
+) -> list[RecordRun | SegmentCommits | _Broken]:
     """Decode contiguous runs. If that fails, decodes them one by one, and returns a _Broken for each bad one."""
     assert opened.footer is not None
     footer = opened.footer
     first, stop = _span(footer, runs)
     read = partial(_read, task, opened, first, stop)
 
-    def decode(body: memoryview) -> list[Run | CommitRun | _Broken]:
+    def decode(body: memoryview) -> list[RecordRun | SegmentCommits | _Broken]:
         return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
 
     try:
@@ -206,15 +214,15 @@ def _decode_runs(
 
 def _decode_shipped(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
-) -> list[Run | CommitRun | _Broken]:
+) -> list[RecordRun | SegmentCommits | _Broken]:
     """As ``_decode_runs``, for formats whose records are what was shipped at a time, regardless of frames."""
     assert opened.footer is not None
-    found: list[Run | CommitRun | _Broken] = []
-    for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, Run)):
+    found: list[RecordRun | SegmentCommits | _Broken] = []
+    for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, RecordRun)):
         if not whole:
             found += some
             continue
-        run = join([run for run in some if isinstance(run, Run)], row_starts(opened.footer))
+        run = join([run for run in some if isinstance(run, RecordRun)], row_starts(opened.footer))
         found.append(_cut(task, opened.piece, opened.footer, run))
     return found
 
@@ -224,7 +232,9 @@ def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> mem
     return body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
 
 
-def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview) -> Run | CommitRun:
+def _decode(
+    task: Task, piece: SealedPiece, footer: SealedFooter, run: range, body: memoryview
+) -> RecordRun | SegmentCommits:
     """Decode a run as ``decode_run`` checks it, and check that its first commit continues the previous one.
 
     If all records are wanted and malformed data is an error, the commits are returned without decoding, unless they are
@@ -240,11 +250,11 @@ def _decode(task: Task, piece: SealedPiece, footer: SealedFooter, run: range, bo
         scan = replace(scan, lowest=frames.lowests[run.start], highest=frames.highests[run.start])
         check_scan(key, footer, run, data, scan, task.format)
         if commits is not None:
-            whole = CommitRun(commits, piece.entry.index)
+            whole = SegmentCommits(commits, piece.entry.index)
             return whole if scan.records >= MANY_RECORDS * scan.commits else whole.to_run()
     scan, columns = scan_columns(task.format, footer.path, data, start, expect)
     check_scan(key, footer, run, data, scan, task.format)
-    found = Run(columns, piece.entry.index, start)
+    found = RecordRun(columns, piece.entry.index, start)
     return found if task.is_divisible else _cut(task, piece, footer, found)
 
 
@@ -258,13 +268,13 @@ def _is_all_wanted(task: Task, piece: SealedPiece, footer: SealedFooter, run: ra
     return wanted.holds(frames.firsts[run.start], behind) and wanted.holds_times(lowest, highest)
 
 
-def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: Run) -> Run:
+def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: RecordRun) -> RecordRun:
     if piece.exact:
         run = cut_offsets(run, piece.start, piece.stop, divisible=task.is_divisible)
     return _cut_shipped(task, footer, run)
 
 
-def _cut_shipped(task: Task, footer: SealedFooter, run: Run) -> Run:
+def _cut_shipped(task: Task, footer: SealedFooter, run: RecordRun) -> RecordRun:
     """The part that was shipped in the wanted time, if the format has no timestamps."""
     wanted, marks = task.log.range, footer.marks
     if task.format.has_timestamps or not wanted.has_times:
@@ -290,7 +300,7 @@ def _describe(
     return _Broken(piece, start, stop, frames.records[run.start], error, frames.firsts[run.start], data)
 
 
-def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
+def _mend(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
     """Yield what other objects of the replica hold of the broken part of the piece.
 
     If none does, and data may be lost, yields what can be salvaged.
@@ -299,14 +309,14 @@ def _mend(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
     for found in _mend_all(task, broken):
         if not piece.exact:
             yield found
-        elif isinstance(found, Run):
+        elif isinstance(found, RecordRun):
             yield cut_offsets(found, piece.start, piece.stop, divisible=task.is_divisible)
         elif found.start < piece.stop and (found.stop is None or piece.start < found.stop):
             stop = piece.stop if found.stop is None else min(found.stop, piece.stop)
             yield replace(found, start=max(found.start, piece.start), stop=stop)
 
 
-def _mend_all(task: Task, broken: _Broken) -> Iterator[Run | Malformed]:
+def _mend_all(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
     piece, error = broken.piece, broken.error
     try:
         yield from read_substitute(task, piece.entry, broken.start, broken.stop, error)

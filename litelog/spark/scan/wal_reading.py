@@ -27,7 +27,7 @@ from litelog.reading.wal_chain import check_run, expectation, link_behind, link_
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.damaged import salvage
 from litelog.spark.scan.partitions import SealedPiece
-from litelog.spark.scan.record_runs import CommitRun, Malformed, Run, cut_offsets
+from litelog.spark.scan.record_runs import Malformed, RecordRun, SegmentCommits, cut_offsets
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
 from litelog.spark.scan.task import AHEAD_BYTES, JOBS, scan_columns
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
-    from litelog.reading.contents import Base
+    from litelog.reading.contents import BaseSnapshot
     from litelog.reading.wal_chain import Link
     from litelog.spark.scan.partitions import WalPiece
     from litelog.spark.scan.task import Task
@@ -56,7 +56,7 @@ class _Fetched:
     """The bytes, if the object is intact and its commits are not."""
 
 
-def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[Run | CommitRun | Malformed]:
+def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     """Yield the records of WAL segments, in order. Raises as ``read_partition`` does.
 
     WAL segments that were removed after planning are read from the sealed segments that replaced them.
@@ -74,14 +74,14 @@ class _WalReader:
         self._link: Link | None = piece.link
         self._starts_log = piece.starts_log
 
-    def read(self) -> Iterator[Run | CommitRun | Malformed]:
+    def read(self) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         number = 0
         if self._link is None and self._piece.before is not None:
             self._link = self._link_behind(self._piece.before)
         while number < len(self._infos):
             number = yield from self._read_on(number)
 
-    def _read_on(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
+    def _read_on(self, number: int) -> Generator[RecordRun | SegmentCommits | Malformed, None, int]:
         """Read from segment ``number`` on. Returns the number of the segment to continue with."""
         task, jobs = self._task, self._jobs(number)
         for fetched in ahead(task.executor, jobs, AHEAD_BYTES, JOBS):
@@ -116,7 +116,7 @@ class _WalReader:
 
     # --- along the chain
 
-    def _take(self, fetched: _Fetched) -> Iterator[Run | CommitRun | Malformed]:
+    def _take(self, fetched: _Fetched) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         if fetched.error is not None:
             raise fetched.error
         task, link, segment = self._task, self._link, fetched.segment
@@ -135,7 +135,7 @@ class _WalReader:
         self._check_start(header.first)
         if fetched.columns is not None and len(fetched.columns) and self._is_wanted(header.shipped):
             start, stop = self._bounds(header.index)
-            run = Run(fetched.columns, header.index, header.offset)
+            run = RecordRun(fetched.columns, header.index, header.offset)
             yield cut_offsets(run, start, stop, divisible=task.is_divisible)
         self._link = after
 
@@ -158,7 +158,7 @@ class _WalReader:
             log_format,
         )
 
-    def _take_sealed(self, segment: WalSegment) -> Iterator[Run | CommitRun | Malformed]:
+    def _take_sealed(self, segment: WalSegment) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         """Yield the rest of a log segment that a ``final`` stands for, from its sealed segment."""
         task, header, claim = self._task, segment.header, self._task.log.claim
         assert claim is not None
@@ -205,7 +205,7 @@ class _WalReader:
 
     # --- damaged or removed segments
 
-    def _drop(self, number: int, fetched: _Fetched, error: LitelogError) -> Iterator[Run | Malformed]:
+    def _drop(self, number: int, fetched: _Fetched, error: LitelogError) -> Iterator[RecordRun | Malformed]:
         task, at = self._task, fetched.position
         behind = self._infos[number + 1].position if number + 1 < len(self._infos) else self._piece.stop
         stop = behind.offset if behind is not None and behind.index == at.index else None
@@ -217,7 +217,7 @@ class _WalReader:
         else:
             yield Malformed(at.index, at.offset, stop, None, str(error))
 
-    def _replace(self, number: int) -> Generator[Run | CommitRun | Malformed, None, int]:
+    def _replace(self, number: int) -> Generator[RecordRun | SegmentCommits | Malformed, None, int]:
         """Yield what the WAL segments from ``number`` on held, up to the end of what a newer snapshot covers.
 
         Returns the number of the first one that it does not cover.
@@ -243,7 +243,7 @@ class _WalReader:
         self._link = base.link() if covered < len(self._infos) else None
         return covered
 
-    def _covered(self, base: Base, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
+    def _covered(self, base: BaseSnapshot, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
         """The pieces of sealed segments that hold the content of the WAL segments [number, stop)."""
         assert base.snapshot is not None
         slot, last = self._infos[number].position, self._infos[stop - 1].position

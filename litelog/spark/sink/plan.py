@@ -25,7 +25,7 @@ from uuid import UUID
 from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.objects.claim import Claim, Relation, spark_owner
 from litelog.objects.layout import Fencing
 from litelog.objects.position import generation, new_generation
@@ -145,7 +145,7 @@ def _require_no_log(url: str) -> None:
     folder = local_folder(url)
     if folder is None or not os.path.isdir(folder):
         return
-    if SegmentNames(folder, LitelogFormat(), SystemClock(), reports=False).all():
+    if SegmentFolder(folder, LitelogFormat(), SystemClock(), reports=False).all():
         raise ConfigError(f"{folder}: is the folder of a log, not a replica: choose another place to write to")
 
 

@@ -30,7 +30,7 @@ THREADS = 2
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenTask(WriterCommitMessage):
     """What one attempt of a task wrote."""
 
     partition: int
@@ -47,7 +47,7 @@ class LitelogWriter(DataSourceArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> WrittenTask:
         """Write a partition. A failed attempt leaves sealed segments that nothing refers to."""
         plan, context = self._plan, TaskContext.get()
         partition = 0 if context is None else context.partitionId()
@@ -60,9 +60,9 @@ class LitelogWriter(DataSourceArrowWriter):
                 records = writer.write(iterator, SystemClock())
         finally:
             client.close()
-        return Written(partition, records, writer.entries)
+        return WrittenTask(partition, records, writer.entries)
 
-    def commit(self, messages: list[Written | None]) -> None:  # type: ignore[override]
+    def commit(self, messages: list[WrittenTask | None]) -> None:  # type: ignore[override]
         """Name all of it in one snapshot."""
         written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
         client = open_client(self._plan.options)
@@ -82,7 +82,7 @@ class LitelogWriter(DataSourceArrowWriter):
                 extra=fields("published", replica=client.url, generation=published.generation),
             )
 
-    def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
+    def abort(self, messages: list[WrittenTask | None]) -> None:  # type: ignore[override]  # noqa: ARG002
         """Delete what the write left, if the store can be reached. Readers saw none of it.
 
         Spark does not wait for the tasks that it stops. What they put later stays until retention deletes it.

@@ -18,18 +18,18 @@ from litelog.spark.scan.task import open_client
 from litelog.spark.stream.plan import step_items, until
 from litelog.spark.stream.start import find_begin, find_end
 from litelog.spark.stream.steps import Budget, LogOffset, choose, decode, encode
-from litelog.spark.stream.tail import Tail
+from litelog.spark.stream.tail import StreamTail
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from litelog.objects.position import Position
-    from litelog.spark.scan.inputs import Place
+    from litelog.spark.scan.inputs import ScanInput
     from litelog.spark.scan.packing import Item
     from litelog.spark.scan.partitions import Partition
     from litelog.spark.stream.options import StreamOptions
-    from litelog.spark.stream.steps import Step
+    from litelog.spark.stream.steps import StreamStep
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
@@ -63,9 +63,9 @@ PAUSE_SECONDS = 5.0
 class _Log:
     """One log of the stream."""
 
-    place: Place
+    place: ScanInput
     client: ReplicaClient
-    tail: Tail | None = None
+    tail: StreamTail | None = None
     """None until something of it is read."""
     look: float = 0.0
     """When to poll it next."""
@@ -87,7 +87,7 @@ class StreamFollower:
         options: StreamOptions,
         *,
         clock: Callable[[], float] | None = None,
-        clients: Callable[[Place, threading.Event], ReplicaClient] | None = None,
+        clients: Callable[[ScanInput, threading.Event], ReplicaClient] | None = None,
         pause: float = PAUSE_SECONDS,
     ) -> None:
         """Create a follower.
@@ -184,14 +184,14 @@ class StreamFollower:
             if name not in self._logs:
                 self._logs[name] = _Log(place, self._clients(place, self._stop))
 
-    def _find_more(self) -> Sequence[Place]:
+    def _find_more(self) -> Sequence[ScanInput]:
         try:
             return find_places(self._options.read)
         except StoreError as error:
             self._forgive(error, "logs")
             return ()
 
-    def _open(self, place: Place, stop: threading.Event) -> ReplicaClient:
+    def _open(self, place: ScanInput, stop: threading.Event) -> ReplicaClient:
         return open_client(place.url, self._options.read.store, stop)
 
     def _require_known(self, offsets: Mapping[str, LogOffset]) -> None:
@@ -236,9 +236,9 @@ class StreamFollower:
             log.look, log.news = 0.0, self._clock()
         log.tail.seek(at)
 
-    def _tail(self, log: _Log, at: LogOffset) -> Tail:
+    def _tail(self, log: _Log, at: LogOffset) -> StreamTail:
         lossy = not self._options.read.fail_on_data_loss
-        return Tail(log.place.name, log.client, at, lossy=lossy, clock=self._clock)
+        return StreamTail(log.place.name, log.client, at, lossy=lossy, clock=self._clock)
 
     def _next(self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], budget: Budget) -> dict[str, LogOffset]:
         """Where each log stands after the next batch; empty if there is nothing new.
@@ -319,7 +319,7 @@ class StreamFollower:
         steps = self._walk(again, stop)
         return step_items(log.place, self._options.read, again.claims, start, steps)
 
-    def _walk(self, tail: Tail, stop: LogOffset) -> list[Step]:
+    def _walk(self, tail: StreamTail, stop: LogOffset) -> list[StreamStep]:
         """The steps to ``stop``, looked up again. Raises ReplicaGapError if they end earlier."""
         _ = tail.claim
         at = stop.position

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Position
     from litelog.spark.options import ReadOptions
-    from litelog.spark.scan.inputs import Place
-    from litelog.spark.stream.steps import LogOffset, Step
+    from litelog.spark.scan.inputs import ScanInput
+    from litelog.spark.stream.steps import LogOffset, StreamStep
 
 
 def step_items(
-    place: Place, options: ReadOptions, claims: Mapping[str, Claim], start: LogOffset, steps: Sequence[Step]
+    place: ScanInput, options: ReadOptions, claims: Mapping[str, Claim], start: LogOffset, steps: Sequence[StreamStep]
 ) -> list[Item]:
     """The items to read from one log, in order, for the steps that begin at ``start``."""
     items: list[Item] = []
@@ -41,7 +41,7 @@ def step_items(
     return items
 
 
-def until(steps: Sequence[Step], stop: Position) -> Iterator[Step]:
+def until(steps: Sequence[StreamStep], stop: Position) -> Iterator[StreamStep]:
     """``steps`` up to ``stop``, which may lie inside the last one."""
     for step in steps:
         if step.start >= stop:
@@ -50,7 +50,7 @@ def until(steps: Sequence[Step], stop: Position) -> Iterator[Step]:
         yield step if step.is_move or step.stop <= stop else step.until(stop)
 
 
-def _sealed_item(log: PlannedLog, step: Step) -> Iterator[SealedItem]:
+def _sealed_item(log: PlannedLog, step: StreamStep) -> Iterator[SealedItem]:
     entry = step.entry
     assert entry is not None
     stop = entry.length if step.stop.index > step.start.index else step.stop.offset
@@ -60,7 +60,7 @@ def _sealed_item(log: PlannedLog, step: Step) -> Iterator[SealedItem]:
         yield SealedItem(log, SealedPiece(entry, step.start.offset, stop, follows, exact=not whole))
 
 
-def _wal_item(log: PlannedLog, step: Step) -> WalItem:
+def _wal_item(log: PlannedLog, step: StreamStep) -> WalItem:
     segment = step.segment
     assert segment is not None
     return WalItem(
@@ -75,7 +75,7 @@ def _wal_item(log: PlannedLog, step: Step) -> WalItem:
     )
 
 
-def _planned(place: Place, options: ReadOptions, claim: Claim, first: int | None) -> PlannedLog:
+def _planned(place: ScanInput, options: ReadOptions, claim: Claim, first: int | None) -> PlannedLog:
     return PlannedLog(
         name=place.name,
         url=place.url,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """From ``start`` to ``stop``: a WAL segment or sealed segment, or the rest of one; or a **move**, without bytes.
 
     A move leads to the generation that continues this one, or past lost data.
@@ -49,7 +49,7 @@ class Step:
     def is_move(self) -> bool:
         return self.entry is None and self.segment is None
 
-    def until(self, stop: Position) -> Step:
+    def until(self, stop: Position) -> StreamStep:
         """The part before ``stop``, which lies inside it."""
         return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None)
 
@@ -74,7 +74,7 @@ class Budget:
     files: int | None
     taken: bool = False
 
-    def admits(self, step: Step) -> bool:
+    def admits(self, step: StreamStep) -> bool:
         """Whether the budget allows the step."""
         if not self.taken:
             return True
@@ -85,13 +85,13 @@ class Budget:
         most, files = (None if left is None else max(0, left) // count for left in (self.bytes, self.files))
         return Budget(most, files, self.taken)
 
-    def spend(self, steps: Iterable[Step]) -> None:
+    def spend(self, steps: Iterable[StreamStep]) -> None:
         """Subtract steps that were taken from a share."""
         for step in steps:
             if step.raw:
                 self.take(step)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: StreamStep) -> None:
         """Subtract a step."""
         self.taken = True
         if self.bytes is not None:
@@ -100,13 +100,13 @@ class Budget:
             self.files -= 1
 
 
-def choose(steps: Sequence[Step], budget: Budget, target: Position | None) -> list[Step]:
+def choose(steps: Sequence[StreamStep], budget: Budget, target: Position | None) -> list[StreamStep]:
     """Select the first of ``steps`` for a batch. A move is the last step of a batch, or its only one.
 
     No step goes past ``target``: a sealed segment that reaches further is cut there. Steps without bytes are not
     selected for their own sake.
     """
-    chosen: list[Step] = []
+    chosen: list[StreamStep] = []
     held = 0
     for step in steps:
         if target is not None and step.stop > target:
@@ -126,7 +126,7 @@ def choose(steps: Sequence[Step], budget: Budget, target: Position | None) -> li
     return chosen[:held]
 
 
-def behind(offset: LogOffset, step: Step) -> LogOffset:
+def behind(offset: LogOffset, step: StreamStep) -> LogOffset:
     """The offset after ``step``, which began at ``offset``."""
     if step.renumbers:
         return LogOffset(step.stop, None)

@@ -23,14 +23,14 @@ from litelog.reading.search import read_header
 from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.stream.start import find_sequence
-from litelog.spark.stream.steps import Step, behind
+from litelog.spark.stream.steps import StreamStep, behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Base, Pieces
+    from litelog.reading.contents import BaseSnapshot, Pieces
     from litelog.reading.wal_chain import Link
     from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
@@ -54,7 +54,7 @@ COMPRESSION_RATIO = 3
 """Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
 
 
-class Tail:
+class StreamTail:
     """Follows one log from an offset. For one thread at a time."""
 
     def __init__(
@@ -64,8 +64,8 @@ class Tail:
         self.name = name
         self.head = at
         """The offset after all steps."""
-        self.steps: deque[Step] = deque()
-        self.taken: deque[Step] = deque()
+        self.steps: deque[StreamStep] = deque()
+        self.taken: deque[StreamStep] = deque()
         """The steps that ``take`` returned last."""
         self.claims: dict[str, Claim] = {}
         self._client, self._lossy, self._clock = client, lossy, clock
@@ -98,7 +98,7 @@ class Tail:
         self.taken.clear()
         self.head, self._slot, self._last, self._entered = at, at.position, None, False
 
-    def take(self, at: LogOffset, chosen: Sequence[Step]) -> LogOffset:
+    def take(self, at: LogOffset, chosen: Sequence[StreamStep]) -> LogOffset:
         """Take the first steps, which are ``chosen``, beginning at ``at``. Returns the offset after them."""
         if not chosen:
             return at
@@ -188,13 +188,13 @@ class Tail:
             self._go_on_in(terminal)
         return terminal is not None
 
-    def _add_sealed(self, base: Base) -> None:
+    def _add_sealed(self, base: BaseSnapshot) -> None:
         at, follows = self.head.position, None
         for entry in base.entries:
             if entry.index >= at.index:
                 start = Position(at.generation, entry.index, at.offset if entry.index == at.index else 0)
                 stop = Position(at.generation, entry.index + 1, 0)
-                self._add(Step(start, stop, max(0, entry.length - start.offset), entry.next, entry, follows))
+                self._add(StreamStep(start, stop, max(0, entry.length - start.offset), entry.next, entry, follows))
             follows = follows if entry.next is None else entry.next
 
     def _enter_wal(self, pieces: Pieces) -> None:
@@ -219,7 +219,7 @@ class Tail:
         self._move(found)
         self._slot, self._last = found, None
 
-    def _add_listed(self, infos: Sequence[WalSegmentInfo], base: Base | None = None) -> None:
+    def _add_listed(self, infos: Sequence[WalSegmentInfo], base: BaseSnapshot | None = None) -> None:
         """Add listed WAL segments from the slot on, up to the first gap. Uses names only, except for the last one."""
         for info, after in zip_longest(infos, infos[1:]):
             here = info.position
@@ -282,17 +282,17 @@ class Tail:
         start = max(self.head.position, here)
         if stop > start:
             rest = max(0, raw - (start.offset - here.offset)) if raw and start.index == here.index else raw
-            self._add(Step(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link))
+            self._add(StreamStep(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link))
         self._slot, self._last = stop, here
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: StreamStep) -> None:
         if not self.steps:
             self._learned = self._clock()
         self.steps.append(step)
         self.head = behind(self.head, step)
 
     def _move(self, stop: Position) -> None:
-        self._add(Step(self.head.position, stop, 0))
+        self._add(StreamStep(self.head.position, stop, 0))
 
     # --- moving to the next generation
 
@@ -316,7 +316,7 @@ class Tail:
                 self._lose(PrunedError(str(at)))
             stop = Position(generation(successor.generation), max(0, at.index + shift), at.offset)
         renumbers = claim.format != "litelog"  # other formats count records from the first one they read
-        self._add(Step(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
+        self._add(StreamStep(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
         self._slot, self._last, self._entered = stop, None, False
 
     # --- no news

@@ -15,7 +15,7 @@ import pytest
 import litelog_cli
 from litelog.errors import ExitCode
 from litelog.formats.lines import LinesFormat
-from litelog_cli.logging_setup import LogFormat, set_up_logging
+from litelog_cli.logging_setup import LogLineFormat, set_up_logging
 from litelog_cli.main import run
 from litelog_cli.output import escape, escape_json
 from replica_clients.file import FileStore
@@ -93,14 +93,14 @@ def test_the_owners_host_is_shown_escaped(hostile: str, capsys: pytest.CaptureFi
     assert (first["host"], first["owner"]) == (HOSTILE, HOSTILE)
 
 
-@pytest.mark.parametrize("chosen", [LogFormat.TEXT, LogFormat.JSON])
-def test_a_log_line_is_one_line_of_text(chosen: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("chosen", [LogLineFormat.TEXT, LogLineFormat.JSON])
+def test_a_log_line_is_one_line_of_text(chosen: LogLineFormat, capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(logging.INFO, chosen)
     logging.getLogger("litelog.test").warning("owner %s on %s", HOSTILE, "\ud800", extra={"replica": HOSTILE})
     said = capsys.readouterr().err
     assert not UNSAFE.findall(said)
     assert said.count("\n") == 1
-    if chosen is LogFormat.JSON:
+    if chosen is LogLineFormat.JSON:
         assert json.loads(said)["message"] == f"owner {HOSTILE} on \ud800"
 
 

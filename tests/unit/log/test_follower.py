@@ -30,8 +30,8 @@ from litelog.formats.litelog import segment_name
 from litelog.formats.raw import RawFormat
 from litelog.log.follower import Follower, GapError
 from litelog.log.identity import ShippedEnd, find_shift, read_log_id
-from litelog.log.source import OpenSegment, SegmentNames
-from litelog.log.source_position import Place
+from litelog.log.source import OpenSegment, SegmentFolder
+from litelog.log.source_position import SourcePosition
 from tests.builders.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.sampling import examples
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.formats import LogFormat
-    from litelog.log.source_position import Run
+    from litelog.log.source_position import CommitRun
 
 LIMIT = 1 << 20
 FORMATS = ("litelog", "lines", "raw")
@@ -54,12 +54,12 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
 
 
 def follow(
-    log: LogBuilder, clock: ManualClock, place: Place | None = None, log_format: LogFormat | None = None
+    log: LogBuilder, clock: ManualClock, place: SourcePosition | None = None, log_format: LogFormat | None = None
 ) -> Follower:
-    return Follower(log.folder, log_format or log.format, place or Place(0, ""), clock)
+    return Follower(log.folder, log_format or log.format, place or SourcePosition(0, ""), clock)
 
 
-def drain(follower: Follower, limit: int = LIMIT) -> list[Run]:
+def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:
     """All runs that are there now."""
     runs = []
     while (run := follower.next_run(limit)) is not None:
@@ -67,7 +67,7 @@ def drain(follower: Follower, limit: int = LIMIT) -> list[Run]:
     return runs
 
 
-def collect(runs: list[Run], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
+def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
     """What runs hold, by file, once they are seen to be contiguous and to carry the right checksums."""
     found = {} if into is None else into
     for run in runs:
@@ -166,7 +166,7 @@ def test_what_the_older_one_gets_before_the_newer_one_begins_is_never_skipped(
     older = log.name
     log.overwrite(0, b"")  # touched, so that it is looked at
     watched.acts.append(go_on)
-    follower.rewind(Place(0, older))
+    follower.rewind(SourcePosition(0, older))
     found = collect(drain(follower))
     assert found == log.files()
 
@@ -414,7 +414,7 @@ def test_a_gap_between_log_segments_is_told_with_the_one_behind_it(log: LogBuild
     with pytest.raises(GapError, match="jumps from 2 to 7") as caught:
         follower.next_run(LIMIT)
     assert caught.value.file == behind
-    assert collect(drain(follow(log, clock, Place(0, behind)))) == {behind: log.texts[behind]}
+    assert collect(drain(follow(log, clock, SourcePosition(0, behind)))) == {behind: log.texts[behind]}
 
 
 # --- continuity
@@ -526,7 +526,7 @@ def test_a_text_cut_and_written_anew_is_another_history_whatever_its_lines_end_w
     path = tmp_path / "app-1.log"
     path.write_bytes(b"first\n" + last)
     with path.open("rb+") as text:
-        follower = Follower(str(tmp_path), LinesFormat("app-*.log"), Place(0, ""), clock)
+        follower = Follower(str(tmp_path), LinesFormat("app-*.log"), SourcePosition(0, ""), clock)
         assert len(drain(follower)) == 1
         text.truncate(0)
         text.write(b"other\n" + last + b"more\n")
@@ -688,12 +688,12 @@ def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
 ) -> None:
     """And not a log that holds fewer of them; one that goes alone is passed over."""
     names = [log.roll(1) for _ in range(3)]
-    each = SegmentNames(log.folder, log.format, clock).each()
+    each = SegmentFolder(log.folder, log.format, clock).each()
     assert next(each).name == names[0]
     log.delete(names[1])
     assert next(each).name == names[2]
     for mounted in (True, False):
-        again = SegmentNames(log.folder, log.format, clock).each()
+        again = SegmentFolder(log.folder, log.format, clock).each()
         next(again)
         os.rename(log.folder, log.folder + ".away")
         if not mounted:
@@ -728,7 +728,7 @@ def test_nothing_of_the_source_is_changed_not_even_an_access_time(log: LogBuilde
     follower = follow(log, clock)
     drain(follower)
     follower.changed()
-    follower.read_again(Place(0, first), len(log.texts[first]), final=False)
+    follower.read_again(SourcePosition(0, first), len(log.texts[first]), final=False)
     find_shift(log.folder, log.format, clock, ShippedEnd(last, 2, 10, 0, 0, "", final=False))
     read_log_id(log.folder, log.format, clock)
     follower.close()
@@ -760,7 +760,7 @@ def test_a_log_segment_that_sorts_before_what_was_shipped_is_told_once(
 ) -> None:
     (tmp_path / "app-0004.log").write_bytes(b"a\n")
     (tmp_path / "app-0005.log").write_bytes(b"b\n")
-    follower = Follower(str(tmp_path), log_format, Place(0, ""), clock)
+    follower = Follower(str(tmp_path), log_format, SourcePosition(0, ""), clock)
     drain(follower)
     assert not caplog.records
     (tmp_path / "app-0001.log").write_bytes(b"too late\n")
@@ -779,7 +779,7 @@ def test_a_log_segment_that_is_not_reached_yet_is_not_too_late(
 ) -> None:
     for number in (1, 5):
         (tmp_path / f"app-{number}.log").write_bytes(b"a\n")
-    follower = Follower(str(tmp_path), LinesFormat("app-*.log"), Place(0, ""), clock)
+    follower = Follower(str(tmp_path), LinesFormat("app-*.log"), SourcePosition(0, ""), clock)
     assert follower.next_run(1) is not None
     (tmp_path / "app-3.log").write_bytes(b"c\n")
     clock.advance(60)
@@ -818,7 +818,7 @@ class WatchedSegment(OpenSegment):
         self.done.append(f"sync {self.name} at {self.size()}")
 
 
-class UnopenedNames(SegmentNames):
+class UnopenedNames(SegmentFolder):
     """Of a folder that cannot be opened, for want of descriptors, as long as it ``fails``."""
 
     fails = True
@@ -840,7 +840,7 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class WatchedNames(SegmentNames):
+class WatchedNames(SegmentFolder):
     """Opens log segments that tell."""
 
     def __init__(self, log: LogBuilder, clock: ManualClock) -> None:
@@ -883,7 +883,7 @@ def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
 def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
     log: LogBuilder, clock: ManualClock, left: str
 ) -> None:
-    names = SegmentNames(log.folder, log.format, clock)
+    names = SegmentFolder(log.folder, log.format, clock)
     log.roll(2)
     assert names.all()
     os.rename(log.folder, f"{log.folder}-moved")
@@ -895,7 +895,7 @@ def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
 
 def test_a_folder_that_cannot_be_opened_to_sync_its_names_has_lost_nothing(log: LogBuilder, clock: ManualClock) -> None:
     """It freezes no log: where descriptors are short for a moment, no disk was asked."""
-    names = SegmentNames(log.folder, log.format, clock)
+    names = SegmentFolder(log.folder, log.format, clock)
     log.roll(2)
     with no_descriptors(), pytest.raises(SourceError, match="cannot be opened: Too many open files") as caught:
         names.sync_folder()
@@ -924,7 +924,7 @@ def test_a_replaced_log_segment_is_compared_also_where_its_folder_could_not_be_s
 def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:
     """The kernel tells of lost bytes once; whoever asks again hears that all is well."""
     log.roll(1)
-    with SegmentNames(log.folder, log.format, clock).open(log.name) as segment:
+    with SegmentFolder(log.folder, log.format, clock).open(log.name) as segment:
         good, closed = segment._descriptor, os.open(log.folder, os.O_RDONLY)
         os.close(closed)
         segment._descriptor = closed  # fdatasync fails there
@@ -988,7 +988,7 @@ def test_runs_are_the_files_bytes_whatever_is_appended_rolled_read_and_restarted
     follower = follow(log, clock)
     found: dict[str, bytes] = {}
     torn = b""
-    indexes: list[Run] = []
+    indexes: list[CommitRun] = []
     for step in data.draw(
         st.lists(st.sampled_from(["append", "large", "tear", "roll", "read", "restart"]), max_size=25)
     ):

@@ -29,7 +29,7 @@ from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LARGE_PIECE_BYTES, LogCursor
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.log.writer import LogWriter
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
@@ -163,7 +163,7 @@ def test_below_the_first_available_is_truncated_with_what_is(log: Path, tmp_path
     assert sequences(tmp_path, start=available) == list(range(available, 60))
 
 
-class VanishingNames(SegmentNames):
+class VanishingNames(SegmentFolder):
     """Log segments that are removed just before the first of them is opened once more than ``opens`` times."""
 
     opens = 0
@@ -502,7 +502,7 @@ def test_closing_wakes_a_blocked_reader(tmp_path: Path, watcher: Watcher) -> Non
     assert ended == [[], []]
 
 
-class LateNames(SegmentNames):
+class LateNames(SegmentFolder):
     """A listing that is late: just before it is made, the log grows, and goes on in a new log segment."""
 
     writer: LogWriter | None = None
@@ -531,7 +531,7 @@ def test_what_is_appended_between_the_end_of_file_and_the_listing_is_not_skipped
     assert got == [0, 1, 2]
 
 
-class LateFiles(SegmentNames):
+class LateFiles(SegmentFolder):
     """The same for lines, which do not tell what came before them."""
 
     late: Path | None = None

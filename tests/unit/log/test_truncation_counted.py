@@ -13,7 +13,7 @@ from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.sequence_base import Numbering, read_tombstone
-from litelog.log.source import SegmentNames
+from litelog.log.source import SegmentFolder
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
 from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
@@ -47,7 +47,7 @@ class Place:
         self.clock = ManualClock()
         self.state_dir = str(folder / "state")
         self.replicas = ReplicaSet(log_state_folder(self.state_dir, self.log.folder))
-        self.names = SegmentNames(self.log.folder, self.log.format, self.clock)
+        self.names = SegmentFolder(self.log.folder, self.log.format, self.clock)
         self.numbering = Numbering(self.log.folder, self.log.format, self.names, self.replicas.folder)
         self.daemons: list[Daemon] = []
         self.log.roll(3)
@@ -349,6 +349,6 @@ def test_lines_are_counted_across_reads(tmp_path):
     place = Place(tmp_path, "lines")
     long = b"x" * (sequence_base.READ_BYTES + 7) + b"\n"
     place.log.write(long + b"short\n" * 1000 + long + b"rest")
-    names = SegmentNames(place.log.folder, place.log.format, SystemClock())
+    names = SegmentFolder(place.log.folder, place.log.format, SystemClock())
     counting = Numbering(place.log.folder, place.log.format, names, place.replicas.folder)
     assert counting.count(place.log.name) == 3 + 1002

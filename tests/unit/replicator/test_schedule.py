@@ -8,7 +8,7 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.replicator.run_state import MAX_STALE, Schedule
+from litelog.replicator.run_state import MAX_STALE, DueTimes
 
 TIMES = st.integers(0, 20).map(float)
 STEPS = st.lists(
@@ -26,7 +26,7 @@ class Entry:
 
 @given(STEPS)
 def test_it_tells_what_a_dictionary_of_times_does(steps: list[tuple[str, int, float]]) -> None:
-    schedule: Schedule[int] = Schedule()
+    schedule: DueTimes[int] = DueTimes()
     model: dict[int, float] = {}
     for step, entry, time in steps:
         if step == "set":
@@ -44,7 +44,7 @@ def test_it_tells_what_a_dictionary_of_times_does(steps: list[tuple[str, int, fl
 
 
 def test_who_is_dropped_is_let_go_long_before_it_was_due() -> None:
-    schedule: Schedule[Entry] = Schedule()
+    schedule: DueTimes[Entry] = DueTimes()
     entry = Entry()
     gone = weakref.ref(entry)
     schedule.set(entry, 3600.0)
@@ -55,7 +55,7 @@ def test_who_is_dropped_is_let_go_long_before_it_was_due() -> None:
 
 
 def test_who_is_set_again_and_again_takes_no_more_than_once() -> None:
-    schedule: Schedule[int] = Schedule()
+    schedule: DueTimes[int] = DueTimes()
     for time in range(10_000):
         schedule.set(1, 3600.0 + time)
     assert len(schedule._times) <= MAX_STALE + 3

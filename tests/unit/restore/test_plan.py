@@ -14,7 +14,7 @@ from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
 from litelog.objects.position import Position, generation
 from litelog.reading.contents import missing_piece
-from litelog.reading.latest import Extent, find_latest, latest
+from litelog.reading.latest import GenerationRange, find_latest, latest
 from litelog.reading.search import first_reaching
 from litelog.restore.history_plan import Target, find_plan, plan_generation
 from litelog.stores.replica_client import WalSegmentInfo
@@ -231,9 +231,9 @@ def _chosen(*histories: tuple[Claim, tuple[int, int]]) -> int | None:
     by_generation = {claim.generation: claim for claim, _ in histories}
     ends = {claim.generation: end for claim, end in histories}
 
-    def extent(claim: Claim) -> Extent:
+    def extent(claim: Claim) -> GenerationRange:
         name = generation(claim.generation)
-        return Extent(Position(name, claim.first, 0), Position(name, *ends[claim.generation]))
+        return GenerationRange(Position(name, claim.first, 0), Position(name, *ends[claim.generation]))
 
     found = latest(by_generation, extent)
     return None if found is None else found.epoch

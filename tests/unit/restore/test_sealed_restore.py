@@ -33,7 +33,7 @@ from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import parse_wal, sealed_key, snapshot_key
 from litelog.objects.snapshot import Snapshot
-from litelog.reading.contents import Base
+from litelog.reading.contents import BaseSnapshot
 from litelog.restore.choose_replica import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan, plan_restore
@@ -817,7 +817,7 @@ def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed, target):
         )  # fmt: skip
         claim = replace(mixed.generations[0].claim, first=count)
         snapshot = Snapshot(claim.log, claim.format, claim.generation, claim.owner, 0, count, 0, segments=entries)
-        return plan_restore("r", Base(claim, snapshot, "0" * 64), (), target, NoLookup(), FORMAT)
+        return plan_restore("r", BaseSnapshot(claim, snapshot, "0" * 64), (), target, NoLookup(), FORMAT)
 
     one, ten = (calls_of(lambda count=count: plan_of(count)) for count in (1_000, 10_000))
     assert ten < 11 * one

@@ -22,7 +22,7 @@ from litelog.restore.journal import (
     JOURNAL_NAME,
     Journal,
     KeptSegments,
-    Verified,
+    VerifiedBytes,
     VerifiedWal,
     encode_line,
     read_journal,
@@ -132,7 +132,7 @@ def test_what_others_could_have_written_to_is_not_used(
     left.chmod(0o777)
     name, digest = LOG[0].name, "0" * 64
     (left / name).write_bytes(b"planted")
-    (left / JOURNAL_NAME).write_bytes(encode_line(Verified(name, digest, 0, 7)))
+    (left / JOURNAL_NAME).write_bytes(encode_line(VerifiedBytes(name, digest, 0, 7)))
     (left / "folder").mkdir()
     os.mkfifo(left / "pipe")
     restore_to(builder, shared / "out")
@@ -142,7 +142,7 @@ def test_what_others_could_have_written_to_is_not_used(
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o700, True), (0o755, True), (0o775, False), (0o707, False)])
 def test_what_is_left_counts_only_where_nobody_else_could_write(tmp_path: Path, mode: int, kept: bool) -> None:
-    left, line = tmp_path / TEMPORARY, Verified("a.log", "0" * 64, 0, 7)
+    left, line = tmp_path / TEMPORARY, VerifiedBytes("a.log", "0" * 64, 0, 7)
     left.mkdir()
     left.chmod(mode)
     (left / "a.log").write_bytes(b"planted")
@@ -308,7 +308,7 @@ VALUES: list[Any] = [
     {"x": []},
     "z" * 64,
 ]
-GOOD: list[list[Any]] = [list(Verified("a.log", "0" * 64, 0, 7)), list(VerifiedWal("k", "a.log", "0" * 64, "{}"))]
+GOOD: list[list[Any]] = [list(VerifiedBytes("a.log", "0" * 64, 0, 7)), list(VerifiedWal("k", "a.log", "0" * 64, "{}"))]
 LINES = [
     *VALUES,
     *([*good[:at], value, *good[at + 1 :]] for good in GOOD for at in range(len(good)) for value in VALUES),
@@ -327,7 +327,7 @@ def test_a_journal_line_of_any_shape_is_read_or_is_no_journal(left: Path, caplog
     read = refused = 0
     try:
         for text in [*(json.dumps(line).encode() for line in LINES), b"[" * 100_000, b"[NaN]", b"9" * 5000, b"\xff"]:
-            (left / JOURNAL_NAME).write_bytes(encode_line(Verified("b.log", "0" * 64, 0, 7)) + line_of(text))
+            (left / JOURNAL_NAME).write_bytes(encode_line(VerifiedBytes("b.log", "0" * 64, 0, 7)) + line_of(text))
             caplog.clear()
             found = read_journal(folder)
             journal = Journal(folder, found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Generation, Position, new_generation
-from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts
+from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRange, SnapshotFacts
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 SECOND = 1_000_000
@@ -187,8 +187,10 @@ class Model:
             made.first,
         )
 
-    def _runs(self, one: ModelSnapshot) -> tuple[SealedRun, ...]:
-        return tuple(SealedRun(self.generations[place].name, index, index + 1) for place, index in one.entries.values())
+    def _runs(self, one: ModelSnapshot) -> tuple[SealedRange, ...]:
+        return tuple(
+            SealedRange(self.generations[place].name, index, index + 1) for place, index in one.entries.values()
+        )
 
     # --- what is restorable
 

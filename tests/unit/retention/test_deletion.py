@@ -16,7 +16,7 @@ from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip
 from litelog.reading.latest import find_latest
 from litelog.retention.deletion import delete_planned
-from litelog.retention.facts import Gathering, SealedRun
+from litelog.retention.facts import Gathering, SealedRange
 from litelog.retention.plan import plan_retention
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.pruner import PRUNE_SECONDS, CautiousTime, Pruner
@@ -109,10 +109,10 @@ def test_what_is_gathered_is_what_is_there():
     builder = succeeded()
     old, new = gather(builder).generations
     first, second = (built.name for built in builder.generations)
-    assert [one.names for one in old.snapshots] == [(), (SealedRun(first, 0, 2),), (SealedRun(first, 0, 4),)]
+    assert [one.names for one in old.snapshots] == [(), (SealedRange(first, 0, 2),), (SealedRange(first, 0, 4),)]
     assert [one.names for one in new.snapshots] == [
-        (SealedRun(first, 1, 4),),
-        (SealedRun(first, 1, 4), SealedRun(second, 4, 5)),
+        (SealedRange(first, 1, 4),),
+        (SealedRange(first, 1, 4), SealedRange(second, 4, 5)),
     ]
     assert (len(old.sealed), len(old.wal), old.ended) == (4, 5, builder.generations[0].clock)
     assert (new.caught_up, gather(builder).latest, new.ended) == (4, second, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Position, generation, new_generation
-from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRun, SnapshotFacts, Why
+from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRange, SnapshotFacts, Why
 from litelog.retention.plan import Cause, plan_retention
 from litelog.retention.policy import RetentionPolicy, note_drop
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
@@ -163,7 +163,7 @@ FIRST, SECOND_ONE = new_generation(1, 1), new_generation(2, 2)
 
 def snapshot(name: str, index: int, hours_ago: float, first: int = 0, names: str | None = None) -> SnapshotFacts:
     """A snapshot of [first, index), whose sealed segments lie in the generation ``names``, or its own."""
-    runs = (SealedRun(generation(names or name), first, index),) if index > first else ()
+    runs = (SealedRange(generation(names or name), first, index),) if index > first else ()
     return SnapshotFacts(generation(name), index, 10, first, NOW - int(hours_ago * HOUR), runs)
 
 
@@ -253,7 +253,7 @@ def two(latest: str = SECOND_ONE, ended: float = 30, began: float = 29, caught_u
     """Two generations: the second one refers to the first one's sealed segments 2 to 5."""
     snapshots = snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60)
     old = GenerationFacts(FIRST, snapshots, sealed(FIRST, 0, 7), wal(FIRST, 5, 6, 7, 8), ended=NOW - int(ended * HOUR))
-    names = (SealedRun(FIRST, 2, 6), SealedRun(SECOND_ONE, 6, 8))
+    names = (SealedRange(FIRST, 2, 6), SealedRange(SECOND_ONE, 6, 8))
     newest = replace(snapshot(SECOND_ONE, 8, 10, 2), names=names)
     snapshots = snapshot(SECOND_ONE, 6, began, 2, FIRST), newest
     new = GenerationFacts(
@@ -342,7 +342,7 @@ def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
 
 def test_what_other_isolated_owners_name_or_may_name_stays_and_nothing_else_for_their_sake():
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5))
-    names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRun(FIRST, 1, 3), SealedRun(SECOND_ONE, 3, 9)))
+    names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRange(FIRST, 1, 3), SealedRange(SECOND_ONE, 3, 9)))
     expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]
     assert gone(replace(facts, others=(names,)), DAY) == expected
     assert plan_retention(replace(facts, others=(names,)), DAY, NOW).stays[Why.OTHERS].count == 2
@@ -383,7 +383,7 @@ def test_ten_times_the_objects_take_ten_times_the_steps():
     def steps(count: int) -> int:
         name = generation(FIRST)
         snapshots = tuple(
-            SnapshotFacts(name, index, 10, index // 2, NOW - 90 * HOUR + index, (SealedRun(name, index // 2, index),))
+            SnapshotFacts(name, index, 10, index // 2, NOW - 90 * HOUR + index, (SealedRange(name, index // 2, index),))
             for index in range(count // 100, count, count // 100)
         )
         facts = ReplicaFacts((GenerationFacts(name, snapshots, sealed(FIRST, 0, count)),), name)

@@ -20,15 +20,15 @@ from litelog.replicator.status import ReplicaStatus
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.filter import MAX_REPLICAS, choose, read_first
 from litelog.server.page.page import MAX_REASONS, page_headers, render_page
-from litelog.server.page.severity import Level, State, find_verdict, judge
+from litelog.server.page.severity import Level, ReplicaCondition, find_verdict, judge
 from litelog.server.report import (
     FailureReport,
     GenerationReport,
     LogReport,
     Reason,
     ReplicaReport,
-    Report,
-    Written,
+    StatusReport,
+    WrittenReport,
 )
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import Watched
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from litelog.server.page.filter import Choice
+    from litelog.server.page.filter import LogPage
 
 NOW = "2026-11-21T12:00:00.000Z"
 GENERATION = "00000002a1b2c3d4"
@@ -65,8 +65,8 @@ def replica_of(**facts: Any) -> ReplicaReport:
     return ReplicaReport(**known)
 
 
-def report_of(logs: Mapping[str, list[ReplicaReport]], reasons: list[Reason] | None = None) -> Report:
-    return Report(
+def report_of(logs: Mapping[str, list[ReplicaReport]], reasons: list[Reason] | None = None) -> StatusReport:
+    return StatusReport(
         source="daemon",
         litelog="1.2.3",
         time=NOW,
@@ -80,12 +80,12 @@ def report_of(logs: Mapping[str, list[ReplicaReport]], reasons: list[Reason] | N
 
 def render(
     logs: Mapping[str, list[ReplicaReport]],
-    states: Mapping[tuple[str, str], State] | None = None,
+    states: Mapping[tuple[str, str], ReplicaCondition] | None = None,
     reasons: list[Reason] | None = None,
     wanted: str = "",
-    choice: Choice | None = None,
+    choice: LogPage | None = None,
 ) -> Parsed:
-    judged = {(log, each.replica): State.SAFE for log, replicas in logs.items() for each in replicas} | dict(
+    judged = {(log, each.replica): ReplicaCondition.SAFE for log, replicas in logs.items() for each in replicas} | dict(
         states or {}
     )
     lags = {key: samples(*((float(ago), 70.0) for ago in range(0, 3600, 10))) for key in judged}
@@ -128,55 +128,84 @@ class Parsed(HTMLParser):
 @pytest.mark.parametrize(
     ("reasons", "facts", "state"),
     [
-        ([], {}, State.SAFE),
-        (["not_synced"], {}, State.STARTING),
-        (["lag"], {}, State.LATE),
-        (["failing"], {}, State.FAILING),
-        (["failing", "lag", "not_synced"], {}, State.LATE),
-        (["lag", "frozen"], {}, State.FROZEN),
-        (["fenced"], {}, State.FENCED),
-        (["refused"], {}, State.REFUSED),
-        (["failed"], {}, State.FAILED),
-        ([], {"anomalies": 1}, State.DAMAGED),
-        (["lag"], {"anomalies": 1}, State.DAMAGED),
-        ([], {"archive_error": "no"}, State.TROUBLED),
-        ([], {"verify_error": "no"}, State.TROUBLED),
-        ([], {"source_error": "no"}, State.TROUBLED),
-        (["a kind of tomorrow"], {}, State.TROUBLED),
+        ([], {}, ReplicaCondition.SAFE),
+        (["not_synced"], {}, ReplicaCondition.STARTING),
+        (["lag"], {}, ReplicaCondition.LATE),
+        (["failing"], {}, ReplicaCondition.FAILING),
+        (["failing", "lag", "not_synced"], {}, ReplicaCondition.LATE),
+        (["lag", "frozen"], {}, ReplicaCondition.FROZEN),
+        (["fenced"], {}, ReplicaCondition.FENCED),
+        (["refused"], {}, ReplicaCondition.REFUSED),
+        (["failed"], {}, ReplicaCondition.FAILED),
+        ([], {"anomalies": 1}, ReplicaCondition.DAMAGED),
+        (["lag"], {"anomalies": 1}, ReplicaCondition.DAMAGED),
+        ([], {"archive_error": "no"}, ReplicaCondition.TROUBLED),
+        ([], {"verify_error": "no"}, ReplicaCondition.TROUBLED),
+        ([], {"source_error": "no"}, ReplicaCondition.TROUBLED),
+        (["a kind of tomorrow"], {}, ReplicaCondition.TROUBLED),
     ],
 )
-def test_a_replica_is_what_is_worst_about_it(reasons: list[str], facts: dict[str, Any], state: State) -> None:
+def test_a_replica_is_what_is_worst_about_it(
+    reasons: list[str], facts: dict[str, Any], state: ReplicaCondition
+) -> None:
     found = judge([status("/a", **facts), status("/b")], [reason(kind) for kind in reasons])
-    assert found == {("/a", "file:///r"): state, ("/b", "file:///r"): State.SAFE}
+    assert found == {("/a", "file:///r"): state, ("/b", "file:///r"): ReplicaCondition.SAFE}
 
 
 @pytest.mark.parametrize(
     ("states", "kinds", "level", "words"),
     [
-        ([State.SAFE] * 2, [], Level.GOOD, "All safe"),
+        ([ReplicaCondition.SAFE] * 2, [], Level.GOOD, "All safe"),
         ([], ["not_synced"], Level.WAITING, "Starting: no replica is open yet"),
-        ([State.STARTING, State.SAFE], [], Level.WAITING, "Starting: 1 of 2 replicas not synced yet"),
-        ([State.TROUBLED], [], Level.WARNING, "Safe, but 1 of 1 replica troubled"),
-        ([State.TROUBLED, State.STARTING], [], Level.WAITING, "Starting: 1 of 2 replicas not synced yet"),
-        ([State.LATE, State.SAFE, State.LATE], [], Level.BAD, "Not safe: 2 of 3 replicas late"),
-        ([State.LATE, State.FENCED, State.STARTING], [], Level.BAD, "Not safe: 1 of 3 replicas fenced, 1 late"),
-        ([State.DAMAGED], [], Level.BAD, "Not safe: 1 of 1 replica damaged"),
-        ([State.SAFE], ["loop_stopped"], Level.BAD, "Not safe: the daemon has stalled"),
-        ([State.FROZEN], ["status_stalled"], Level.BAD, "Not safe: the daemon has stalled, 1 frozen"),
-        ([State.SAFE], ["measuring_stalled"], Level.BAD, "Not safe: the daemon has stalled"),
-        ([State.SAFE, State.LATE], ["not_replicated"] * 2, Level.BAD, "Not safe: 2 not replicated, 1 late"),
+        (
+            [ReplicaCondition.STARTING, ReplicaCondition.SAFE],
+            [],
+            Level.WAITING,
+            "Starting: 1 of 2 replicas not synced yet",
+        ),
+        ([ReplicaCondition.TROUBLED], [], Level.WARNING, "Safe, but 1 of 1 replica troubled"),
+        (
+            [ReplicaCondition.TROUBLED, ReplicaCondition.STARTING],
+            [],
+            Level.WAITING,
+            "Starting: 1 of 2 replicas not synced yet",
+        ),
+        (
+            [ReplicaCondition.LATE, ReplicaCondition.SAFE, ReplicaCondition.LATE],
+            [],
+            Level.BAD,
+            "Not safe: 2 of 3 replicas late",
+        ),
+        (
+            [ReplicaCondition.LATE, ReplicaCondition.FENCED, ReplicaCondition.STARTING],
+            [],
+            Level.BAD,
+            "Not safe: 1 of 3 replicas fenced, 1 late",
+        ),
+        ([ReplicaCondition.DAMAGED], [], Level.BAD, "Not safe: 1 of 1 replica damaged"),
+        ([ReplicaCondition.SAFE], ["loop_stopped"], Level.BAD, "Not safe: the daemon has stalled"),
+        ([ReplicaCondition.FROZEN], ["status_stalled"], Level.BAD, "Not safe: the daemon has stalled, 1 frozen"),
+        ([ReplicaCondition.SAFE], ["measuring_stalled"], Level.BAD, "Not safe: the daemon has stalled"),
+        (
+            [ReplicaCondition.SAFE, ReplicaCondition.LATE],
+            ["not_replicated"] * 2,
+            Level.BAD,
+            "Not safe: 2 not replicated, 1 late",
+        ),
         ([], ["not_replicated"], Level.BAD, "Not safe: 1 not replicated"),
         ([], [], Level.WAITING, "No log has been found yet"),
     ],
 )
-def test_the_verdict_says_the_worst_first(states: list[State], kinds: list[str], level: Level, words: str) -> None:
+def test_the_verdict_says_the_worst_first(
+    states: list[ReplicaCondition], kinds: list[str], level: Level, words: str
+) -> None:
     found = find_verdict({(str(at), ""): state for at, state in enumerate(states)}, [reason(each) for each in kinds])
     assert (found.level, found.words) == (level, words)
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.SAFE])
-def test_all_is_safe_only_where_all_is(state: State) -> None:
-    found = find_verdict({("/a", ""): State.SAFE, ("/b", ""): state}, [])
+@pytest.mark.parametrize("state", [state for state in ReplicaCondition if state is not ReplicaCondition.SAFE])
+def test_all_is_safe_only_where_all_is(state: ReplicaCondition) -> None:
+    found = find_verdict({("/a", ""): ReplicaCondition.SAFE, ("/b", ""): state}, [])
     assert found.level is state.level
     assert found.words != "All safe"
 
@@ -200,12 +229,12 @@ def test_reasons_are_told_the_worst_first_one_of_a_replica_and_so_many() -> None
 
 def test_the_worst_come_first_and_the_others_in_the_configurations_order() -> None:
     states = {
-        ("/a", "x"): State.SAFE,
-        ("/b", "x"): State.SAFE,
-        ("/b", "y"): State.LATE,
-        ("/c", "x"): State.STARTING,
-        ("/d", "x"): State.FROZEN,
-        ("/e", "x"): State.SAFE,
+        ("/a", "x"): ReplicaCondition.SAFE,
+        ("/b", "x"): ReplicaCondition.SAFE,
+        ("/b", "y"): ReplicaCondition.LATE,
+        ("/c", "x"): ReplicaCondition.STARTING,
+        ("/d", "x"): ReplicaCondition.FROZEN,
+        ("/e", "x"): ReplicaCondition.SAFE,
     }
     choice = choose(states, "", 0)
     assert choice.logs == ("/d", "/b", "/c", "/a", "/e")
@@ -224,14 +253,16 @@ def test_the_worst_come_first_and_the_others_in_the_configurations_order() -> No
     ],
 )
 def test_a_filter_looks_at_folders_replicas_and_states(wanted: str, logs: tuple[str, ...]) -> None:
-    states = {("/var/orders", "s3://one"): State.SAFE, ("/var/clicks", "S3://two"): State.LATE}
+    states = {("/var/orders", "s3://one"): ReplicaCondition.SAFE, ("/var/clicks", "S3://two"): ReplicaCondition.LATE}
     choice = choose(states, wanted, 0)
     assert (choice.logs, choice.matching, choice.total) == (logs, len(logs), 2)
 
 
 @pytest.mark.parametrize(("logs", "replicas"), [(250, 1), (250, 3), (MAX_REPLICAS, 1), (MAX_REPLICAS + 1, 1)])
 def test_every_log_is_on_one_page_and_no_page_holds_too_many(logs: int, replicas: int) -> None:
-    states = {(f"/{log}", f"file:///{number}"): State.SAFE for log in range(logs) for number in range(replicas)}
+    states = {
+        (f"/{log}", f"file:///{number}"): ReplicaCondition.SAFE for log in range(logs) for number in range(replicas)
+    }
     seen: list[str] = []
     first: int | None = 0
     while first is not None:
@@ -244,8 +275,8 @@ def test_every_log_is_on_one_page_and_no_page_holds_too_many(logs: int, replicas
 
 
 def test_a_log_of_more_replicas_than_fit_is_shown_alone() -> None:
-    states = {("/big", f"file:///{number}"): State.SAFE for number in range(MAX_REPLICAS + 1)}
-    states[("/small", "x")] = State.SAFE
+    states = {("/big", f"file:///{number}"): ReplicaCondition.SAFE for number in range(MAX_REPLICAS + 1)}
+    states[("/small", "x")] = ReplicaCondition.SAFE
     assert [choose(states, "", first).logs for first in (0, 1)] == [("/big",), ("/small",)]
 
 
@@ -257,7 +288,7 @@ def test_what_a_query_says_is_a_number_or_nothing(text: str, first: int) -> None
 
 
 def test_behind_the_last_page_is_the_last_log() -> None:
-    assert choose({("/a", "x"): State.SAFE, ("/b", "x"): State.SAFE}, "", 10**9).logs == ("/b",)
+    assert choose({("/a", "x"): ReplicaCondition.SAFE, ("/b", "x"): ReplicaCondition.SAFE}, "", 10**9).logs == ("/b",)
     assert choose({}, "", 5).logs == ()
 
 
@@ -274,7 +305,7 @@ def test_a_page_of_many_bad_replicas_stays_small() -> None:
         * 20,
     )
     logs = {f"/log{number}": [bad] for number in range(MAX_REPLICAS)}
-    states = {(f"/log{number}", "file:///r"): State.LATE for number in range(1000)}
+    states = {(f"/log{number}", "file:///r"): ReplicaCondition.LATE for number in range(1000)}
     reasons = [reason("lag", f"/log{number}", message="z" * 500) for number in range(1000)]
     page = render(logs, states, reasons)
     assert len(page.html) < 3 << 20
@@ -338,10 +369,10 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
                 predecessor="00000001ffffffff", reason="the log was replaced",
             )
         ],
-        wal=Written(objects=3, log_bytes=4096, object_bytes=100),
-        sealed=Written(objects=1, log_bytes=1 << 20, object_bytes=100),
+        wal=WrittenReport(objects=3, log_bytes=4096, object_bytes=100),
+        sealed=WrittenReport(objects=1, log_bytes=1 << 20, object_bytes=100),
     )  # fmt: skip
-    text = render({"/log": [full]}, {("/log", "file:///r"): State.DAMAGED}).text
+    text = render({"/log": [full]}, {("/log", "file:///r"): ReplicaCondition.DAMAGED}).text
     for words in (
         "✗ damaged", "1m30s 2.0 KiB", "sequence 12,345 …a1b2c3d4/a/100", "2m00s ago", "3h00m ago, 2 anomalies",
         "the last verification found 2 anomalies", "sealing, snapshots or deletions failed: cannot seal",
@@ -380,7 +411,7 @@ def test_whatever_is_shown_is_text() -> None:
 
 
 def test_links_of_pages_keep_the_filter() -> None:
-    states = {(f"/log{number}", "file:///r"): State.SAFE for number in range(300)}
+    states = {(f"/log{number}", "file:///r"): ReplicaCondition.SAFE for number in range(300)}
     choice = choose(states, "LOG", 100)
     page = render({"/log150": [replica_of()]}, states, wanted="LOG", choice=choice)
     assert [attributes["href"] for tag, attributes in page.elements if tag == "a"][:2] == [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.log.source_position import Place
+from litelog.log.source_position import SourcePosition
 from litelog.shipping.lag import IDLE_LOOK_SECONDS, MAX_MARKS, SAMPLES, Lag, LagHistory, LagMeter, SourceEnd
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -24,13 +24,13 @@ class Measured:
         self.clock = ManualClock()
         self.log: LogBuilder = make_log(folder, "raw")
         self.source = SourceEnd(self.log.folder, self.log.format, self.clock)
-        self.place: Place | None = None
+        self.place: SourcePosition | None = None
         self.caught_up = float("-inf")
         self.meter = LagMeter(self.source, lambda: self.place)
 
     def acknowledge(self) -> None:
         """The place is the log's end."""
-        self.place = Place(0, self.log.name, offset=os.path.getsize(self.log.path()))
+        self.place = SourcePosition(0, self.log.name, offset=os.path.getsize(self.log.path()))
 
     def catch_up(self) -> None:
         """A look that begins now finds nothing to ship."""
@@ -62,7 +62,7 @@ def test_what_is_acknowledged_is_none_and_the_age_is_the_oldest_bytes(measured: 
     assert measured.look() == Lag(7, 0)
     measured.log.append(1, size=8)
     assert measured.look() == Lag(15, 1)
-    measured.place = Place(0, measured.log.name, offset=107)
+    measured.place = SourcePosition(0, measured.log.name, offset=107)
     assert measured.look() == Lag(8, 1)  # these were seen a second later
     measured.acknowledge()
     assert measured.look() == Lag(0, 0)
@@ -74,7 +74,7 @@ def test_newer_log_segments_count_and_older_ones_do_not(measured: Measured) -> N
     measured.log.roll(1, size=20)
     measured.log.roll(1, size=30)
     assert measured.look() == Lag(50, 0)
-    measured.place = Place(1, "", behind=first, behind_end=100)  # finished, and the next one is not begun
+    measured.place = SourcePosition(1, "", behind=first, behind_end=100)  # finished, and the next one is not begun
     assert measured.look() == Lag(50, 1)
     measured.acknowledge()
     assert measured.look() == Lag(0, 0)
@@ -96,7 +96,7 @@ def test_a_tail_that_is_no_whole_commit_is_lag_until_somebody_looked_at_it(measu
 
 def test_a_file_that_is_written_in_place_is_lag_until_somebody_looked(measured: Measured) -> None:
     measured.log.write(bytes(1000))
-    measured.place = Place(0, measured.log.name, offset=100)
+    measured.place = SourcePosition(0, measured.log.name, offset=100)
     measured.look()
     measured.catch_up()
     assert measured.look() == Lag(0, 0)
@@ -152,7 +152,7 @@ def test_memory_is_bounded_and_the_age_is_never_told_too_low(measured: Measured)
         measured.look()
     assert measured.look().seconds == measured.clock.monotonic() - start - 1
     assert len(measured.meter._marks) <= MAX_MARKS
-    measured.place = Place(0, measured.log.name, offset=ends[count // 2])
+    measured.place = SourcePosition(0, measured.log.name, offset=ends[count // 2])
     true_age = count // 2 + 1
     assert true_age <= measured.look().seconds < 1.1 * true_age
     newest = measured.source.view.seen

@@ -321,7 +321,7 @@ def test_all_that_is_kept_is_private_whatever_the_umask(tmp_path: Path, log: Log
         save_replicated(daemon.state, "0" * 16, ())
         sequence_base.write_tombstone(str(root / "log"), sequence_base.Tombstone("a", 1), tombstone_disk())
         scrub = _scrub(Path(daemon.state))
-        scrub.last = scrubbing.Verified(1, 2, 3, 4, 5, 6.0)
+        scrub.last = scrubbing.ScrubResult(1, 2, 3, 4, 5, 6.0)
         scrub._save()
         daemon.close()
     finally:

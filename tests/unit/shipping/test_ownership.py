@@ -24,7 +24,7 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
-from litelog.log.source_position import Place
+from litelog.log.source_position import SourcePosition
 from litelog.objects import claim as claims
 from litelog.shipping.claiming import (
     LostRaceError,
@@ -156,7 +156,7 @@ def test_a_pattern_that_means_other_files_begins_a_generation_of_these(
         known = kept.load()
         assert known is not None
         place = known.place
-        kept.save(replace(known, place=Place(place.index + 1, "", place.file, place.offset)))
+        kept.save(replace(known, place=SourcePosition(place.index + 1, "", place.file, place.offset)))
         kept.close()
     daemon = Daemon(log, store, state, source=Source(log.folder, LinesFormat("sys.*")))
     daemon.sync()

@@ -18,7 +18,7 @@ from litelog.errors import FencedError, ForeignClaimError, StoreError
 from litelog.objects.layout import Fencing
 from litelog.reading.latest import find_latest
 from litelog.replicator.thread_pools import DestinationThreads
-from litelog.replicator.wiring import Tools, open_log
+from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.shipping.claiming import LostRaceError, SucceededError
 from litelog.shipping.state import StateError
 from litelog.stores.object_store import ObjectReplicaClient
@@ -351,7 +351,7 @@ def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
     Daemon(log, store, state + ".first", seed=1).sync()
     config = LogConfig(path=log.folder, takeover=True, replicas=(ReplicaConfig(url=store.url),))
 
-    def sync(tools: Tools) -> None:
+    def sync(tools: ProcessContext) -> None:
         (opened,) = open_log(config, state, "here", tools)
         assert opened.task.replica is not None
         try:
@@ -376,11 +376,11 @@ def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
 
 
 @contextmanager
-def a_process() -> Iterator[Tools]:
+def a_process() -> Iterator[ProcessContext]:
     """What the replicas of one process share."""
     threads = DestinationThreads()
     with ThreadPoolExecutor(1) as compressing:
-        yield Tools(
+        yield ProcessContext(
             clock=SystemClock(),
             random=Random(0),
             listener=Silent(),

@@ -10,7 +10,16 @@ import pytest
 from litelog.errors import StoreError
 from litelog.objects.layout import Fencing
 from litelog.stores.object_store import NotOfferedError
-from litelog.stores.probe import CREATE_ONLY, FENCING_STEPS, LONG_LISTING, RACE, RACE_IN_PARTS, Outcome, Step, run_probe
+from litelog.stores.probe import (
+    CREATE_ONLY,
+    FENCING_STEPS,
+    LONG_LISTING,
+    RACE,
+    RACE_IN_PARTS,
+    ProbeStep,
+    StepOutcome,
+    run_probe,
+)
 from litelog.stores.trial import LISTED, RACERS
 from litelog.system.clock import SystemClock
 from replica_clients.file import open_store
@@ -84,15 +93,15 @@ class Tagging(Lacking):
         return same or self.lacks == "regard for conditions"
 
 
-def probe(store: ObjectStore, fencing: Fencing = Fencing.REQUIRED, listed: int = 20) -> dict[str, Step]:
+def probe(store: ObjectStore, fencing: Fencing = Fencing.REQUIRED, listed: int = 20) -> dict[str, ProbeStep]:
     return {step.name: step for step in run_probe(store, SystemClock(), random.Random(1), fencing, listed)}
 
 
-def failed(steps: dict[str, Step]) -> set[str]:
-    return {name for name, step in steps.items() if step.outcome in {Outcome.FAILED, Outcome.SKIPPED}}
+def failed(steps: dict[str, ProbeStep]) -> set[str]:
+    return {name for name, step in steps.items() if step.outcome in {StepOutcome.FAILED, StepOutcome.SKIPPED}}
 
 
-def outcomes(store: ObjectStore) -> dict[str, Outcome]:
+def outcomes(store: ObjectStore) -> dict[str, StepOutcome]:
     return {name: step.outcome for name, step in probe(store).items()}
 
 
@@ -107,8 +116,8 @@ def left(tmp_path: Path) -> list[Path]:
 def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_path: Path) -> None:
     found = outcomes(folder(tmp_path))
     assert list(found) == STEPS
-    assert {name for name, outcome in found.items() if outcome is not Outcome.PASSED} == NOT_BY_A_FOLDER
-    assert {found[name] for name in NOT_BY_A_FOLDER} == {Outcome.NOT_OFFERED}
+    assert {name for name, outcome in found.items() if outcome is not StepOutcome.PASSED} == NOT_BY_A_FOLDER
+    assert {found[name] for name in NOT_BY_A_FOLDER} == {StepOutcome.NOT_OFFERED}
     assert left(tmp_path) == []
 
 
@@ -137,8 +146,8 @@ def test_what_a_store_lacks_is_named_and_the_rest_still_tried(tmp_path: Path, la
 
 def test_without_a_put_nothing_else_is_tried(tmp_path: Path) -> None:
     found = outcomes(Lacking(folder(tmp_path), "put"))
-    assert found.pop("put") is Outcome.FAILED
-    assert set(found.values()) == {Outcome.SKIPPED}
+    assert found.pop("put") is StepOutcome.FAILED
+    assert set(found.values()) == {StepOutcome.SKIPPED}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -149,7 +158,7 @@ def test_a_store_that_accepts_a_second_put_is_good_for_isolated_fencing_alone(tm
     store = Tagging(folder(tmp_path), CREATE_ONLY)
     for fencing in Fencing:
         steps = probe(store, fencing)
-        assert steps[CREATE_ONLY].outcome is Outcome.FAILED
+        assert steps[CREATE_ONLY].outcome is StepOutcome.FAILED
         assert steps[CREATE_ONLY].required is (fencing is Fencing.REQUIRED)
         assert "a second put" in steps[CREATE_ONLY].reason
         assert "fencing: isolated takes it, and gives up" in steps[CREATE_ONLY].meaning
@@ -158,7 +167,7 @@ def test_a_store_that_accepts_a_second_put_is_good_for_isolated_fencing_alone(tm
 
 def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) -> None:
     steps = probe(Tagging(folder(tmp_path), "create-only put"))
-    assert steps[CREATE_ONLY].outcome is Outcome.FAILED
+    assert steps[CREATE_ONLY].outcome is StepOutcome.FAILED
     assert "no such header here" in steps[CREATE_ONLY].reason
     assert failed(steps) == FENCING_STEPS
     assert left(tmp_path) == []
@@ -166,10 +175,10 @@ def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) ->
 
 def test_a_client_that_looks_and_then_writes_refuses_nobody(tmp_path: Path) -> None:
     store = Tagging(folder(tmp_path), "")
-    assert probe(store)[CREATE_ONLY].outcome is Outcome.PASSED
+    assert probe(store)[CREATE_ONLY].outcome is StepOutcome.PASSED
     store.fences = False
     step = probe(store)[CREATE_ONLY]
-    assert step.outcome is Outcome.FAILED
+    assert step.outcome is StepOutcome.FAILED
     assert "two may do so at once" in step.reason
 
 
@@ -219,7 +228,7 @@ def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:
     inner = MemoryStore()
     steps = probe(Lacking(inner, "delete"), listed=LISTED)
     step = steps[LONG_LISTING]
-    assert (step.outcome, step.required) == (Outcome.NOT_OFFERED, False)
+    assert (step.outcome, step.required) == (StepOutcome.NOT_OFFERED, False)
     assert "1,001 objects would stay" in step.reason
     assert step.meaning == "whether the store lists them is not known"
     assert len(list(inner.list(""))) < 10
@@ -230,7 +239,7 @@ def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:
 
 def test_a_conditional_delete_is_tried_where_it_is_offered(tmp_path: Path) -> None:
     step = probe(Tagging(folder(tmp_path), ""))["conditional delete"]
-    assert (step.outcome, step.required, step.reason) == (Outcome.PASSED, False, "")
+    assert (step.outcome, step.required, step.reason) == (StepOutcome.PASSED, False, "")
     assert step.seconds > 0
     assert left(tmp_path) == []
 
@@ -238,14 +247,14 @@ def test_a_conditional_delete_is_tried_where_it_is_offered(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("lacks", "outcome", "reason"),
     [
-        ("condition", Outcome.NOT_OFFERED, "no such condition here"),
-        ("regard for conditions", Outcome.NOT_OFFERED, "ignores it"),
-        ("any sense of tags", Outcome.FAILED, "was not deleted"),
-        ("right to delete on a condition", Outcome.FAILED, "not permitted"),
+        ("condition", StepOutcome.NOT_OFFERED, "no such condition here"),
+        ("regard for conditions", StepOutcome.NOT_OFFERED, "ignores it"),
+        ("any sense of tags", StepOutcome.FAILED, "was not deleted"),
+        ("right to delete on a condition", StepOutcome.FAILED, "not permitted"),
     ],
 )
 def test_a_conditional_delete_that_is_missing_is_said_and_is_no_matter(
-    tmp_path: Path, lacks: str, outcome: Outcome, reason: str
+    tmp_path: Path, lacks: str, outcome: StepOutcome, reason: str
 ) -> None:
     steps = probe(Tagging(folder(tmp_path), lacks))
     step = steps.pop("conditional delete")

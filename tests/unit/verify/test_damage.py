@@ -20,7 +20,7 @@ from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, pa
 from litelog.objects.sealed_decoding import decode_frame
 from litelog.objects.sealed_segment import read_footer
 from litelog.verify.execution import Acknowledged
-from litelog.verify.findings import Kind
+from litelog.verify.findings import AnomalyKind
 from tests.builders.replica_builder import ReplicaBuilder, make_log
 from tests.builders.verify_helper import LOG, everything, found, verified
 from tests.sampling import NIGHTLY, sampled
@@ -156,7 +156,7 @@ def test_every_truncation_is_named(name):
         kinds = {anomaly.kind for anomaly in report.anomalies if anomaly.harmful and anomaly.key == key}
         assert kinds, (key, size)
         if parse_wal(key) or parse_sealed(key):
-            assert kinds == {Kind.LENGTH}, (key, size)
+            assert kinds == {AnomalyKind.LENGTH}, (key, size)
 
 
 @pytest.mark.parametrize("name", REPLICAS)

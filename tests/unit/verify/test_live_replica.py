@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
-    from litelog.verify.report import Report
+    from litelog.verify.report import VerifyReport
     from tests.builders.replica_builder import GenerationBuilder
 
 REQUESTS = 60
@@ -141,7 +141,7 @@ def succeeded() -> tuple[ReplicaBuilder, GenerationBuilder]:
 Scene = tuple[ReplicaBuilder, "Iterable[object]"]
 
 
-def sweep(make: Callable[[], Scene], **options: object) -> Iterator[tuple[int, Report]]:
+def sweep(make: Callable[[], Scene], **options: object) -> Iterator[tuple[int, VerifyReport]]:
     """The report of a verification for each of its requests before which the steps may begin."""
     for after in range(REQUESTS):
         builder, steps = make()

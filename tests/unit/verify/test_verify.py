@@ -37,9 +37,9 @@ from litelog.objects.position import Position
 from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.verify.execution import Acknowledged
-from litelog.verify.findings import MAX_KEPT, Kind, Scope, VerifyStoppedError, Watch
+from litelog.verify.findings import MAX_KEPT, AnomalyKind, Scope, VerifyStoppedError, Watch
 from litelog.verify.local_compare import check_log, compare_logs
-from litelog.verify.sealed import SealedReader
+from litelog.verify.sealed import SealedVerifier
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.builders.sealed_builder import make_sealed
 from tests.builders.verify_helper import LOG, everything, found, store_of, verified
@@ -461,7 +461,7 @@ def test_damaged_bytes_and_other_lengths_are_named_by_their_frames():
     built.ship_segment(LOG[0])
     entry = built.seal(0)
     body = bytearray(builder.objects()[entry.key])
-    frames = SealedReader(builder.store, Scope(), lambda name: FORMAT).footer(built.name, 0).frames
+    frames = SealedVerifier(builder.store, Scope(), lambda name: FORMAT).footer(built.name, 0).frames
     assert len(frames) == 3
     for number in (0, 2):
         body[frames.starts[number] + 20] ^= 1
@@ -487,7 +487,7 @@ class Lying:
 
 def test_every_kind_is_provoked_here():
     text = Path(__file__).read_text()
-    for kind in Kind:
+    for kind in AnomalyKind:
         assert f'"{kind}"' in text, kind
 
 
